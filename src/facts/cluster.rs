@@ -1,0 +1,288 @@
+//! Kubernetes objects, reduced to what rules use. Whatever a tenant can write was cleaned and bounded at the door.
+
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Family, Gap, Learned, PortRange, Protocol, ProxyConfig, Reading};
+
+/// Everything that was read of the cluster, from files or from an API server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterFacts {
+    /// Where it came from, e.g. `services.yaml`, `https://10.0.0.1:6443`, or `none`.
+    pub origin: String,
+    /// Whether a person configured a cluster source; then its failure is an error and not an absence.
+    pub configured: bool,
+    /// The name of this node in the cluster.
+    pub node_name: Option<String>,
+    /// Services, ExternalName and headless ones left out.
+    pub services: Reading<Vec<Service>>,
+    /// EndpointSlices. A gap when the input holds none at all: then endpoints are unknown, not zero.
+    pub endpoint_slices: Reading<Vec<EndpointSlice>>,
+    /// Pods of this node (from files: those whose `nodeName` is this node's, or all when it is not known).
+    pub pods: Reading<Vec<Pod>>,
+    /// Nodes.
+    pub nodes: Reading<Vec<Node>>,
+    /// The NodePort range of the API server.
+    pub node_port_range: Reading<NodePortRange>,
+    /// What other components think the range is.
+    pub range_claims: Vec<RangeClaim>,
+    /// The proxy's settings as the cluster knows them: the ConfigMap `kube-system/kube-proxy`, k3s node-args,
+    /// or `cilium-config` with `kube-proxy-replacement`.
+    pub proxy_config: Reading<ProxyConfig>,
+    /// Items that could not be used, each named; the rest was.
+    pub rejected: Vec<Gap>,
+}
+
+/// `core/v1` Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`; files written by hand have none.
+    pub uid: Option<String>,
+    /// `spec.type`.
+    pub kind: ServiceKind,
+    /// `spec.clusterIPs`, or `spec.clusterIP`.
+    pub cluster_ips: Vec<IpAddr>,
+    /// `spec.ipFamilies`; where absent, those of the cluster IPs, else IPv4.
+    pub families: Vec<Family>,
+    /// `spec.externalIPs`.
+    pub external_ips: Vec<IpAddr>,
+    /// `status.loadBalancer.ingress[].ip` whose `ipMode` is not `Proxy`.
+    pub load_balancer_ips: Vec<IpAddr>,
+    /// `spec.externalTrafficPolicy` is `Local`.
+    pub external_local: bool,
+    /// `spec.healthCheckNodePort`.
+    pub health_check_node_port: Option<u16>,
+    /// The label `service.kubernetes.io/service-proxy-name`: another proxy serves it, kube-proxy does not.
+    pub proxy_name: Option<String>,
+    /// `spec.ports`.
+    pub ports: Vec<ServicePort>,
+}
+
+/// `spec.type` of a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "Kubernetes' own names")]
+pub enum ServiceKind {
+    #[serde(rename = "ClusterIP")]
+    ClusterIp,
+    NodePort,
+    LoadBalancer,
+}
+
+impl ServiceKind {
+    /// Kubernetes' word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ClusterIp => "ClusterIP",
+            Self::NodePort => "NodePort",
+            Self::LoadBalancer => "LoadBalancer",
+        }
+    }
+}
+
+/// One entry of `spec.ports`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicePort {
+    /// `name`, empty where there is one port only.
+    pub name: String,
+    /// `protocol`.
+    pub protocol: Protocol,
+    /// `port`.
+    pub port: u16,
+    /// `nodePort`.
+    pub node_port: Option<u16>,
+    /// Whether a client chose `nodePort`: `f:nodePort` in the managedFields of a Create or an Apply. A gap when the
+    /// object carries no managedFields. A hint: a create from a backup owns the field too.
+    pub fixed: Option<bool>,
+}
+
+/// `discovery.k8s.io/v1` EndpointSlice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndpointSlice {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// The label `kubernetes.io/service-name`.
+    pub service: String,
+    /// `addressType`.
+    pub family: Family,
+    /// `ports`.
+    pub ports: Vec<EndpointPort>,
+    /// `endpoints`.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// One entry of an EndpointSlice's `ports`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndpointPort {
+    /// `name`: equal to the Service port's.
+    pub name: String,
+    /// `protocol`.
+    pub protocol: Protocol,
+    /// `port`; absent means all ports, which a proxy ignores.
+    pub port: Option<u16>,
+}
+
+/// One entry of an EndpointSlice's `endpoints`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// `addresses`; kube-proxy uses the first.
+    pub addresses: Vec<IpAddr>,
+    /// `conditions.ready`, absent means true.
+    pub ready: bool,
+    /// `conditions.serving`, absent means as `ready`.
+    pub serving: bool,
+    /// `conditions.terminating`, absent means false.
+    pub terminating: bool,
+    /// `nodeName`; an endpoint without one is local to no node.
+    pub node: Option<String>,
+}
+
+/// `core/v1` Pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pod {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: Option<String>,
+    /// `metadata.annotations["kubernetes.io/config.hash"]`: the uid in a static pod's cgroup.
+    pub config_hash: Option<String>,
+    /// `spec.nodeName`.
+    pub node: Option<String>,
+    /// `spec.hostNetwork`.
+    pub host_network: bool,
+    /// `status.phase` is `Succeeded` or `Failed`.
+    pub finished: bool,
+    /// The condition `Ready` is true.
+    pub ready: bool,
+    /// `status.podIPs`.
+    pub ips: Vec<IpAddr>,
+    /// `spec.containers[].ports` that a proxy, a CNI plugin or the host's own stack has to serve.
+    pub ports: Vec<ContainerPort>,
+    /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`, where set and readable.
+    pub ip_local_port_range: Option<PortRange>,
+}
+
+/// One entry of a container's `ports`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerPort {
+    /// `containerPort`.
+    pub port: u16,
+    /// `hostPort`.
+    pub host_port: Option<u16>,
+    /// `hostIP`.
+    pub host_ip: Option<IpAddr>,
+    /// `protocol`.
+    pub protocol: Protocol,
+}
+
+/// `core/v1` Node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: Option<String>,
+    /// `status.addresses`, those that are IP addresses.
+    pub addresses: Vec<NodeAddress>,
+    /// The label `node.kubernetes.io/exclude-from-external-load-balancers` is present.
+    pub excluded_from_load_balancers: bool,
+    /// `status.nodeInfo.kubeletVersion`.
+    pub kubelet_version: Option<String>,
+}
+
+/// One entry of a Node's `status.addresses`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeAddress {
+    /// `type`.
+    pub kind: NodeAddressKind,
+    /// `address`.
+    pub ip: IpAddr,
+}
+
+/// `type` of a Node's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "Kubernetes' own names")]
+pub enum NodeAddressKind {
+    #[serde(rename = "InternalIP")]
+    InternalIp,
+    #[serde(rename = "ExternalIP")]
+    ExternalIp,
+    Hostname,
+}
+
+/// The NodePort range, and how it is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodePortRange {
+    /// The range.
+    pub range: PortRange,
+    /// How it is known.
+    pub source: RangeSource,
+    /// The place, for people: `pod kube-system/kube-apiserver-cp1`, `--node-port-range`.
+    pub place: String,
+}
+
+impl NodePortRange {
+    /// The default, said to be assumed.
+    pub fn assumed() -> Self {
+        Self {
+            range: PortRange::DEFAULT_NODE_PORTS,
+            source: RangeSource::Assumed,
+            place: "assumed: the default of kube-apiserver".to_owned(),
+        }
+    }
+}
+
+/// How a NodePort range is known, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RangeSource {
+    /// A person said so: `--node-port-range`, `--set`.
+    Flag,
+    /// kube-apiserver's `/flagz` (Kubernetes 1.36).
+    Flagz,
+    /// The arguments of a kube-apiserver Pod.
+    ApiServerArguments,
+    /// `k3s.io/node-args` or `rke2.io/node-args` of a server Node.
+    NodeArguments,
+    /// `kube-system/kubeadm-config`.
+    KubeadmConfig,
+    /// `network.config.openshift.io/cluster`.
+    OpenshiftNetwork,
+    /// Nobody said: the default.
+    Assumed,
+}
+
+/// What a component other than the API server thinks the range is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeClaim {
+    /// Whose idea it is.
+    pub by: Claimant,
+    /// The ranges.
+    pub ranges: Vec<PortRange>,
+    /// Where it was read.
+    pub place: String,
+}
+
+/// A component with an idea of its own of the NodePort range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Claimant {
+    /// `cilium-config` `node-port-range`; matters with its kube-proxy replacement.
+    Cilium,
+    /// FelixConfiguration `kubeNodePortRanges`; matters in ipvs mode.
+    Calico,
+}
+
+/// What a person said about the node on the command line; it wins over what was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Said {
+    /// `--proxy-mode`.
+    pub proxy_mode: Option<Learned<super::Mode>>,
+}

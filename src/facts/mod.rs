@@ -1,0 +1,30 @@
+//! What was seen: plain, serializable data about one node and its cluster.
+//!
+//! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types, and no knowledge of other rooms.
+
+mod cluster;
+#[cfg(test)]
+pub(crate) mod healthy;
+mod node;
+mod ports;
+mod proxy;
+mod reading;
+mod snapshot;
+mod sockets;
+pub mod text;
+
+pub use cluster::{
+    Claimant, ClusterFacts, ContainerPort, Endpoint, EndpointPort, EndpointSlice, Node, NodeAddress, NodeAddressKind,
+    NodePortRange, Pod, RangeClaim, RangeSource, Said, Service, ServiceKind, ServicePort,
+};
+pub use node::{
+    Address, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter, SockStat,
+    Sysctls, VirtualServer, Wanted,
+};
+pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
+pub use proxy::{FdUse, Learned, Mode, NotAMode, ProxyConfig, ProxyFacts, ProxyMetrics};
+pub use reading::{Gap, Reading, Source, Why};
+pub use snapshot::{SNAPSHOT_SCHEMA, Snapshot, View};
+pub use sockets::{
+    Cgroup, Clients, DestinationUse, EphemeralUse, Holder, Owner, PodContainer, PodNamespace, Process, Socket, State,
+};

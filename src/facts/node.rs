@@ -1,0 +1,191 @@
+//! What the node's kernel and its proxy show.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Clients, EphemeralUse, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket};
+
+/// Everything that was read on the node. Each fact carries its own gap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelFacts {
+    /// `/proc/sys/kernel/hostname`.
+    pub hostname: String,
+    /// `/proc/sys/kernel/osrelease`.
+    pub release: String,
+    /// Which of the capabilities that a reader would use this process has, e.g. `CAP_NET_ADMIN`.
+    pub capabilities: Vec<String>,
+    /// Listening sockets: TCP and SCTP in LISTEN, UDP unconnected with a local port. All ports.
+    pub listeners: Reading<Vec<Socket>>,
+    /// How sockets were read: sock_diag, or `/proc/net` with what that cannot tell.
+    pub socket_source: String,
+    /// Connected sockets whose local port is in [`Wanted::client_ports`].
+    pub clients: Reading<Clients>,
+    /// Use of the host's ephemeral range by destination.
+    pub ephemeral: Reading<EphemeralUse>,
+    /// Pods' own network namespaces.
+    pub pod_namespaces: Reading<Vec<PodNamespace>>,
+    /// Settings of the network stack.
+    pub sysctls: Sysctls,
+    /// `/proc/net/sockstat` and `sockstat6`.
+    pub sockstat: Reading<SockStat>,
+    /// Links and addresses.
+    pub interfaces: Reading<Interfaces>,
+    /// Nameservers in the host's resolv.conf.
+    pub nameservers: Reading<Vec<IpAddr>>,
+    /// The IPVS virtual servers; an empty list when the kernel has IPVS and nothing is in it.
+    pub ip_vs: Reading<Vec<VirtualServer>>,
+    /// IPVS connections to wanted ports, at most 4,096.
+    pub ip_vs_connections: Reading<Vec<IpVsConnection>>,
+    /// nft tables and iptables chains.
+    pub netfilter: Reading<Netfilter>,
+    /// kube-proxy as it answers on loopback.
+    pub proxy: ProxyFacts,
+    /// What answered a GET on each wanted healthCheckNodePort.
+    pub health_checks: Reading<Vec<HealthCheckAnswer>>,
+}
+
+/// What a reader is asked for beyond the constants of its trade.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Ports whose listeners' holders are looked up: the NodePort range and every port of a rule's interest.
+    pub owner_ports: PortSet,
+    /// Local ports whose client sockets are listed.
+    pub client_ports: PortSet,
+    /// healthCheckNodePorts to ask, at most 64 are.
+    pub health_check_ports: Vec<u16>,
+    /// Whether command lines may be kept; they can hold secrets.
+    pub command_lines: bool,
+}
+
+/// Settings below `/proc/sys/net`, of the reader's own network namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sysctls {
+    /// `net.ipv4.ip_local_port_range`, both families.
+    pub ip_local_port_range: Reading<PortRange>,
+    /// `net.ipv4.ip_local_reserved_ports`, both families.
+    pub ip_local_reserved_ports: Reading<PortSet>,
+    /// `net.ipv4.ip_unprivileged_port_start`.
+    pub ip_unprivileged_port_start: Reading<u16>,
+    /// `net.ipv4.conf.all.route_localnet`.
+    pub route_localnet: Reading<bool>,
+    /// `net.ipv4.tcp_tw_reuse`: 0 off, 1 on, 2 loopback only.
+    pub tcp_tw_reuse: Reading<u8>,
+}
+
+/// Sums of `/proc/net/sockstat` and `sockstat6`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SockStat {
+    /// TCP sockets in use, both families, without TIME_WAIT.
+    pub tcp: u32,
+    /// TCP sockets in TIME_WAIT.
+    pub tcp_time_wait: u32,
+    /// UDP sockets in use, both families.
+    pub udp: u32,
+}
+
+/// Links, their addresses and the default gateways.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interfaces {
+    /// Every link.
+    pub links: Vec<Link>,
+    /// Every address.
+    pub addresses: Vec<Address>,
+    /// Gateways of the default routes.
+    pub gateways: Vec<IpAddr>,
+}
+
+impl Interfaces {
+    /// The addresses of a link by its name.
+    pub fn of<'a>(&'a self, link: &'a str) -> impl Iterator<Item = &'a Address> {
+        self.addresses.iter().filter(move |address| address.link == link)
+    }
+}
+
+/// One link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Its interface index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its kind, e.g. `dummy`, `vxlan`, where it is virtual.
+    pub kind: Option<String>,
+    /// The UDP port it listens on in the kernel: VXLAN and Geneve destination port, WireGuard listening port.
+    pub udp_port: Option<u16>,
+    /// The link it is enslaved to, e.g. a VRF or a bridge.
+    pub master: Option<u32>,
+    /// Whether it is administratively up.
+    pub up: bool,
+}
+
+/// One address of a link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// The prefix length in bits.
+    pub prefix: u8,
+    /// The name of its link.
+    pub link: String,
+}
+
+/// The links on which an ipvs proxy binds Service addresses: kube-proxy's and kube-router's.
+pub const IPVS_LINKS: [&str; 2] = ["kube-ipvs0", "kube-dummy-if"];
+
+impl Address {
+    /// Whether it was bound by an ipvs proxy for a Service.
+    pub fn is_ipvs(&self) -> bool {
+        IPVS_LINKS.contains(&self.link.as_str())
+    }
+}
+
+/// One line of `/proc/net/ip_vs`: a virtual server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VirtualServer {
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its address.
+    pub ip: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// How many real servers it has.
+    pub real_servers: u32,
+}
+
+/// One line of `/proc/net/ip_vs_conn`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IpVsConnection {
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Who IPVS takes for the client.
+    pub from: (IpAddr, u16),
+    /// The virtual server.
+    pub to: (IpAddr, u16),
+    /// The real server it was sent to.
+    pub destination: (IpAddr, u16),
+    /// IPVS' own name of the state, e.g. `SYN_RECV`.
+    pub state: String,
+}
+
+/// Traces of proxies in netfilter, from an nfnetlink dump. nft lists iptables-nft chains too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Netfilter {
+    /// nft tables as `family name`, e.g. `ip kube-proxy`.
+    pub tables: Vec<String>,
+    /// Chains whose name begins with `KUBE-`, as `family table chain`.
+    pub chains: Vec<String>,
+    /// Tables of the legacy iptables, whose chains cannot be listed this way.
+    pub legacy_tables: Vec<String>,
+}
+
+/// What answered `GET /` on `127.0.0.1`, or the node's address, and a healthCheckNodePort.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthCheckAnswer {
+    /// The port that was asked.
+    pub port: u16,
+    /// `namespace/name` of the Service in the answer of a proxy
+    /// (`{"service":{"namespace":...,"name":...}}`, kubernetes pkg/proxy/healthcheck); nothing when
+    /// something else answered.
+    pub service: Reading<Option<String>>,
+}

@@ -1,0 +1,318 @@
+//! Port numbers, ranges and sets; protocols and address families.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A transport protocol that a Service port can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        })
+    }
+}
+
+/// An IP address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum Family {
+    #[serde(rename = "IPv4")]
+    V4,
+    #[serde(rename = "IPv6")]
+    V6,
+}
+
+impl Family {
+    /// Both families, IPv4 first.
+    pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    /// The family of an address; IPv4-mapped IPv6 addresses count as IPv6.
+    pub fn of(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// An inclusive range of ports, `first <= last`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct PortRange {
+    /// The lowest port.
+    pub first: u16,
+    /// The highest port.
+    pub last: u16,
+}
+
+impl PortRange {
+    /// The API server's default `--service-node-port-range`.
+    pub const DEFAULT_NODE_PORTS: Self = Self { first: 30000, last: 32767 };
+    /// The kernel's default `net.ipv4.ip_local_port_range`.
+    pub const DEFAULT_EPHEMERAL: Self = Self { first: 32768, last: 60999 };
+
+    /// A range, or nothing when `first > last`.
+    pub fn new(first: u16, last: u16) -> Option<Self> {
+        (first <= last).then_some(Self { first, last })
+    }
+
+    /// How many ports it holds, 1 to 65536.
+    pub fn size(self) -> u32 {
+        u32::from(self.last) - u32::from(self.first) + 1
+    }
+
+    /// Whether a port lies inside.
+    pub fn contains(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+
+    /// The part that both ranges hold.
+    pub fn intersection(self, other: Self) -> Option<Self> {
+        Self::new(self.first.max(other.first), self.last.min(other.last))
+    }
+
+    /// Every port, in order.
+    pub fn iter(self) -> impl Iterator<Item = u16> {
+        self.first..=self.last
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last { write!(f, "{}", self.first) } else { write!(f, "{}-{}", self.first, self.last) }
+    }
+}
+
+/// A text that is not a port, a range or a list of them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {wanted}")]
+pub struct NotPorts {
+    text: String,
+    wanted: &'static str,
+}
+
+impl NotPorts {
+    fn new(text: &str, wanted: &'static str) -> Self {
+        Self { text: text.chars().take(64).collect(), wanted }
+    }
+}
+
+impl FromStr for PortRange {
+    type Err = NotPorts;
+
+    /// Reads `a-b`, `a+offset`, `a`, and the sysctl form `a b`, as kube-apiserver and the kernel write them
+    /// (k8s.io/apimachinery/pkg/util/net/port_range.go).
+    fn from_str(text: &str) -> Result<Self, NotPorts> {
+        let wanted = "a port range: FIRST-LAST, FIRST+COUNT or one port, each 0 to 65535";
+        let port = |part: &str| part.trim().parse::<u16>().map_err(|_| NotPorts::new(text, wanted));
+        let trimmed = text.trim();
+        let (first, last) = if let Some((first, offset)) = trimmed.split_once('+') {
+            let first = port(first)?;
+            (first, first.saturating_add(port(offset)?))
+        } else if let Some((first, last)) = trimmed.split_once('-').or_else(|| trimmed.split_once(char::is_whitespace))
+        {
+            (port(first)?, port(last)?)
+        } else {
+            (port(trimmed)?, port(trimmed)?)
+        };
+        Self::new(first, last).ok_or_else(|| NotPorts::new(text, wanted))
+    }
+}
+
+/// A set of ports as sorted ranges that neither overlap nor touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<PortRange>", into = "Vec<PortRange>")]
+pub struct PortSet(Vec<PortRange>);
+
+impl PortSet {
+    /// The ranges, ascending, with gaps between them.
+    pub fn ranges(&self) -> &[PortRange] {
+        &self.0
+    }
+
+    /// How many ports it holds.
+    pub fn len(&self) -> u32 {
+        self.0.iter().map(|range| range.size()).sum()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it holds a port.
+    pub fn contains(&self, port: u16) -> bool {
+        let after = self.0.partition_point(|range| range.first <= port);
+        after > 0 && self.0[after - 1].contains(port)
+    }
+
+    /// The ports of either set.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        self.0.iter().chain(&other.0).copied().collect()
+    }
+
+    /// The ports of both sets.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.0.iter().flat_map(|mine| other.0.iter().filter_map(|theirs| mine.intersection(*theirs))).collect()
+    }
+
+    /// The ports of this set that the other lacks.
+    #[must_use]
+    pub fn minus(&self, other: &Self) -> Self {
+        let mut left = Vec::new();
+        for range in &self.0 {
+            let mut from = u32::from(range.first);
+            for cut in other.0.iter().filter(|cut| cut.intersection(*range).is_some()) {
+                left.extend(between(from, u32::from(cut.first)));
+                from = u32::from(cut.last) + 1;
+            }
+            left.extend(between(from, u32::from(range.last) + 1));
+        }
+        left.into()
+    }
+
+    /// Every port, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        self.0.iter().flat_map(|range| range.iter())
+    }
+}
+
+/// `from..end` as a range of ports, when it is not empty.
+fn between(from: u32, end: u32) -> Option<PortRange> {
+    let last = end.checked_sub(1)?;
+    PortRange::new(u16::try_from(from).ok()?, u16::try_from(last).ok()?)
+}
+
+impl From<Vec<PortRange>> for PortSet {
+    fn from(mut ranges: Vec<PortRange>) -> Self {
+        ranges.sort_unstable();
+        let mut merged: Vec<PortRange> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            match merged.last_mut() {
+                Some(before) if u32::from(range.first) <= u32::from(before.last) + 1 => {
+                    before.last = before.last.max(range.last);
+                }
+                _ => merged.push(range),
+            }
+        }
+        Self(merged)
+    }
+}
+
+impl From<PortSet> for Vec<PortRange> {
+    fn from(set: PortSet) -> Self {
+        set.0
+    }
+}
+
+impl From<PortRange> for PortSet {
+    fn from(range: PortRange) -> Self {
+        Self(vec![range])
+    }
+}
+
+impl FromIterator<PortRange> for PortSet {
+    fn from_iter<I: IntoIterator<Item = PortRange>>(ranges: I) -> Self {
+        ranges.into_iter().collect::<Vec<_>>().into()
+    }
+}
+
+impl FromIterator<u16> for PortSet {
+    fn from_iter<I: IntoIterator<Item = u16>>(ports: I) -> Self {
+        ports.into_iter().map(|port| PortRange { first: port, last: port }).collect()
+    }
+}
+
+impl FromStr for PortSet {
+    type Err = NotPorts;
+
+    /// Reads the kernel's list form, `2703,9808-9810`; an empty text is the empty set
+    /// (kernel/sysctl.c `proc_do_large_bitmap`).
+    fn from_str(text: &str) -> Result<Self, NotPorts> {
+        let wanted = "a list of ports and ranges like 2703,30000-32767";
+        text.trim()
+            .split(',')
+            .filter(|part| !part.trim().is_empty())
+            .map(|part| part.parse::<PortRange>().map_err(|_| NotPorts::new(text, wanted)))
+            .collect()
+    }
+}
+
+impl fmt::Display for PortSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, range) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            range.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ranges_read_every_form_kube_apiserver_takes() {
+        assert_eq!("30000-32767".parse(), Ok(PortRange::DEFAULT_NODE_PORTS));
+        assert_eq!("30000+2767".parse(), Ok(PortRange::DEFAULT_NODE_PORTS));
+        assert_eq!("32768\t60999\n".parse(), Ok(PortRange::DEFAULT_EPHEMERAL));
+        assert_eq!("80".parse(), Ok(PortRange { first: 80, last: 80 }));
+        for wrong in ["", "x", "2-1", "1-70000", "-", "1-2-3"] {
+            assert!(wrong.parse::<PortRange>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn adjacent_entries_are_one_cover() {
+        let set: PortSet = "30000-30999,31000-32767".parse().expect("a list");
+        assert_eq!(set, PortSet::from(PortRange::DEFAULT_NODE_PORTS));
+    }
+
+    fn any_set() -> impl Strategy<Value = PortSet> {
+        proptest::collection::vec((0u16..=80, 0u16..=9), 0..8).prop_map(|ranges| {
+            let high = u16::MAX - 80;
+            ranges
+                .into_iter()
+                .map(|(first, len)| {
+                    let first = if first > 40 { high + first } else { first };
+                    PortRange { first, last: first.saturating_add(len) }
+                })
+                .collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn set_algebra_agrees_with_each_port(a in any_set(), b in any_set(), port in prop_oneof![0u16..=60, 65400u16..=65535]) {
+            prop_assert_eq!(a.union(&b).contains(port), a.contains(port) || b.contains(port));
+            prop_assert_eq!(a.intersection(&b).contains(port), a.contains(port) && b.contains(port));
+            prop_assert_eq!(a.minus(&b).contains(port), a.contains(port) && !b.contains(port));
+            prop_assert_eq!(a.iter().count(), a.len() as usize);
+            prop_assert_eq!(a.to_string().parse::<PortSet>(), Ok(a));
+        }
+    }
+}

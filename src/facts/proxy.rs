@@ -1,0 +1,130 @@
+//! The proxy that programs Services on this node.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Cgroup, Process, Reading};
+
+/// How Services are programmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// kube-proxy with iptables rules.
+    Iptables,
+    /// kube-proxy with IPVS virtual servers; deprecated since Kubernetes 1.35 (KEP-5495).
+    Ipvs,
+    /// kube-proxy with nftables rules (KEP-3866).
+    Nftables,
+    /// Cilium's eBPF replacement of kube-proxy.
+    Cilium,
+}
+
+impl Mode {
+    /// kube-proxy's own modes: what an unknown mode may be.
+    pub const KUBE_PROXY: [Self; 3] = [Self::Iptables, Self::Ipvs, Self::Nftables];
+
+    /// The word used for it everywhere.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Iptables => "iptables",
+            Self::Ipvs => "ipvs",
+            Self::Nftables => "nftables",
+            Self::Cilium => "cilium",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = NotAMode;
+
+    fn from_str(text: &str) -> Result<Self, NotAMode> {
+        [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Cilium]
+            .into_iter()
+            .find(|mode| mode.name() == text.trim())
+            .ok_or(NotAMode)
+    }
+}
+
+/// A text that names no mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a proxy mode: iptables, ipvs, nftables or cilium")]
+pub struct NotAMode;
+
+/// A value, and where it was learned; the place is printed wherever the value matters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Learned<T> {
+    /// The value.
+    pub value: T,
+    /// The place, e.g. `127.0.0.1:10249/proxyMode`.
+    pub place: String,
+}
+
+/// kube-proxy as it answers on loopback (`metricsBindAddress`, default `127.0.0.1:10249` or `[::1]:10249`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyFacts {
+    /// The answer of `/proxyMode`.
+    pub mode: Reading<Learned<Mode>>,
+    /// The answer of `/configz` (`kubeproxy.config.k8s.io`).
+    pub config: Reading<ProxyConfig>,
+    /// What rules use of `/metrics`.
+    pub metrics: Reading<ProxyMetrics>,
+    /// Who answers there: the proxy's own cgroup and process. A socket is the proxy's own if it shares the process,
+    /// or a cgroup other than the root.
+    pub cgroup: Reading<Cgroup>,
+    /// See [`Self::cgroup`].
+    pub process: Reading<Process>,
+    /// Its file descriptors, from `/proc/<pid>`.
+    pub fds: Reading<FdUse>,
+}
+
+/// The settings that verdicts depend on. An absent field was not in the answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyConfig {
+    /// Where it was read, e.g. `127.0.0.1:10249/configz`.
+    pub place: String,
+    /// `mode`; empty means the platform's default, iptables on Linux.
+    pub mode: Option<String>,
+    /// `nodePortAddresses`: CIDRs, or the literal `primary`; empty means the mode's default.
+    pub node_port_addresses: Vec<String>,
+    /// `iptables.localhostNodePorts`, default true.
+    pub localhost_node_ports: Option<bool>,
+    /// `bindAddress`.
+    pub bind_address: Option<IpAddr>,
+    /// `detectLocalMode`, and whether a `clusterCIDR` is set: together they tell whether there is a local detector.
+    pub detect_local_mode: Option<String>,
+    /// `clusterCIDR`, comma separated.
+    pub cluster_cidr: Option<String>,
+}
+
+/// What rules use of kube-proxy's `/metrics`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyMetrics {
+    /// `process_max_fds`: the live soft limit.
+    pub max_fds: Option<u64>,
+    /// `process_open_fds`.
+    pub open_fds: Option<u64>,
+    /// `kubernetes_build_info{git_version}`, e.g. `v1.36.3`.
+    pub version: Option<String>,
+    /// `kubeproxy_sync_proxy_rules_last_timestamp_seconds`.
+    pub last_sync: Option<Timestamp>,
+    /// `kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds`.
+    pub last_queued: Option<Timestamp>,
+}
+
+/// Open file descriptors and the soft `RLIMIT_NOFILE` of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FdUse {
+    /// How many are open.
+    pub open: u64,
+    /// How many may be.
+    pub limit: u64,
+}

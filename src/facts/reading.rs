@@ -1,0 +1,160 @@
+//! A fact that was looked for, and why it may be missing.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The outcome of looking for one fact.
+///
+/// There is deliberately no `unwrap_or_default`: what could not be read is never zero and never healthy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reading<T> {
+    /// The fact, as it was seen.
+    Seen(T),
+    /// Why there is no fact.
+    Gap(Gap),
+}
+
+impl<T> Reading<T> {
+    /// The fact, or a copy of the gap: `let sockets = view.now.kernel.listeners.get()?;`.
+    ///
+    /// # Errors
+    /// The [`Gap`] when the fact was not seen.
+    pub fn get(&self) -> Result<&T, Gap> {
+        match self {
+            Self::Seen(fact) => Ok(fact),
+            Self::Gap(gap) => Err(gap.clone()),
+        }
+    }
+
+    /// The fact where it was seen.
+    pub fn seen(&self) -> Option<&T> {
+        match self {
+            Self::Seen(fact) => Some(fact),
+            Self::Gap(_) => None,
+        }
+    }
+
+    /// The gap where the fact was not seen.
+    pub fn gap(&self) -> Option<&Gap> {
+        match self {
+            Self::Seen(_) => None,
+            Self::Gap(gap) => Some(gap),
+        }
+    }
+
+    /// The same reading of something derived from the fact.
+    pub fn map<U>(self, derive: impl FnOnce(T) -> U) -> Reading<U> {
+        match self {
+            Self::Seen(fact) => Reading::Seen(derive(fact)),
+            Self::Gap(gap) => Reading::Gap(gap),
+        }
+    }
+}
+
+impl<T> From<Result<T, Gap>> for Reading<T> {
+    fn from(result: Result<T, Gap>) -> Self {
+        match result {
+            Ok(fact) => Self::Seen(fact),
+            Err(gap) => Self::Gap(gap),
+        }
+    }
+}
+
+/// Where a fact would have come from, why it did not, and one line for a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Gap {
+    /// The reader that was asked.
+    pub source: Source,
+    /// The kind of failure.
+    pub why: Why,
+    /// What exactly happened, for people: the operation, its place, the system's words.
+    pub detail: String,
+}
+
+impl Gap {
+    /// A gap with its detail.
+    pub fn new(source: Source, why: Why, detail: impl Into<String>) -> Self {
+        Self { source, why, detail: detail.into() }
+    }
+}
+
+/// Every reader whose success is reported on its own; kebab-case in JSON and in metric labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// Listening sockets of the host (sock_diag, or `/proc/net` as a fallback).
+    Listeners,
+    /// Connected sockets of the host whose local port matters.
+    Clients,
+    /// Use of the ephemeral port range by destination.
+    EphemeralUse,
+    /// `/proc/net/sockstat` and `sockstat6`.
+    Sockstat,
+    /// `/proc/sys/net`.
+    Sysctls,
+    /// Links and addresses over rtnetlink, default gateways.
+    Addresses,
+    /// Nameservers of the host's resolv.conf.
+    ResolvConf,
+    /// kube-proxy's `/proxyMode`.
+    ProxyMode,
+    /// kube-proxy's `/configz`.
+    ProxyConfig,
+    /// kube-proxy's `/metrics`.
+    ProxyMetrics,
+    /// The proxy's process, its file descriptors and their limit.
+    ProxyProcess,
+    /// `/proc/net/ip_vs`.
+    IpVs,
+    /// `/proc/net/ip_vs_conn`.
+    IpVsConn,
+    /// nft tables and iptables chains.
+    Netfilter,
+    /// Names, pids and command lines of socket owners.
+    Processes,
+    /// Control groups of sockets, and the pods they belong to.
+    Cgroups,
+    /// Sockets inside pods' network namespaces.
+    PodNamespaces,
+    /// Who answers on a healthCheckNodePort.
+    HealthChecks,
+    /// Services.
+    Services,
+    /// EndpointSlices.
+    EndpointSlices,
+    /// Pods of this node.
+    Pods,
+    /// Nodes.
+    Nodes,
+    /// ConfigMaps and platform objects.
+    ConfigMaps,
+    /// The NodePort range.
+    NodePortRange,
+}
+
+/// Why a fact is missing; kebab-case in JSON and in metric labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Why {
+    /// This process may not see it. Expected under a least-privilege profile.
+    NotPermitted,
+    /// This kernel or cluster does not have it.
+    NotSupported,
+    /// It was not looked for yet.
+    NotYet,
+    /// It was not asked for: no cluster was given, or no rule needs it.
+    NotAsked,
+    /// Nobody answered at the place where it should be.
+    Unreachable,
+    /// It took longer than allowed.
+    TimedOut,
+    /// The kernel said the dump was inconsistent, every time it was tried.
+    Torn,
+    /// It was seen, but too long ago to act on.
+    Stale,
+    /// It was there, but not in the shape it must have.
+    Malformed,
+    /// It can be one of several values, and the verdict depends on which.
+    Ambiguous,
+}

@@ -1,0 +1,67 @@
+//! Everything one look saw, and what a rule gets of it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Reading, Said};
+
+/// The `schema` of a snapshot document.
+pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
+
+/// Everything one look saw: bug report, fixture and input of `replay`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// [`SNAPSHOT_SCHEMA`].
+    pub schema: String,
+    /// When the look began.
+    pub at: Timestamp,
+    /// What a person said, which wins over what was read.
+    pub said: Said,
+    /// What the node showed.
+    pub kernel: KernelFacts,
+    /// What the cluster showed.
+    pub cluster: ClusterFacts,
+}
+
+/// What a rule gets: this round's snapshot, and the one before where there is one.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// This round.
+    pub now: &'a Snapshot,
+    /// The round before; `check` has none.
+    pub before: Option<&'a Snapshot>,
+}
+
+impl Snapshot {
+    /// This node's name: in the cluster, else its hostname.
+    pub fn node_name(&self) -> &str {
+        self.cluster.node_name.as_deref().unwrap_or(&self.kernel.hostname)
+    }
+
+    /// This node's own object.
+    pub fn own_node(&self) -> Option<&Node> {
+        self.cluster.nodes.seen()?.iter().find(|node| node.name == self.node_name())
+    }
+
+    /// The proxy mode from the best place that knows it: what a person said, `/proxyMode`, then the cluster's own
+    /// configuration of the proxy. The gap is that of `/proxyMode`.
+    pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {
+        if let Some(said) = &self.said.proxy_mode {
+            return Ok(said.clone());
+        }
+        let gap = match &self.kernel.proxy.mode {
+            Reading::Seen(mode) => return Ok(mode.clone()),
+            Reading::Gap(gap) => gap,
+        };
+        let configs = [self.kernel.proxy.config.seen(), self.cluster.proxy_config.seen()];
+        configs
+            .into_iter()
+            .flatten()
+            .find_map(|config| {
+                let text = config.mode.as_deref()?;
+                let value = if text.is_empty() { Mode::Iptables } else { text.parse().ok()? };
+                Some(Learned { value, place: config.place.clone() })
+            })
+            .ok_or_else(|| gap.clone())
+    }
+}

@@ -1,0 +1,226 @@
+//! Sockets of the host's network namespace, and who holds them.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Family, Protocol, Reading};
+
+/// One socket, as sock_diag tells it (include/uapi/linux/inet_diag.h).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Socket {
+    /// TCP, UDP or SCTP.
+    pub protocol: Protocol,
+    /// The state; an unconnected UDP socket is [`State::Close`].
+    pub state: State,
+    /// The family the socket was made with; `[::]` without v6only serves IPv4 too.
+    pub family: Family,
+    /// The bound address; unspecified means every address.
+    pub local: IpAddr,
+    /// The bound port.
+    pub local_port: u16,
+    /// The peer; unspecified for listeners.
+    pub remote: IpAddr,
+    /// The peer's port; 0 for listeners.
+    pub remote_port: u16,
+    /// `IPV6_V6ONLY`; told for listening and unconnected IPv6 sockets only, never by `/proc/net`.
+    pub v6only: Option<bool>,
+    /// The uid of the socket's owner; meaningless in TIME_WAIT.
+    pub uid: u32,
+    /// The inode in sockfs; 0 in TIME_WAIT and SYN_RECV.
+    pub inode: u64,
+    /// The inode of its cgroup2 directory (`INET_DIAG_CGROUP_ID`, Linux 5.8).
+    pub cgroup: Option<u64>,
+    /// The interface it is bound to (`SO_BINDTODEVICE`), 0 for none.
+    pub device: u32,
+    /// Unanswered retransmissions of the segment in flight.
+    pub retransmits: u8,
+    /// Who holds it.
+    pub owner: Owner,
+}
+
+impl Socket {
+    /// Whether it serves addresses of `family`: its own, and IPv4 too for `[::]` without v6only.
+    /// An IPv6 wildcard whose v6only is not known may serve IPv4: `None`.
+    pub fn serves(&self, family: Family) -> Option<bool> {
+        if self.family == family {
+            return Some(!matches!(self.local, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some()));
+        }
+        match (self.family, self.local) {
+            (Family::V6, IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => Some(true),
+            (Family::V6, local) if local.is_unspecified() => self.v6only.map(|only| !only),
+            _ => Some(false),
+        }
+    }
+}
+
+/// The kernel's TCP states (include/net/tcp_states.h), which sock_diag uses for every protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING-KEBAB-CASE")]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the kernel's own names")]
+pub enum State {
+    Established = 1,
+    SynSent = 2,
+    SynRecv = 3,
+    FinWait1 = 4,
+    FinWait2 = 5,
+    TimeWait = 6,
+    Close = 7,
+    CloseWait = 8,
+    LastAck = 9,
+    Listen = 10,
+    Closing = 11,
+    NewSynRecv = 12,
+}
+
+impl State {
+    /// Every state, in the kernel's order.
+    pub const ALL: [Self; 12] = [
+        Self::Established,
+        Self::SynSent,
+        Self::SynRecv,
+        Self::FinWait1,
+        Self::FinWait2,
+        Self::TimeWait,
+        Self::Close,
+        Self::CloseWait,
+        Self::LastAck,
+        Self::Listen,
+        Self::Closing,
+        Self::NewSynRecv,
+    ];
+
+    /// The state of a kernel number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| *state as u8 == number)
+    }
+
+    /// The name `ss` prints.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Established => "ESTAB",
+            Self::SynSent => "SYN-SENT",
+            Self::SynRecv => "SYN-RECV",
+            Self::FinWait1 => "FIN-WAIT-1",
+            Self::FinWait2 => "FIN-WAIT-2",
+            Self::TimeWait => "TIME-WAIT",
+            Self::Close => "UNCONN",
+            Self::CloseWait => "CLOSE-WAIT",
+            Self::LastAck => "LAST-ACK",
+            Self::Listen => "LISTEN",
+            Self::Closing => "CLOSING",
+            Self::NewSynRecv => "NEW-SYN-RECV",
+        }
+    }
+}
+
+/// Who holds a socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Owner {
+    /// Its port is in nobody's interest, so nobody was asked.
+    NotAsked,
+    /// TIME_WAIT: the kernel keeps the tuple for 60 s and forgets who had it.
+    TimeWait,
+    /// The kernel itself: a VXLAN, Geneve, WireGuard... tunnel, with the name of its link where it is known.
+    Kernel {
+        /// The link, e.g. `flannel.1`.
+        link: String,
+    },
+    /// A process of the node or of a pod.
+    Held(Holder),
+}
+
+/// The two independent ways to a socket's holder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// By cgroup: needs no privilege, names the pod.
+    pub cgroup: Reading<Cgroup>,
+    /// By `/proc/<pid>/fd`: needs SYS_PTRACE for other users' processes. The oldest one where several share it.
+    pub process: Reading<Process>,
+}
+
+/// A control group in the cgroup2 hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cgroup {
+    /// The path below the mount, `/` for the root.
+    pub path: String,
+    /// The pod whose cgroup this is, or lies in.
+    pub pod: Option<PodContainer>,
+}
+
+impl Cgroup {
+    /// The root says nothing about who holds a socket: tunnels, early daemons and cgroup1-only processes are all there.
+    pub fn is_root(&self) -> bool {
+        self.path == "/"
+    }
+}
+
+/// The pod uid and container id that a kubelet wrote into a cgroup's name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PodContainer {
+    /// `metadata.uid`, with dashes, or for static pods the configuration's hash.
+    pub pod_uid: String,
+    /// The container's id in its runtime.
+    pub container: Option<String>,
+}
+
+/// A process, told apart from a later one of the same pid by its start time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Process {
+    /// The pid in the reader's pid namespace.
+    pub pid: u32,
+    /// `/proc/<pid>/comm`, cleaned.
+    pub command: String,
+    /// `/proc/<pid>/cmdline`, cleaned and cut; only where asked for, since it may hold secrets.
+    pub command_line: Option<String>,
+    /// Clock ticks since boot at its start (`/proc/<pid>/stat` field 22).
+    pub started: u64,
+}
+
+/// How many ephemeral ports one kind of connection uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DestinationUse {
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// The local address.
+    pub source: IpAddr,
+    /// The peer's address.
+    pub destination: IpAddr,
+    /// The peer's port.
+    pub port: u16,
+    /// Distinct local ports of the ephemeral range in use, TIME_WAIT included.
+    pub used: u32,
+    /// How many of them are in TIME_WAIT.
+    pub time_wait: u32,
+    /// One socket's holder, as an example.
+    pub owner: Owner,
+}
+
+/// Use of the ephemeral range in one network namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EphemeralUse {
+    /// No destination can use more than this: `inuse + tw` of sockstat and sockstat6, or what the walk counted.
+    pub at_most: u32,
+    /// The busiest destinations, at most 16, worst first; empty when `at_most` made a walk pointless.
+    pub busiest: Vec<DestinationUse>,
+}
+
+/// The client sockets whose local port matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clients {
+    /// At most 4,096, those in SYN-SENT and UDP first.
+    pub sockets: Vec<Socket>,
+    /// How many more there are.
+    pub beyond: u64,
+}
+
+/// One pod's network namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodNamespace {
+    /// The pod.
+    pub pod_uid: String,
+    /// Use of its own ephemeral range.
+    pub ephemeral: Reading<EphemeralUse>,
+}
