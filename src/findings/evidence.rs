@@ -1,0 +1,114 @@
+//! What was measured, built once where it was measured.
+
+use std::{collections::BTreeSet, fmt};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::Severity;
+
+/// From where a client loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Vantage {
+    /// Clients elsewhere.
+    Remote,
+    /// This node to its own addresses.
+    Node,
+    /// This node to 127.0.0.1 or `::1`.
+    Loopback,
+    /// This node's pods.
+    Pods,
+}
+
+impl Vantage {
+    /// Every vantage point, in the order in which they are printed.
+    pub const ALL: [Self; 4] = [Self::Remote, Self::Node, Self::Loopback, Self::Pods];
+
+    /// Its word in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Remote => "remote",
+            Self::Node => "node",
+            Self::Loopback => "loopback",
+            Self::Pods => "pods",
+        }
+    }
+}
+
+impl fmt::Display for Vantage {
+    /// For people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Remote => "remote clients",
+            Self::Node => "this node",
+            Self::Loopback => "its loopback",
+            Self::Pods => "its pods",
+        })
+    }
+}
+
+/// The vantage points that lose something.
+pub type Affected = BTreeSet<Vantage>;
+
+/// One problem, ready to be told. The Event note, the JSON, the table and the tests all read this one value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evidence {
+    /// How bad it is.
+    pub severity: Severity,
+    /// One sentence. Stable: no pids, no counters, no times.
+    pub summary: String,
+    /// Name and value, in the order in which a person wants them; a name may come again with another value.
+    pub values: Vec<(&'static str, String)>,
+    /// Who loses.
+    pub affects: Affected,
+    /// What to type or to change, most direct first.
+    pub remedy: Vec<String>,
+}
+
+impl Evidence {
+    /// A problem in one sentence.
+    pub fn new(severity: Severity, summary: impl Into<String>) -> Self {
+        Self { severity, summary: summary.into(), values: Vec::new(), affects: Affected::new(), remedy: Vec::new() }
+    }
+
+    /// Adds a value.
+    #[must_use]
+    pub fn value(mut self, name: &'static str, value: impl fmt::Display) -> Self {
+        self.values.push((name, value.to_string()));
+        self
+    }
+
+    /// Says who loses.
+    #[must_use]
+    pub fn affects(mut self, vantages: impl IntoIterator<Item = Vantage>) -> Self {
+        self.affects.extend(vantages);
+        self
+    }
+
+    /// Adds a remedy.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy.push(remedy.into());
+        self
+    }
+
+    /// Takes in another problem of the same subject, port and protocol: the worse one keeps its sentence, severities
+    /// take the worst, who is affected adds up, and no value or remedy is written twice.
+    #[must_use]
+    pub fn merge(self, other: Self) -> Self {
+        let (mut worse, milder) = if other.severity > self.severity { (other, self) } else { (self, other) };
+        for value in milder.values {
+            if !worse.values.contains(&value) {
+                worse.values.push(value);
+            }
+        }
+        for remedy in milder.remedy {
+            if !worse.remedy.contains(&remedy) {
+                worse.remedy.push(remedy);
+            }
+        }
+        worse.affects.extend(milder.affects);
+        worse
+    }
+}

@@ -1,0 +1,144 @@
+//! What is wrong: the words in which rules speak and everybody else listens.
+//!
+//! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types.
+
+mod evidence;
+mod subject;
+
+use std::fmt;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use evidence::{Affected, Evidence, Vantage};
+pub use subject::{Subject, SubjectKind};
+
+use crate::facts::{Gap, Protocol};
+
+/// A rule's name in kebab-case: file name, documentation page, runbook anchor and, in PascalCase, Event reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct RuleId(pub &'static str);
+
+impl RuleId {
+    /// The Event reason: `listener-on-node-port` is `ListenerOnNodePort`.
+    pub fn reason(self) -> String {
+        self.0
+            .split('-')
+            .flat_map(|word| {
+                let mut letters = word.chars();
+                letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters)
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for RuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.0)
+    }
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Worth knowing; never an Event.
+    Info,
+    /// Something is lost now, or a trap is set.
+    Warning,
+    /// Remote clients are, or will surely be, wrong now.
+    Critical,
+}
+
+impl Severity {
+    /// Every severity, mildest first.
+    pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Critical];
+
+    /// Its lower-case word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What a rule says about one subject. A subject that a rule does not mention is healthy, or gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// Whom it is about.
+    pub subject: Subject,
+    /// The port it is about, where it is about one.
+    pub port: Option<u16>,
+    /// The protocol, where it is about one.
+    pub protocol: Option<Protocol>,
+    /// What was found.
+    pub verdict: Verdict,
+}
+
+/// Clear, raise or hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was looked at, and nothing is wrong.
+    Healthy,
+    /// Something is wrong.
+    Problem(Evidence),
+    /// It could not be told, and which input was missing.
+    Unknown(Gap),
+}
+
+/// One rule's round. The outer error means that nothing could be judged: everything known is held.
+pub type Judgements = Result<Vec<Judgement>, Gap>;
+
+/// What makes two findings the same one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The rule.
+    pub rule: RuleId,
+    /// Whom it is about; the uid does not count.
+    pub subject: Subject,
+    /// The port, where it is about one.
+    pub port: Option<u16>,
+    /// The protocol, where it is about one.
+    pub protocol: Option<Protocol>,
+}
+
+/// An open problem, and since when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What makes it this one.
+    pub key: Key,
+    /// What was measured, once.
+    pub evidence: Evidence,
+    /// When it was first seen.
+    pub since: Timestamp,
+}
+
+/// A rule, or one subject of it, that could not tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// The rule.
+    pub rule: RuleId,
+    /// The subject, where only this one could not be told.
+    pub subject: Option<Subject>,
+    /// The input that was missing.
+    pub gap: Gap,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_reason_is_the_id_in_pascal_case() {
+        assert_eq!(RuleId("listener-on-node-port").reason(), "ListenerOnNodePort");
+    }
+}

@@ -1,0 +1,161 @@
+//! Since when: a pure state machine from rounds of judgements to open findings and the changes between them.
+//!
+//! Never: measures. Time comes in as an argument; the ledger knows no rule, no node and no clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::{
+    facts::Gap,
+    findings::{Evidence, Finding, Judgement, Judgements, Key, RuleId, Subject, Unknown, Verdict},
+};
+
+/// One rule's part of a round.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// The rule.
+    pub rule: RuleId,
+    /// How many consecutive rounds must show a problem before it is raised: 1 or 2.
+    pub patience: u8,
+    /// What it said.
+    pub judgements: Judgements,
+}
+
+/// Everything known now: what every sink reads.
+#[derive(Clone, Debug, Default)]
+pub struct Board {
+    /// Open findings, worst first, then by key.
+    pub findings: Vec<Finding>,
+    /// What could not be told.
+    pub unknown: Vec<Unknown>,
+}
+
+/// What a round changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A problem is new, and was there for as many rounds as its rule has patience.
+    Raised(Finding),
+    /// An open problem has another sentence, severity or evidence.
+    Changed(Finding),
+    /// A problem is over.
+    Cleared(Finding, Clearance),
+}
+
+/// How a problem ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clearance {
+    /// The rule looked at the subject and found it healthy.
+    Repaired,
+    /// The rule looked, and there was nothing of the kind any more.
+    Gone,
+}
+
+/// What is open, what is about to be, and what could not be told.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    open: BTreeMap<Key, Finding>,
+    /// Seen, but not yet often enough: first sight and how many rounds.
+    pending: BTreeMap<Key, (Timestamp, u8)>,
+    unknown: Vec<Unknown>,
+}
+
+impl Ledger {
+    /// Takes in one round and says what it changed. A rule that could not judge keeps everything it had open.
+    pub fn advance(&mut self, at: Timestamp, round: Vec<Turn>) -> Vec<Change> {
+        self.unknown.clear();
+        round.into_iter().flat_map(|turn| self.turn(at, turn)).collect()
+    }
+
+    /// Everything known now.
+    pub fn board(&self) -> Board {
+        let mut findings: Vec<Finding> = self.open.values().cloned().collect();
+        findings.sort_by(|a, b| b.evidence.severity.cmp(&a.evidence.severity).then_with(|| a.key.cmp(&b.key)));
+        Board { findings, unknown: self.unknown.clone() }
+    }
+
+    fn turn(&mut self, at: Timestamp, turn: Turn) -> Vec<Change> {
+        let judgements = match turn.judgements {
+            Ok(judgements) => judgements,
+            Err(gap) => {
+                self.not_told(turn.rule, None, gap);
+                return Vec::new();
+            }
+        };
+        let mut problems: BTreeMap<Key, Evidence> = BTreeMap::new();
+        let mut held = BTreeSet::new();
+        let mut healthy = BTreeSet::new();
+        for Judgement { subject, port, protocol, verdict } in judgements {
+            let key = Key { rule: turn.rule, subject, port, protocol };
+            match verdict {
+                Verdict::Problem(evidence) => {
+                    let merged = match problems.remove(&key) {
+                        Some(first) => first.merge(evidence),
+                        None => evidence,
+                    };
+                    problems.insert(key, merged);
+                }
+                Verdict::Unknown(gap) => {
+                    self.not_told(turn.rule, Some(key.subject.clone()), gap);
+                    held.insert(key);
+                }
+                Verdict::Healthy => {
+                    healthy.insert(key);
+                }
+            }
+        }
+        let mut changes = self.clear(turn.rule, &problems, &held, &healthy);
+        changes.extend(problems.into_iter().filter_map(|(key, evidence)| self.see(at, turn.patience, key, evidence)));
+        changes
+    }
+
+    /// The same gap for many subjects of one rule is told once, about none of them.
+    fn not_told(&mut self, rule: RuleId, subject: Option<Subject>, gap: Gap) {
+        match self.unknown.iter_mut().find(|unknown| unknown.rule == rule && unknown.gap == gap) {
+            Some(told) => told.subject = None,
+            None => self.unknown.push(Unknown { rule, subject, gap }),
+        }
+    }
+
+    /// Closes what this rule had open and neither sees nor holds any more.
+    fn clear(
+        &mut self,
+        rule: RuleId,
+        problems: &BTreeMap<Key, Evidence>,
+        held: &BTreeSet<Key>,
+        healthy: &BTreeSet<Key>,
+    ) -> Vec<Change> {
+        let over = |key: &Key| key.rule == rule && !problems.contains_key(key) && !held.contains(key);
+        self.pending.retain(|key, _| !over(key));
+        self.open
+            .extract_if(.., |key, _| over(key))
+            .map(|(key, finding)| {
+                let clearance = if healthy.contains(&key) { Clearance::Repaired } else { Clearance::Gone };
+                Change::Cleared(finding, clearance)
+            })
+            .collect()
+    }
+
+    fn see(&mut self, at: Timestamp, patience: u8, key: Key, evidence: Evidence) -> Option<Change> {
+        if let Some(finding) = self.open.get_mut(&key) {
+            if finding.evidence == evidence && finding.key.subject.uid == key.subject.uid {
+                return None;
+            }
+            // The key counts no uid, so a re-created subject has to be carried over by hand.
+            finding.key = key;
+            finding.evidence = evidence;
+            return Some(Change::Changed(finding.clone()));
+        }
+        let (since, rounds) = self.pending.remove(&key).map_or((at, 1), |(since, rounds)| (since, rounds + 1));
+        if rounds < patience {
+            self.pending.insert(key, (since, rounds));
+            return None;
+        }
+        let finding = Finding { key: key.clone(), evidence, since };
+        self.open.insert(key, finding.clone());
+        Some(Change::Raised(finding))
+    }
+}
+
+#[cfg(test)]
+mod tests;

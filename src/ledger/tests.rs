@@ -1,0 +1,112 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    facts::{Source, Why},
+    findings::Severity,
+};
+
+const RULE: RuleId = RuleId("a-rule");
+
+fn problem(name: &str, severity: Severity) -> Judgement {
+    judgement(name, Verdict::Problem(Evidence::new(severity, "it is wrong")))
+}
+
+fn judgement(name: &str, verdict: Verdict) -> Judgement {
+    Judgement { subject: Subject::node(name, None), port: None, protocol: None, verdict }
+}
+
+fn gap() -> Gap {
+    Gap::new(Source::Listeners, Why::Torn, "three times")
+}
+
+fn turn(patience: u8, judgements: Judgements) -> Vec<Turn> {
+    vec![Turn { rule: RULE, patience, judgements }]
+}
+
+fn second(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+#[test]
+fn a_patient_rule_raises_on_the_second_consecutive_round_and_dates_from_the_first() {
+    let mut ledger = Ledger::default();
+    assert_eq!(ledger.advance(second(1), turn(2, Ok(vec![problem("n", Severity::Warning)]))), []);
+    let changes = ledger.advance(second(2), turn(2, Ok(vec![problem("n", Severity::Warning)])));
+    assert!(matches!(&changes[..], [Change::Raised(finding)] if finding.since == second(1)));
+}
+
+#[test]
+fn a_round_without_the_problem_starts_patience_anew() {
+    let mut ledger = Ledger::default();
+    for round in [vec![problem("n", Severity::Warning)], vec![], vec![problem("n", Severity::Warning)]] {
+        assert_eq!(ledger.advance(second(1), turn(2, Ok(round))), []);
+    }
+}
+
+#[test]
+fn a_dark_source_holds_what_was_open_and_says_so() {
+    let mut ledger = Ledger::default();
+    ledger.advance(second(1), turn(1, Ok(vec![problem("n", Severity::Warning)])));
+    assert_eq!(ledger.advance(second(2), turn(1, Err(gap()))), []);
+    let board = ledger.board();
+    assert_eq!((board.findings.len(), board.unknown.len()), (1, 1));
+    assert_eq!(ledger.advance(second(3), turn(1, Ok(vec![judgement("n", Verdict::Unknown(gap()))]))), []);
+    assert_eq!(ledger.board().findings.len(), 1);
+}
+
+#[test]
+fn healthy_is_repaired_and_silence_is_gone() {
+    for (round, clearance) in [(vec![judgement("n", Verdict::Healthy)], Clearance::Repaired), (vec![], Clearance::Gone)]
+    {
+        let mut ledger = Ledger::default();
+        ledger.advance(second(1), turn(1, Ok(vec![problem("n", Severity::Warning)])));
+        let changes = ledger.advance(second(2), turn(1, Ok(round)));
+        assert!(matches!(&changes[..], [Change::Cleared(_, how)] if *how == clearance), "{changes:?}");
+        assert!(ledger.board().findings.is_empty());
+    }
+}
+
+#[test]
+fn several_sockets_of_one_subject_are_one_finding_of_the_worst_severity() {
+    let mut ledger = Ledger::default();
+    let round = vec![problem("n", Severity::Warning), problem("n", Severity::Critical)];
+    assert_eq!(ledger.advance(second(1), turn(1, Ok(round))).len(), 1);
+    assert_eq!(ledger.board().findings[0].evidence.severity, Severity::Critical);
+}
+
+fn any_round() -> impl Strategy<Value = Judgements> {
+    let one = (0..3usize, 0..4u8).prop_map(|(name, kind)| {
+        let name = ["a", "b", "c"][name];
+        match kind {
+            0 => judgement(name, Verdict::Healthy),
+            1 => judgement(name, Verdict::Unknown(gap())),
+            2 => problem(name, Severity::Warning),
+            _ => problem(name, Severity::Critical),
+        }
+    });
+    prop_oneof![
+        4 => proptest::collection::vec(one, 0..4).prop_map(Ok),
+        1 => Just(Err(gap())),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn changes_replayed_give_the_board(rounds in proptest::collection::vec((1..=2u8, any_round()), 0..12)) {
+        let mut ledger = Ledger::default();
+        let mut told: BTreeMap<Key, Finding> = BTreeMap::new();
+        for (index, (patience, round)) in rounds.into_iter().enumerate() {
+            for change in ledger.advance(second(index as i64), turn(patience, round)) {
+                match change {
+                    Change::Raised(finding) => prop_assert!(told.insert(finding.key.clone(), finding).is_none()),
+                    Change::Changed(finding) => prop_assert!(told.insert(finding.key.clone(), finding).is_some()),
+                    Change::Cleared(finding, _) => prop_assert!(told.remove(&finding.key).is_some()),
+                }
+            }
+            let mut board = ledger.board().findings;
+            board.sort_by(|a, b| a.key.cmp(&b.key));
+            prop_assert_eq!(board, told.values().cloned().collect::<Vec<_>>());
+        }
+    }
+}

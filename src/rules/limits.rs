@@ -1,0 +1,34 @@
+//! Every threshold of every rule.
+
+use serde::{Deserialize, Serialize};
+
+/// Plain numbers, each with the default that its documentation names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Share of the ephemeral ports towards one destination at which to warn, per cent. Default 80.
+    pub ephemeral_warning_percent: u32,
+    /// The same, for critical. Default 95.
+    pub ephemeral_critical_percent: u32,
+    /// Share of the proxy's file descriptor limit that its NodePorts demand at which to warn, per cent. Default 80.
+    pub fds_warning_percent: u64,
+    /// The same, for critical. Default 95.
+    pub fds_critical_percent: u64,
+    /// Share of the dynamic band in use at which to warn, per cent. Default 80.
+    pub band_warning_percent: u32,
+    /// Seconds by which the proxy's last sync may lie behind what is queued before it counts as frozen. Default 60.
+    pub proxy_lag_seconds: i64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            ephemeral_warning_percent: 80,
+            ephemeral_critical_percent: 95,
+            fds_warning_percent: 80,
+            fds_critical_percent: 95,
+            band_warning_percent: 80,
+            proxy_lag_seconds: 60,
+        }
+    }
+}

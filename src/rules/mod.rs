@@ -1,0 +1,96 @@
+//! Why it is wrong: pure functions from a [`View`] to judgements, one file a rule.
+//!
+//! Never: reads anything but `View` and [`Limits`]; remembers; logs.
+//!
+//! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
+
+mod limits;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub use limits::Limits;
+
+use crate::{
+    facts::{Source, View},
+    findings::{Judgements, RuleId, Severity},
+};
+
+/// Every rule, in the order in which a person should read them.
+pub static RULES: &[&Rule] = &[];
+
+/// One rule: a value, not a trait.
+#[derive(Debug)]
+pub struct Rule {
+    /// Its name.
+    pub id: RuleId,
+    /// Its title: what is wrong, in a few words.
+    pub title: &'static str,
+    /// The worst it can say.
+    pub ceiling: Severity,
+    /// The facts without which it cannot say anything at all.
+    pub needs: &'static [Source],
+    /// How long a problem must last before an agent tells it.
+    pub patience: Patience,
+    /// Whether it uses no fact of the node, so that one voice in the cluster suffices.
+    pub scope: Scope,
+    /// Its own source file, whose head is its documentation page.
+    pub page: &'static str,
+    /// The rule itself.
+    pub check: fn(View<'_>, &Limits) -> Judgements,
+}
+
+impl Rule {
+    /// Its documentation in Markdown: the head of its source file.
+    pub fn documentation(&self) -> String {
+        self.page.lines().map_while(|line| line.strip_prefix("//!")).fold(String::new(), |mut text, line| {
+            text.push_str(line.strip_prefix(' ').unwrap_or(line));
+            text.push('\n');
+            text
+        })
+    }
+}
+
+/// How long a problem must last before an agent tells it. `check` has no patience: one look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Two consecutive scans: creation, roll-out and restarts pass by.
+    TwoScans,
+    /// One: the problem is permanent state.
+    One,
+}
+
+/// Whose facts a rule judges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// This node's: each node tells its own.
+    Node,
+    /// The cluster's: one voice suffices.
+    Cluster,
+}
+
+/// The rule of a name.
+pub fn find(id: &str) -> Option<&'static Rule> {
+    RULES.iter().copied().find(|rule| rule.id.0 == id)
+}
+
+/// What one rule said in a round, or that it panicked.
+#[derive(Debug)]
+pub struct Opinion {
+    /// The rule.
+    pub rule: &'static Rule,
+    /// What it said; nothing when it panicked.
+    pub judgements: Option<Judgements>,
+}
+
+/// Asks every rule. A rule that panics is contained: the others are heard.
+pub fn evaluate(view: View<'_>, limits: &Limits) -> Vec<Opinion> {
+    RULES
+        .iter()
+        .map(|rule| Opinion { rule, judgements: catch_unwind(AssertUnwindSafe(|| (rule.check)(view, limits))).ok() })
+        .collect()
+}
+
+#[cfg(test)]
+pub(crate) mod expect;
+#[cfg(test)]
+mod tests;
