@@ -4,7 +4,10 @@
 //!
 //! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
 
+mod endpoints;
+mod fate;
 mod limits;
+mod setup;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
