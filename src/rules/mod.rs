@@ -6,7 +6,10 @@
 
 mod endpoints;
 mod fate;
+mod holders;
 mod limits;
+mod listener_on_node_port;
+mod range;
 mod setup;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +22,7 @@ use crate::{
 };
 
 /// Every rule, in the order in which a person should read them.
-pub static RULES: &[&Rule] = &[];
+pub static RULES: &[&Rule] = &[&listener_on_node_port::RULE];
 
 /// One rule: a value, not a trait.
 #[derive(Debug)]
