@@ -6,3 +6,4 @@ pub mod facts; // what was seen
 pub mod findings; // what is wrong
 pub mod ledger; // since when
 pub mod rules; // why it is wrong
+pub mod sinks; // tells

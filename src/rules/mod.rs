@@ -4,6 +4,7 @@
 //!
 //! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
 
+mod census;
 mod endpoints;
 mod fate;
 mod holders;
@@ -14,6 +15,7 @@ mod setup;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub use census::{Census, Choice, Use, census};
 pub use limits::Limits;
 
 use crate::{
