@@ -55,9 +55,12 @@ impl Answer {
 /// Runs requests on the calling thread, and so in its network namespace. Must not be called on an async runtime.
 ///
 /// # Errors
-/// When the runtime's file descriptors cannot be had.
-pub(super) fn run<T>(requests: impl Future<Output = T>) -> io::Result<T> {
-    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(requests))
+/// A gap of `/proxyMode` when there are no file descriptors left for a runtime.
+pub(super) fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+        Gap::new(Source::ProxyMode, Why::Unreachable, format!("start of the reader's own event loop: {error}"))
+    })?;
+    Ok(runtime.block_on(requests))
 }
 
 /// Asks `place` for `path`, and takes at most `limit` bytes of body. The server is told to close, so that TIME_WAIT

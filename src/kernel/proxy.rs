@@ -6,7 +6,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::http::{self, Answer};
-use crate::facts::{Gap, Learned, Mode, ProxyConfig, ProxyMetrics, Reading, Source, Why, text};
+use crate::facts::{
+    Family, Gap, Holder, Learned, Mode, Owner, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics, Reading, Socket,
+    Source, Why, text,
+};
 
 /// `/proxyMode` and `/configz` are short; `/metrics` of a busy kube-proxy is about 200 KiB.
 const SHORT: usize = 64 * 1024;
@@ -67,6 +70,43 @@ pub(super) async fn read(places: &[SocketAddr]) -> Answers {
         mode: mode.into(),
         config: config.and_then(|answer| settings(&answer)).into(),
         metrics: metrics.and_then(|answer| measures(&answer)).into(),
+    }
+}
+
+/// The answers with who gave them: the holder of the listener at their place.
+pub(super) fn facts(answers: Answers, listeners: &Reading<Vec<Socket>>) -> ProxyFacts {
+    let Answers { place, mode, config, metrics } = answers;
+    let (cgroup, process) = match holder(place, &mode, listeners) {
+        Ok(Holder { cgroup, process }) => (cgroup, process),
+        Err(gap) => (Reading::Gap(gap.clone()), Reading::Gap(gap)),
+    };
+    let fds = Reading::Gap(Gap::new(Source::ProxyProcess, Why::NotYet, ""));
+    ProxyFacts { mode, config, metrics, cgroup, process, fds }
+}
+
+fn holder(
+    place: Option<SocketAddr>,
+    mode: &Reading<Learned<Mode>>,
+    listeners: &Reading<Vec<Socket>>,
+) -> Result<Holder, Gap> {
+    let gap = |why, detail: &str| Gap::new(Source::ProxyProcess, why, detail);
+    let Some(place) = place else {
+        let unanswered = mode.gap().map_or("", |gap| gap.detail.as_str());
+        return Err(gap(mode.gap().map_or(Why::Unreachable, |gap| gap.why), unanswered));
+    };
+    let listeners = listeners.get().map_err(|listeners| gap(listeners.why, &listeners.detail))?;
+    let listens = |socket: &&Socket| {
+        socket.protocol == Protocol::Tcp
+            && socket.local_port == place.port()
+            && (socket.local == place.ip()
+                || socket.local.is_unspecified() && socket.serves(Family::of(place.ip())) != Some(false))
+    };
+    // The kernel prefers the listener on the very address.
+    let listener = listeners.iter().filter(listens).min_by_key(|socket| socket.local.is_unspecified());
+    match listener.map(|listener| &listener.owner) {
+        Some(Owner::Held(holder)) => Ok(holder.clone()),
+        Some(_) => Err(gap(Why::NotAsked, &format!("nobody asked who listens at {place}"))),
+        None => Err(gap(Why::Ambiguous, &format!("{place} answered, but no listener was seen there"))),
     }
 }
 
