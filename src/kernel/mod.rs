@@ -4,13 +4,17 @@
 
 #![allow(clippy::disallowed_methods, reason = "reads the node's files, and asks its kernel and its proxy")]
 
+mod cgroup;
+mod ephemeral;
 mod health;
 mod http;
 mod ip_vs;
 mod netfilter;
 mod netlink;
+mod owner;
 mod privileges;
 mod proc_net;
+mod process;
 mod proxy;
 mod record;
 mod resolv;
@@ -27,17 +31,25 @@ use std::{
 };
 
 use self::{
+    ephemeral::{Counted, Counting},
+    owner::{Claim, Owners, unasked},
     proxy::Answers,
     root::Root,
     sockets::{Listeners, Sockets},
 };
-use crate::facts::{Gap, HealthCheckAnswer, Interfaces, KernelFacts, Reading, Source, Wanted, Why, text};
+use crate::facts::{
+    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Owner, PortSet, Reading, SockStat, Socket,
+    Source, Sysctls, Wanted, Why, text,
+};
 
 /// Where kube-proxy answers unless `metricsBindAddress` says otherwise; which of the two follows `bindAddress`.
 const PROXY_PLACES: [SocketAddr; 2] = [
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10249),
     SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::LOCALHOST), 10249),
 ];
+
+/// Where kube-proxy answers for its own health; no fact is read there, but whoever holds it is named.
+const PROXY_HEALTH_PORT: u16 = 10256;
 
 /// A host to read: the live one, or a recorded tree of files.
 #[derive(Clone, Debug)]
@@ -72,36 +84,27 @@ impl Host {
     /// Sockets come before the proxy is asked, so that our own connections are not among them.
     pub fn read(&self, wanted: &Wanted) -> KernelFacts {
         let interfaces = self.ask(Source::Addresses, route::read);
-        let sockets = self.sockets();
-        let (listeners, socket_source) = match sockets.listeners() {
-            Ok(Listeners { sockets, told_by }) => (Reading::Seen(sockets), told_by),
-            Err(gap) => (Reading::Gap(gap), String::new()),
-        };
-        let clients = listeners.get().and_then(|listeners| sockets.clients(&wanted.client_ports, listeners));
-        let later = |source| Gap::new(source, Why::NotYet, "");
-        let ip_vs = ip_vs::servers(&self.root).into();
-        let ip_vs_connections = ip_vs::connections(&self.root, &wanted.client_ports).into();
         let sysctls = sysctl::read(&self.root);
         let sockstat = sockstat::read(&self.root).into();
-        let netfilter = self.ask(Source::Netfilter, || netfilter::read(&self.root));
+        let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat);
         let (answers, health_checks) = self.ask_proxies(wanted, interfaces.seen());
         KernelFacts {
             hostname: self.name("hostname"),
             release: self.name("osrelease"),
             capabilities: if self.is_live() { privileges::read() } else { Vec::new() },
-            proxy: proxy::facts(answers, &listeners),
-            listeners,
-            socket_source,
-            clients: clients.into(),
-            ephemeral: Reading::Gap(later(Source::EphemeralUse)),
-            pod_namespaces: Reading::Gap(later(Source::PodNamespaces)),
+            proxy: proxy::facts(answers, &sockets.listeners, &self.root.file("proc")),
+            listeners: sockets.listeners,
+            socket_source: sockets.told_by,
+            clients: sockets.clients,
+            ephemeral: sockets.ephemeral,
+            pod_namespaces: Reading::Gap(Gap::new(Source::PodNamespaces, Why::NotYet, "")),
             sysctls,
             sockstat,
             interfaces,
             nameservers: resolv::read(&self.root).into(),
-            ip_vs,
-            ip_vs_connections,
-            netfilter,
+            ip_vs: ip_vs::servers(&self.root).into(),
+            ip_vs_connections: ip_vs::connections(&self.root, &wanted.client_ports).into(),
+            netfilter: self.ask(Source::Netfilter, || netfilter::read(&self.root)),
             health_checks,
         }
     }
@@ -111,11 +114,55 @@ impl Host {
         if self.is_live() { reader().into() } else { Reading::Gap(root::recorded(source)) }
     }
 
-    fn sockets(&self) -> Sockets {
-        if self.is_live() {
+    fn sockets(
+        &self,
+        wanted: &Wanted,
+        interfaces: &Reading<Interfaces>,
+        sysctls: &Sysctls,
+        sockstat: &Reading<SockStat>,
+    ) -> HostSockets {
+        let reader = if self.is_live() {
             Sockets::live(&self.root.path().join("proc"))
         } else {
             Sockets::recorded(&self.root.path().join("proc/net"))
+        };
+        let (mut listeners, told_by) = match reader.listeners() {
+            Ok(Listeners { sockets, told_by }) => (Ok(sockets), told_by),
+            Err(gap) => (Err(gap), "nothing".to_owned()),
+        };
+        // Without listeners nothing is known to be accepted, which costs the list its order only.
+        let mut clients = reader.clients(&wanted.client_ports, listeners.as_deref().unwrap_or_default());
+        let mut counted = counted(&reader, &listeners, sysctls, sockstat);
+
+        let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
+        let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH_PORT]);
+        let asked = wanted.owner_ports.union(&always.collect());
+        let of_interest = listeners.iter_mut().flatten().filter(|socket| asked.contains(socket.local_port));
+        for socket in of_interest.chain(clients.iter_mut().flat_map(|clients| &mut clients.sockets)) {
+            unnamed.push((Claim::from(&*socket), &mut socket.owner));
+        }
+        for Counted { ephemeral, examples } in &mut counted {
+            unnamed.extend(examples.drain(..).zip(ephemeral.busiest.iter_mut().map(|busy| &mut busy.owner)));
+        }
+        self.name_holders(unnamed, interfaces.seen(), wanted.command_lines);
+
+        let ephemeral = counted.map(|counted| counted.ephemeral).into();
+        HostSockets { listeners: listeners.into(), told_by, clients: clients.into(), ephemeral }
+    }
+
+    /// Looks for the holders of all sockets in one pass.
+    fn name_holders(&self, unnamed: Vec<(Claim, &mut Owner)>, interfaces: Option<&Interfaces>, command_lines: bool) {
+        let (claims, owners): (Vec<_>, Vec<_>) = unnamed.into_iter().unzip();
+        let found = if self.is_live() {
+            let links = interfaces.into_iter().flat_map(|interfaces| &interfaces.links);
+            let tunnels = links.filter_map(|link| Some((link.udp_port?, link.name.clone()))).collect();
+            Owners::live(self.root.path(), tunnels, command_lines).of(&claims)
+        } else {
+            let Gap { why, detail, .. } = root::recorded(Source::Processes);
+            claims.iter().map(|_| unasked(why, &detail)).collect()
+        };
+        for (owner, found) in owners.into_iter().zip(found) {
+            *owner = found;
         }
     }
 
@@ -144,4 +191,33 @@ impl Host {
         root::read_text(Source::Sysctls, &path, 1024)
             .map_or_else(|_| "unknown".to_owned(), |line| text::clean(&line, text::NAME))
     }
+}
+
+/// The sockets of the host's own network namespace.
+struct HostSockets {
+    listeners: Reading<Vec<Socket>>,
+    told_by: String,
+    clients: Reading<Clients>,
+    ephemeral: Reading<EphemeralUse>,
+}
+
+/// Counts the use of the ephemeral range, where at least half of it can be in use: no rule warns below that.
+fn counted(
+    reader: &Sockets,
+    listeners: &Result<Vec<Socket>, Gap>,
+    sysctls: &Sysctls,
+    sockstat: &Reading<SockStat>,
+) -> Result<Counted, Gap> {
+    let of_ephemeral = |gap: &Gap| Gap { source: Source::EphemeralUse, ..gap.clone() };
+    let range = sysctls.ip_local_port_range.get().map_err(|gap| of_ephemeral(&gap))?;
+    let reserved = sysctls.ip_local_reserved_ports.get().map_err(|gap| of_ephemeral(&gap))?;
+    let ports = PortSet::from(*range).minus(reserved);
+    let counting = Counting {
+        ports: &ports,
+        at_most: sockstat.seen().map(|stat| stat.udp.max(stat.tcp.saturating_add(stat.tcp_time_wait))),
+        worth_walking: ports.len() / 2,
+        tcp_tw_reuse: sysctls.tcp_tw_reuse.seen().copied(),
+    };
+    // What was accepted cannot be told from what was opened without the listeners.
+    reader.ephemeral_use(&counting, listeners.as_ref().map_err(of_ephemeral)?)
 }

@@ -1,11 +1,14 @@
 //! kube-proxy as it answers on loopback: its mode, its settings, its metrics, and who answers.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path};
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::http::{self, Answer};
+use super::{
+    http::{self, Answer},
+    process::fds_of,
+};
 use crate::facts::{
     Family, Gap, Holder, Learned, Mode, Owner, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics, Reading, Socket,
     Source, Why, text,
@@ -74,13 +77,15 @@ pub(super) async fn read(places: &[SocketAddr]) -> Answers {
 }
 
 /// The answers with who gave them: the holder of the listener at their place.
-pub(super) fn facts(answers: Answers, listeners: &Reading<Vec<Socket>>) -> ProxyFacts {
+pub(super) fn facts(answers: Answers, listeners: &Reading<Vec<Socket>>, proc: &Path) -> ProxyFacts {
     let Answers { place, mode, config, metrics } = answers;
     let (cgroup, process) = match holder(place, &mode, listeners) {
-        Ok(Holder { cgroup, process }) => (cgroup, process),
-        Err(gap) => (Reading::Gap(gap.clone()), Reading::Gap(gap)),
+        Ok(Holder { cgroup, process }) => (cgroup, process.get().cloned()),
+        Err(gap) => (Reading::Gap(gap.clone()), Err(gap)),
     };
-    let fds = Reading::Gap(Gap::new(Source::ProxyProcess, Why::NotYet, ""));
+    let process = process.map_err(|gap| Gap { source: Source::ProxyProcess, ..gap });
+    let fds = process.as_ref().map_err(Gap::clone).and_then(|process| fds_of(proc, process.pid));
+    let (process, fds) = (process.into(), fds.into());
     ProxyFacts { mode, config, metrics, cgroup, process, fds }
 }
 

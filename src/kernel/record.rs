@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::facts::{Family, Gap, Owner, PortSet, Protocol, Socket, Source, State};
+use crate::facts::{Family, Gap, Owner, PortSet, Protocol, Socket, Source, State, Why};
 
 /// What a socket table says of one socket; the fields are those of [`Socket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +79,11 @@ impl States {
         Self(mask)
     }
 
+    /// The set with one more state.
+    pub(super) fn with(self, state: State) -> Self {
+        Self(self.0 | 1 << state as u8)
+    }
+
     /// Whether a state is in the set.
     pub(super) fn contains(self, state: State) -> bool {
         self.0 & (1 << state as u8) != 0
@@ -106,7 +111,7 @@ impl Ask<'_> {
     }
 
     /// A gap of this request's source.
-    pub(super) fn gap(&self, why: crate::facts::Why, detail: String) -> Gap {
+    pub(super) fn gap(&self, why: Why, detail: String) -> Gap {
         Gap::new(self.source, why, detail)
     }
 }
