@@ -26,7 +26,7 @@ mod sockstat;
 mod sysctl;
 
 use std::{
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
 };
 
@@ -43,10 +43,8 @@ use crate::facts::{
 };
 
 /// Where kube-proxy answers unless `metricsBindAddress` says otherwise; which of the two follows `bindAddress`.
-const PROXY_PLACES: [SocketAddr; 2] = [
-    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10249),
-    SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::LOCALHOST), 10249),
-];
+const PROXY_PLACES: [SocketAddr; 2] =
+    [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10249), SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 10249)];
 
 /// Where kube-proxy answers for its own health; no fact is read there, but whoever holds it is named.
 const PROXY_HEALTH_PORT: u16 = 10256;
@@ -92,7 +90,7 @@ impl Host {
             hostname: self.name("hostname"),
             release: self.name("osrelease"),
             capabilities: if self.is_live() { privileges::read() } else { Vec::new() },
-            proxy: proxy::facts(answers, &sockets.listeners, &self.root.file("proc")),
+            proxy: proxy::facts(answers, &sockets.listeners, &self.root.path().join("proc")),
             listeners: sockets.listeners,
             socket_source: sockets.told_by,
             clients: sockets.clients,
@@ -141,7 +139,7 @@ impl Host {
         for socket in of_interest.chain(clients.iter_mut().flat_map(|clients| &mut clients.sockets)) {
             unnamed.push((Claim::from(&*socket), &mut socket.owner));
         }
-        for Counted { ephemeral, examples } in &mut counted {
+        if let Ok(Counted { ephemeral, examples }) = &mut counted {
             unnamed.extend(examples.drain(..).zip(ephemeral.busiest.iter_mut().map(|busy| &mut busy.owner)));
         }
         self.name_holders(unnamed, interfaces.seen(), wanted.command_lines);

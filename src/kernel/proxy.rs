@@ -103,7 +103,7 @@ fn holder(
     let listens = |socket: &&Socket| {
         socket.protocol == Protocol::Tcp
             && socket.local_port == place.port()
-            && (socket.local == place.ip()
+            && (socket.local.to_canonical() == place.ip()
                 || socket.local.is_unspecified() && socket.serves(Family::of(place.ip())) != Some(false))
     };
     // The kernel prefers the listener on the very address.
@@ -231,10 +231,13 @@ fn moment(seconds: f64) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
     use hyper::StatusCode;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::facts::{Process, State};
 
     fn answer(path: &str, body: &str) -> Answer {
         Answer { place: format!("127.0.0.1:10249{path}"), status: StatusCode::OK, body: body.to_owned() }
@@ -340,6 +343,58 @@ kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv6"} 1.700
         for wrong in ["<html></html>", "", "up 1", "process_max_fds many", "process_max_fds NaN", "process_open_fds -1"]
         {
             assert_eq!(measures(&answer("/metrics", wrong)).unwrap_err().why, Why::Malformed, "{wrong:?}");
+        }
+    }
+
+    /// A TCP listener held by the process of this pid.
+    fn listener(local: &str, local_port: u16, v6only: Option<bool>, pid: u32) -> Socket {
+        let local: IpAddr = local.parse().unwrap();
+        let gap = Gap::new(Source::Cgroups, Why::NotSupported, "");
+        let process = Process { pid, command: "kube-proxy".to_owned(), command_line: None, started: 1 };
+        Socket {
+            protocol: Protocol::Tcp,
+            state: State::Listen,
+            family: Family::of(local),
+            local,
+            local_port,
+            remote: Ipv4Addr::UNSPECIFIED.into(),
+            remote_port: 0,
+            v6only,
+            uid: 0,
+            inode: 1,
+            cgroup: None,
+            device: 0,
+            retransmits: 0,
+            owner: Owner::Held(Holder { cgroup: Reading::Gap(gap), process: Reading::Seen(process) }),
+        }
+    }
+
+    #[test]
+    fn whoever_listens_at_the_place_is_the_proxy_the_closest_first() {
+        let answers = || Answers {
+            place: Some("127.0.0.1:10249".parse().unwrap()),
+            ..Answers::none(&Gap::new(Source::ProxyMode, Why::Malformed, ""))
+        };
+        let pid = |listeners: &[Socket]| {
+            let facts = facts(answers(), &Reading::Seen(listeners.to_vec()), Path::new("/nonexistent"));
+            facts.process.seen().map(|process| process.pid)
+        };
+        let wildcard = listener("0.0.0.0", 10249, None, 2);
+        assert_eq!(pid(&[wildcard.clone(), listener("127.0.0.1", 10249, None, 1)]), Some(1));
+        assert_eq!(pid(&[listener("127.0.0.2", 10249, None, 1), wildcard]), Some(2));
+        assert_eq!(pid(&[listener("::", 10249, Some(false), 3)]), Some(3));
+        assert_eq!(pid(&[listener("::ffff:127.0.0.1", 10249, None, 4)]), Some(4));
+        for other in [listener("::", 10249, Some(true), 3), listener("127.0.0.1", 10256, None, 1)] {
+            assert_eq!(pid(&[other]), None);
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_did_not_answer_has_no_process_for_the_same_reason() {
+        let silent = Gap::new(Source::ProxyMode, Why::Unreachable, "connection refused");
+        let facts = facts(Answers::none(&silent), &Reading::Seen(Vec::new()), Path::new("/proc"));
+        for gap in [facts.process.gap(), facts.fds.gap(), facts.cgroup.gap()] {
+            assert_eq!(gap, Some(&Gap { source: Source::ProxyProcess, ..silent.clone() }));
         }
     }
 
