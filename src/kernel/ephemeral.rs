@@ -46,32 +46,21 @@ impl Sockets {
     /// # Errors
     /// A [`Gap`] of [`Source::EphemeralUse`] when TCP or UDP cannot be read.
     pub fn ephemeral_use(&self, counting: &Counting<'_>, listeners: &[Socket]) -> Result<Counted, Gap> {
-        self.count(counting, listeners, Source::EphemeralUse)
-    }
-
-    /// The same as the fact of another source.
-    pub(super) fn count(&self, counting: &Counting<'_>, listeners: &[Socket], source: Source) -> Result<Counted, Gap> {
         if let Some(at_most) = counting.at_most.filter(|at_most| *at_most < counting.worth_walking) {
             return Ok(Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new() }, examples: Vec::new() });
         }
         let accepting = Accepting::new(listeners);
-        let mut tally = self.tally(counting, &accepting, source, Tally::default())?;
+        let mut tally = self.tally(counting, &accepting, Tally::default())?;
         if tally.floor > 0 {
             // Some were forgotten on the way, so what is left are candidates: count exactly those.
-            tally = self.tally(counting, &accepting, source, tally.recount())?;
+            tally = self.tally(counting, &accepting, tally.recount())?;
         }
         Ok(tally.finish(counting.at_most))
     }
 
-    fn tally(
-        &self,
-        counting: &Counting<'_>,
-        accepting: &Accepting<'_>,
-        source: Source,
-        mut tally: Tally,
-    ) -> Result<Tally, Gap> {
+    fn tally(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, mut tally: Tally) -> Result<Tally, Gap> {
         for (protocol, states) in [(Protocol::Tcp, States::WITH_PEER), (Protocol::Udp, States::ESTABLISHED)] {
-            let ask = Ask { source, protocol, states, ports: Some(counting.ports) };
+            let ask = Ask { source: Source::EphemeralUse, protocol, states, ports: Some(counting.ports) };
             (tally, _) = self.walk(&ask, tally, |tally, record| {
                 if counting.counts(record) && !accepting.covers(record) {
                     tally.count(record);

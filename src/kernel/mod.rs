@@ -12,6 +12,7 @@ mod ip_vs;
 mod netfilter;
 mod netlink;
 mod owner;
+mod pods;
 mod privileges;
 mod proc_net;
 mod process;
@@ -38,8 +39,8 @@ use self::{
     sockets::{Listeners, Sockets},
 };
 use crate::facts::{
-    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Owner, PortSet, Reading, SockStat, Socket,
-    Source, Sysctls, Wanted, Why, text,
+    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Owner, PortRange, PortSet, Reading,
+    SockStat, Socket, Source, Sysctls, Wanted, text,
 };
 
 /// Where kube-proxy answers unless `metricsBindAddress` says otherwise; which of the two follows `bindAddress`.
@@ -95,7 +96,9 @@ impl Host {
             socket_source: sockets.told_by,
             clients: sockets.clients,
             ephemeral: sockets.ephemeral,
-            pod_namespaces: Reading::Gap(Gap::new(Source::PodNamespaces, Why::NotYet, "")),
+            pod_namespaces: self.ask(Source::PodNamespaces, || {
+                pods::pod_namespaces(&self.root.path().join("proc"), PortRange::DEFAULT_EPHEMERAL.size() / 2)
+            }),
             sysctls,
             sockstat,
             interfaces,

@@ -170,7 +170,7 @@ fn is_outside(status: &str) -> bool {
 }
 
 /// A process that ended holds nothing.
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32)
 }
 

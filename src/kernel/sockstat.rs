@@ -6,20 +6,28 @@ use std::{io::BufRead, path::Path};
 use super::root::{Root, each_line, open};
 use crate::facts::{Gap, SockStat, Source, Why};
 
-/// Reads and sums both families.
+/// Reads and sums both families of the host.
 ///
 /// # Errors
 /// A gap naming the file. Without `sockstat6` the kernel has no IPv6, which is no gap.
 pub(super) fn read(root: &Root) -> Result<SockStat, Gap> {
-    let path = root.net("sockstat");
+    of(&root.net(""))
+}
+
+/// The same of the network namespace whose `/proc/<pid>/net` is at `net`.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn of(net: &Path) -> Result<SockStat, Gap> {
+    let path = net.join("sockstat");
     let mut sums = Sums::default();
     sums.add(&path, open(Source::Sockstat, &path)?)?;
-    let path = root.net("sockstat6");
-    match open(Source::Sockstat, &path) {
+    let v6 = net.join("sockstat6");
+    match open(Source::Sockstat, &v6) {
         Err(gap) if gap.why == Why::NotSupported => {}
-        opened => sums.add(&path, opened?)?,
+        opened => sums.add(&v6, opened?)?,
     }
-    sums.finish(&root.net("sockstat"))
+    sums.finish(&path)
 }
 
 #[derive(Default)]
