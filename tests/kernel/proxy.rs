@@ -118,7 +118,9 @@ fn where_nobody_listens_every_fact_is_unreachable() {
 fn a_web_page_on_the_proxy_s_port_is_malformed() {
     let _namespace = Namespace::enter();
     serve("127.0.0.1:10249", |_| Some(response("200 OK", "<!DOCTYPE html><title>Welcome to nginx!</title>")));
-    assert_eq!(whys(&proxy()), [Why::Malformed; 3]);
+    let seen = proxy();
+    assert_eq!(whys(&seen), [Why::Malformed; 3]);
+    assert_eq!(seen.process.gap().expect("whoever took the port is not the proxy").why, Why::Malformed);
 }
 
 #[test]

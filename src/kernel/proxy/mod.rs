@@ -12,7 +12,7 @@ use super::{
 };
 use crate::facts::{
     Family, Gap, Holder, Learned, Mode, Owner, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics, Reading, Socket,
-    Source, Why, text,
+    Source, Why,
 };
 
 /// `/proxyMode` and `/configz` are short; `/metrics` of a busy kube-proxy is about 200 KiB.
@@ -21,7 +21,7 @@ const METRICS: usize = 1024 * 1024;
 
 /// What kube-proxy answered, and where.
 pub(super) struct Answers {
-    /// The place that answered `/proxyMode`, whatever it said.
+    /// The place that named a mode. Somebody else who holds the port is not the proxy.
     pub(super) place: Option<SocketAddr>,
     pub(super) mode: Reading<Learned<Mode>>,
     pub(super) config: Reading<ProxyConfig>,
@@ -67,7 +67,7 @@ pub(super) async fn read(places: &[SocketAddr]) -> Answers {
     let (config, metrics) =
         tokio::join!(of(Source::ProxyConfig, "/configz", SHORT), of(Source::ProxyMetrics, "/metrics", METRICS));
     Answers {
-        place: Some(place),
+        place: mode.is_ok().then_some(place),
         mode: mode.into(),
         config: config.and_then(|answer| settings(&answer)).into(),
         metrics: metrics.and_then(|answer| measures(&answer)).into(),
@@ -94,8 +94,8 @@ fn holder(
 ) -> Result<Holder, Gap> {
     let gap = |why, detail: &str| Gap::new(Source::ProxyProcess, why, detail);
     let Some(place) = place else {
-        let unanswered = mode.gap().map_or("", |gap| gap.detail.as_str());
-        return Err(gap(mode.gap().map_or(Why::Unreachable, |gap| gap.why), unanswered));
+        let Gap { why, detail, .. } = mode.get().err().unwrap_or_else(|| gap(Why::NotAsked, "nobody was asked"));
+        return Err(gap(why, &detail));
     };
     let listeners = listeners.get().map_err(|listeners| gap(listeners.why, &listeners.detail))?;
     let listens = |socket: &&Socket| {
