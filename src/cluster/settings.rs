@@ -1,0 +1,353 @@
+//! What the cluster's own settings say about the NodePort range and the proxy.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::{
+    convert::{each, lenient_ip},
+    field::{Field, Long, Misfits, Scalar, Shape, quoted},
+    flags::Flags,
+    wire::{NameValue, Object},
+};
+use crate::facts::{
+    Claimant, Gap, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource, Reading, Source, Why,
+};
+
+const RANGE_FLAG: &str = "service-node-port-range";
+
+/// Settings as they were found, best and worst alike; [`Settings::node_port_range`] and
+/// [`Settings::proxy_config`] choose.
+#[derive(Debug, Default)]
+pub(super) struct Settings {
+    ranges: Vec<Candidate>,
+    pub(super) claims: Vec<RangeClaim>,
+    cilium: Option<ProxyConfig>,
+    kube_proxy: Option<ProxyConfig>,
+    /// Node name, and the kube-proxy arguments that k3s or RKE2 was given there.
+    by_node: Vec<(String, ProxyConfig)>,
+}
+
+#[derive(Debug)]
+struct Candidate {
+    source: RangeSource,
+    place: String,
+    range: Result<PortRange, NotPorts>,
+}
+
+impl Settings {
+    /// Takes over what another reader found.
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.ranges.extend(other.ranges);
+        self.claims.extend(other.claims);
+        self.by_node.extend(other.by_node);
+        self.cilium = self.cilium.take().or(other.cilium);
+        self.kube_proxy = self.kube_proxy.take().or(other.kube_proxy);
+    }
+
+    /// The range from the best place that knows it, in the order of [`RangeSource`]; assumed where none does. A gap
+    /// where equally good places disagree, or where the only ones that speak of it cannot be read.
+    pub(super) fn node_port_range(&self) -> Reading<NodePortRange> {
+        let gap = |why, detail| Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
+        let readable = |candidate: &&Candidate| candidate.range.is_ok();
+        let Some(best) = self.ranges.iter().filter(readable).map(|candidate| candidate.source).min() else {
+            return match self.ranges.first() {
+                Some(Candidate { place, range: Err(error), .. }) => gap(Why::Malformed, format!("{place}: {error}")),
+                _ => Reading::Seen(NodePortRange::assumed()),
+            };
+        };
+        let mut found: Vec<NodePortRange> = Vec::new();
+        for candidate in self.ranges.iter().filter(|candidate| candidate.source == best) {
+            if let Ok(range) = candidate.range
+                && found.iter().all(|known| known.range != range)
+            {
+                found.push(NodePortRange { range, source: best, place: candidate.place.clone() });
+            }
+        }
+        if let [only] = found.as_slice() {
+            return Reading::Seen(only.clone());
+        }
+        let said: Vec<_> = found.iter().map(|known| format!("{} says {}", known.place, known.range)).collect();
+        gap(Why::Ambiguous, said.join(", "))
+    }
+
+    /// The proxy's settings on `node`: Cilium where it replaces kube-proxy, else the node's own arguments, else the
+    /// cluster's ConfigMap.
+    pub(super) fn proxy_config(&self, node: Option<&str>) -> Option<ProxyConfig> {
+        let own = || self.by_node.iter().find(|(name, _)| Some(name.as_str()) == node).map(|(_, config)| config);
+        self.cilium.as_ref().or_else(own).or(self.kube_proxy.as_ref()).cloned()
+    }
+
+    /// A Pod of kube-system: kube-apiserver's arguments name the range, or leave it at its default.
+    pub(super) fn api_server_pod(&mut self, pod: &Object) {
+        let Some(metadata) = pod.metadata.seen() else { return };
+        let name = metadata.name.seen().map_or("", String::as_str);
+        let component = metadata.labels.seen().and_then(|labels| labels.component.seen());
+        let named =
+            component.is_some_and(|component| component == "kube-apiserver") || name.starts_with("kube-apiserver");
+        if !named || metadata.namespace.seen().is_none_or(|namespace| namespace != "kube-system") {
+            return;
+        }
+        let containers = pod.spec.seen().and_then(|spec| spec.containers.seen()).into_iter().flatten();
+        for container in containers.filter_map(Field::seen) {
+            let written = [&container.command, &container.args].into_iter().filter_map(Field::seen).flatten();
+            let flags = Flags::words(written.filter_map(Field::seen).map(|Long(text)| text.as_str()));
+            if flags.runs("kube-apiserver") {
+                let place = format!("pod kube-system/{name}");
+                self.range_of(RangeSource::ApiServerArguments, place, flags.last(RANGE_FLAG));
+            }
+        }
+    }
+
+    /// A Node: `k3s.io/node-args` or `rke2.io/node-args`.
+    pub(super) fn node_arguments(&mut self, node: &Object, misfits: &mut Misfits) {
+        let Some(metadata) = node.metadata.seen() else { return };
+        let Some(annotations) = metadata.annotations.seen() else { return };
+        let name = metadata.name.seen().cloned().unwrap_or_default();
+        for (annotation, key) in
+            [(&annotations.k3s_args, "k3s.io/node-args"), (&annotations.rke2_args, "rke2.io/node-args")]
+        {
+            let Some(Long(text)) = annotation.seen() else { continue };
+            let Ok(arguments) = serde_json::from_str::<Vec<String>>(text) else {
+                misfits.note(format_args!("metadata.annotations[{key}]"), quoted(text), "a JSON list of texts");
+                continue;
+            };
+            let flags = Flags::arguments(&arguments);
+            let place = format!("annotation {key} of node {name}");
+            if arguments.first().is_some_and(|command| command == "server") {
+                let passed = flags.passed_on("kube-apiserver-arg");
+                let range = passed.last(RANGE_FLAG).or_else(|| flags.last(RANGE_FLAG));
+                self.range_of(RangeSource::NodeArguments, place.clone(), range);
+            }
+            let proxy = flags.passed_on("kube-proxy-arg");
+            if !proxy.is_empty() {
+                let list = proxy.last("nodeport-addresses").into_iter().flat_map(|list| list.split(','));
+                let config = ProxyConfig {
+                    place,
+                    mode: proxy.last("proxy-mode").map(short),
+                    node_port_addresses: list.filter(|cidr| !cidr.is_empty()).map(short).collect(),
+                    localhost_node_ports: proxy.last("iptables-localhost-nodeports").and_then(|flag| flag.parse().ok()),
+                    bind_address: proxy.last("bind-address").and_then(lenient_ip),
+                    detect_local_mode: proxy.last("detect-local-mode").map(short),
+                    cluster_cidr: proxy.last("cluster-cidr").map(short),
+                };
+                self.by_node.push((name.clone(), config));
+            }
+        }
+    }
+
+    /// A ConfigMap of kube-system: `kube-proxy`, `kubeadm-config` or `cilium-config`.
+    pub(super) fn config_map(&mut self, object: Object, misfits: &mut Misfits) {
+        let title = object.title();
+        let place = format!("ConfigMap {title}");
+        let data = object.data.take("data", misfits).unwrap_or_default();
+        match title.as_str() {
+            "kube-system/kube-proxy" => {
+                if let Some(Long(text)) = data.proxy_config.take("data[config.conf]", misfits) {
+                    self.kube_proxy = self.kube_proxy.take().or(proxy_configuration(place, &text, misfits));
+                }
+            }
+            "kube-system/kubeadm-config" => {
+                if let Some(Long(text)) = data.cluster_configuration.take("data[ClusterConfiguration]", misfits)
+                    && let Some(range) = extra_argument(&text, misfits)
+                {
+                    self.range_of(RangeSource::KubeadmConfig, place, Some(&range));
+                }
+            }
+            "kube-system/cilium-config" => {
+                let replaces = data.proxy_replacement.take("data[kube-proxy-replacement]", misfits);
+                if replaces.is_some_and(|Scalar(text)| matches!(text.as_str(), "true" | "strict")) {
+                    let mode = Some("cilium".to_owned());
+                    self.cilium = Some(ProxyConfig { place: place.clone(), mode, ..ProxyConfig::default() });
+                }
+                if let Some(Scalar(text)) = data.node_port_range.take("data[node-port-range]", misfits) {
+                    self.claim(Claimant::Cilium, place, [text], "data[node-port-range]", misfits);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The `default` FelixConfiguration of Calico.
+    pub(super) fn felix(&mut self, object: Object, misfits: &mut Misfits) {
+        if object.title() != "default" {
+            return;
+        }
+        let spec = object.spec.take("spec", misfits).unwrap_or_default();
+        let path = "spec.kubeNodePortRanges";
+        let ranges = each(spec.kube_node_port_ranges, path, misfits, |Scalar(range), _, _| Some(range));
+        if !ranges.is_empty() {
+            self.claim(Claimant::Calico, "FelixConfiguration default".to_owned(), ranges, path, misfits);
+        }
+    }
+
+    /// OpenShift's `network.config.openshift.io/cluster`; empty means the default.
+    pub(super) fn openshift(&mut self, object: Object, misfits: &mut Misfits) {
+        if object.title() != "cluster" {
+            return;
+        }
+        let spec = object.spec.take("spec", misfits).unwrap_or_default();
+        let range = spec.service_node_port_range.take("spec.serviceNodePortRange", misfits);
+        let range = range.filter(|range| !range.is_empty());
+        self.range_of(
+            RangeSource::OpenshiftNetwork,
+            "network.config.openshift.io/cluster".to_owned(),
+            range.as_deref(),
+        );
+    }
+
+    /// The answer of kube-apiserver's `/flagz`: JSON, or a text that separates a name from its value by one of
+    /// `:`, `: `, `=` and a space, chosen at random so that nobody parses it (k8s.io/component-base/zpages/flagz).
+    pub(super) fn flagz(&mut self, place: String, answer: &str) {
+        #[derive(Deserialize)]
+        struct Flagz {
+            flags: Named,
+        }
+        #[derive(Deserialize)]
+        struct Named {
+            #[serde(rename = "service-node-port-range")]
+            range: Option<String>,
+        }
+        let value = if answer.trim_start().starts_with('{') {
+            serde_json::from_str::<Flagz>(answer).ok().and_then(|flagz| flagz.flags.range)
+        } else {
+            let line = answer.lines().find_map(|line| line.trim().strip_prefix(RANGE_FLAG));
+            line.map(|value| value.trim_start_matches([':', '=', ' ']).to_owned())
+        };
+        if let Some(value) = value {
+            self.range_of(RangeSource::Flagz, place, Some(&value));
+        }
+    }
+
+    /// `None`: the place would say so, and does not, so the API server uses its default.
+    fn range_of(&mut self, source: RangeSource, place: String, range: Option<&str>) {
+        let (place, range) = match range {
+            Some(text) => (place, text.parse()),
+            None => (format!("{place}, which leaves it at the default"), Ok(PortRange::DEFAULT_NODE_PORTS)),
+        };
+        self.ranges.push(Candidate { source, place, range });
+    }
+
+    fn claim(
+        &mut self,
+        by: Claimant,
+        place: String,
+        texts: impl IntoIterator<Item = String>,
+        path: impl fmt::Display,
+        misfits: &mut Misfits,
+    ) {
+        let mut ranges = Vec::new();
+        for text in texts {
+            // Cilium writes `first,last`, Calico `first:last`.
+            match text.replace([',', ':'], "-").parse() {
+                Ok(range) => ranges.push(range),
+                Err(_) => misfits.note(&path, quoted(&text), "a range of ports"),
+            }
+        }
+        self.claims.push(RangeClaim { by, ranges, place });
+    }
+}
+
+fn short(text: &str) -> String {
+    crate::facts::text::clean(text, crate::facts::text::NAME)
+}
+
+/// `kubeproxy.config.k8s.io/v1alpha1` KubeProxyConfiguration, as text.
+fn proxy_configuration(place: String, yaml: &str, misfits: &mut Misfits) -> Option<ProxyConfig> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Written {
+        mode: Field<String>,
+        #[serde(rename = "nodePortAddresses")]
+        node_port_addresses: Field<Vec<Field<String>>>,
+        iptables: Field<Iptables>,
+        #[serde(rename = "bindAddress")]
+        bind_address: Field<String>,
+        #[serde(rename = "detectLocalMode")]
+        detect_local_mode: Field<String>,
+        #[serde(rename = "clusterCIDR")]
+        cluster_cidr: Field<String>,
+    }
+    let written: Written = embedded(yaml, "data[config.conf]", misfits)?;
+    let iptables = written.iptables.take("iptables", misfits).unwrap_or_default();
+    let path = "nodePortAddresses";
+    Some(ProxyConfig {
+        place,
+        mode: written.mode.take("mode", misfits),
+        node_port_addresses: each(written.node_port_addresses, path, misfits, |cidr, _, _| Some(cidr)),
+        localhost_node_ports: iptables.localhost_node_ports.take("iptables.localhostNodePorts", misfits),
+        bind_address: written.bind_address.take("bindAddress", misfits).as_deref().and_then(lenient_ip),
+        detect_local_mode: written.detect_local_mode.take("detectLocalMode", misfits),
+        cluster_cidr: written.cluster_cidr.take("clusterCIDR", misfits),
+    })
+}
+
+/// `apiServer.extraArgs` of a kubeadm ClusterConfiguration: a mapping until v1beta3, then a list.
+fn extra_argument(yaml: &str, misfits: &mut Misfits) -> Option<String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Written {
+        #[serde(rename = "apiServer")]
+        api_server: Field<ApiServer>,
+    }
+    let written: Written = embedded(yaml, "data[ClusterConfiguration]", misfits)?;
+    written.api_server.take("apiServer", misfits)?.extra_args.take("apiServer.extraArgs", misfits)?.0
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Iptables {
+    #[serde(rename = "localhostNodePorts")]
+    localhost_node_ports: Field<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ApiServer {
+    #[serde(rename = "extraArgs")]
+    extra_args: Field<ExtraArguments>,
+}
+
+super::field::mapping!(Iptables, ApiServer);
+
+/// The value of `service-node-port-range`.
+#[derive(Default)]
+struct ExtraArguments(Option<String>);
+
+impl Shape for ExtraArguments {
+    const WANTED: &'static str = "a mapping or a list of names and values";
+
+    fn from_map<'de, A: serde::de::MapAccess<'de>>(mut map: A) -> Result<Result<Self, String>, A::Error> {
+        let mut found = None;
+        while let Some((name, value)) = map.next_entry::<String, Field<Scalar>>()? {
+            if name == RANGE_FLAG {
+                found = value.seen().map(|Scalar(text)| text.clone());
+            }
+        }
+        Ok(Ok(Self(found)))
+    }
+
+    fn from_list<'de, A: serde::de::SeqAccess<'de>>(mut list: A) -> Result<Result<Self, String>, A::Error> {
+        let mut found = None;
+        while let Some(entry) = list.next_element::<Field<NameValue>>()? {
+            if let Field::Is(NameValue { name: Field::Is(name), value: Field::Is(Scalar(text)) }) = entry
+                && name == RANGE_FLAG
+            {
+                found = Some(text);
+            }
+        }
+        Ok(Ok(Self(found)))
+    }
+}
+
+/// A YAML document inside a ConfigMap.
+fn embedded<T: serde::de::DeserializeOwned>(yaml: &str, path: &str, misfits: &mut Misfits) -> Option<T> {
+    match serde_saphyr::from_str(yaml) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            let place = error.location().map(|at| format!("broken at line {}, column {}", at.line(), at.column()));
+            misfits.note(path, place.unwrap_or_else(|| "broken".to_owned()), "a YAML document");
+            None
+        }
+    }
+}
