@@ -4,7 +4,13 @@
 //!
 //! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
 
+mod endpoints;
+mod fate;
+mod holders;
 mod limits;
+mod listener_on_node_port;
+mod range;
+mod setup;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,7 +22,7 @@ use crate::{
 };
 
 /// Every rule, in the order in which a person should read them.
-pub static RULES: &[&Rule] = &[];
+pub static RULES: &[&Rule] = &[&listener_on_node_port::RULE];
 
 /// One rule: a value, not a trait.
 #[derive(Debug)]

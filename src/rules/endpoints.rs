@@ -1,0 +1,159 @@
+//! Which endpoints a proxy would use for a Service port.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use crate::facts::{Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot};
+
+/// What a Service port of one family has behind it (kubernetes pkg/proxy/topology.go).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backing {
+    /// An endpoint that outside traffic may go to from this node.
+    Ready,
+    /// No usable endpoint at all.
+    Empty,
+    /// externalTrafficPolicy Local, and usable endpoints on other nodes only.
+    Elsewhere,
+}
+
+impl Backing {
+    /// Every value, for judging when endpoints are unknown.
+    pub(super) const ALL: [Self; 3] = [Self::Ready, Self::Empty, Self::Elsewhere];
+
+    /// For evidence.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Ready => "usable",
+            Self::Empty => "none usable",
+            Self::Elsewhere => "none on this node, externalTrafficPolicy is Local",
+        }
+    }
+}
+
+/// The EndpointSlices by Service.
+pub(super) struct Endpoints<'a> {
+    by_service: Result<HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>, Gap>,
+    node: &'a str,
+}
+
+impl<'a> Endpoints<'a> {
+    /// Of a snapshot, once a rule.
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        let by_service = snapshot.cluster.endpoint_slices.get().map(|slices| {
+            let mut by_service: HashMap<_, Vec<_>> = HashMap::new();
+            for slice in slices {
+                by_service.entry((slice.namespace.as_str(), slice.service.as_str())).or_default().push(slice);
+            }
+            by_service
+        });
+        Self { by_service, node: snapshot.node_name() }
+    }
+
+    /// What is behind a Service port in one family.
+    ///
+    /// # Errors
+    /// When EndpointSlices were not read: unknown is not zero.
+    pub(super) fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
+        let all = self.endpoints(service, port, family)?;
+        let usable = usable(all.iter().map(|(endpoint, _)| *endpoint));
+        if usable.is_empty() {
+            return Ok(Backing::Empty);
+        }
+        let here = all.iter().map(|(endpoint, _)| *endpoint).filter(|it| it.node.as_deref() == Some(self.node));
+        let local_is_empty = self::usable(here).is_empty();
+        Ok(if service.external_local && local_is_empty { Backing::Elsewhere } else { Backing::Ready })
+    }
+
+    /// `2 usable, 1 on this node`, for evidence.
+    pub(super) fn in_words(&self, service: &Service, port: &ServicePort, family: Family) -> String {
+        match self.endpoints(service, port, family) {
+            Err(gap) => format!("unknown: {}", gap.detail),
+            Ok(all) => {
+                let usable = usable(all.iter().map(|(endpoint, _)| *endpoint));
+                let here = usable.iter().filter(|it| it.node.as_deref() == Some(self.node)).count();
+                format!("{} usable of {}, {here} on this node", usable.len(), all.len())
+            }
+        }
+    }
+
+    /// Whether an endpoint of the Service port is at exactly this address and port.
+    pub(super) fn includes(&self, service: &Service, port: &ServicePort, addresses: &[IpAddr], number: u16) -> bool {
+        Family::BOTH.into_iter().filter_map(|family| self.endpoints(service, port, family).ok()).flatten().any(
+            |(endpoint, target)| {
+                target == number && endpoint.addresses.first().is_some_and(|address| addresses.contains(address))
+            },
+        )
+    }
+
+    /// Each endpoint of a Service port with its target port.
+    fn endpoints(
+        &self,
+        service: &Service,
+        port: &ServicePort,
+        family: Family,
+    ) -> Result<Vec<(&'a Endpoint, u16)>, Gap> {
+        let by_service = self.by_service.as_ref().map_err(Clone::clone)?;
+        let slices = by_service.get(&(service.namespace.as_str(), service.name.as_str()));
+        Ok(slices
+            .into_iter()
+            .flatten()
+            .filter(|slice| slice.family == family)
+            .flat_map(|slice| {
+                let target = slice
+                    .ports
+                    .iter()
+                    .find(|it| it.name == port.name && it.protocol == port.protocol)
+                    .and_then(|it| it.port);
+                slice.endpoints.iter().filter_map(move |endpoint| Some((endpoint, target?)))
+            })
+            .collect())
+    }
+}
+
+/// Ready ones; only if there is none, those that still serve while terminating.
+fn usable<'a>(endpoints: impl Iterator<Item = &'a Endpoint> + Clone) -> Vec<&'a Endpoint> {
+    let ready: Vec<_> = endpoints.clone().filter(|it| it.ready).collect();
+    if ready.is_empty() { endpoints.filter(|it| it.serving && it.terminating).collect() } else { ready }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::healthy::World;
+
+    fn backing(change: impl FnOnce(World) -> World) -> Backing {
+        let world = Snapshot::healthy().service("web", |it| change(it.node_port(30080)));
+        let service = &world.cluster.services.seen().expect("services")[0];
+        Endpoints::of(&world).backing(service, &service.ports[0], Family::V4).expect("endpoints are known")
+    }
+
+    #[test]
+    fn backing_follows_readiness_and_the_traffic_policy() {
+        assert_eq!(backing(|it| it), Backing::Ready);
+        assert_eq!(backing(World::without_endpoints), Backing::Empty);
+        assert_eq!(backing(|it| it.local().elsewhere()), Backing::Elsewhere);
+        assert_eq!(backing(World::elsewhere), Backing::Ready);
+        assert_eq!(backing(|it| it.local().without_endpoints()), Backing::Empty);
+    }
+
+    #[test]
+    fn terminating_endpoints_count_only_while_they_serve_and_none_is_ready() {
+        let unready = |serving, terminating| {
+            backing(|it| {
+                it.each_slice(|slice| {
+                    for endpoint in &mut slice.endpoints {
+                        (endpoint.ready, endpoint.serving, endpoint.terminating) = (false, serving, terminating);
+                    }
+                })
+            })
+        };
+        assert_eq!(unready(true, true), Backing::Ready);
+        assert_eq!(unready(true, false), Backing::Empty);
+        assert_eq!(unready(false, true), Backing::Empty);
+    }
+
+    #[test]
+    fn an_endpoint_without_a_node_is_local_to_none() {
+        let nowhere = |it: World| it.local().each_slice(|slice| slice.endpoints[0].node = None);
+        assert_eq!(backing(nowhere), Backing::Elsewhere);
+    }
+}

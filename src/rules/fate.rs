@@ -1,0 +1,124 @@
+//! Who answers a new connection to a NodePort on one of this node's addresses: the table behind the verdicts.
+//!
+//! Measured with kube-proxy 1.36.3 in each mode; `docs/how-nodeports-work.md` shows it as a table.
+
+use super::{
+    endpoints::Backing,
+    setup::{Local, Setup},
+};
+use crate::{
+    facts::{Family, Mode},
+    findings::Vantage,
+};
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fate {
+    /// The process that listens there.
+    Listener,
+    /// A pod of the Service.
+    Pod,
+    /// Nobody: connection refused. The kernel rate-limits the ICMP error, so some clients see a time-out.
+    Refused,
+    /// Nobody: no answer at all.
+    TimedOut,
+}
+
+impl Fate {
+    /// For evidence: "... are answered by".
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Listener => "reach the listener",
+            Self::Pod => "are answered by a pod of the Service",
+            Self::Refused => "are refused",
+            Self::TimedOut => "time out",
+        }
+    }
+}
+
+impl Setup {
+    /// Who answers a client at `vantage` that connects to `address` and the NodePort.
+    pub(super) fn fate(&self, address: Local, vantage: Vantage, backing: Backing) -> Fate {
+        let captured = self.captures(address);
+        match (self.mode, backing, captured) {
+            (_, Backing::Ready, true) => Fate::Pod,
+            (_, Backing::Ready, false) => Fate::Listener,
+            // The filter rules of iptables mode look at neither nodePortAddresses nor localhostNodePorts
+            // (kubernetes pkg/proxy/iptables/proxier.go, KUBE-EXTERNAL-SERVICES).
+            (Mode::Iptables, Backing::Empty, _) => Fate::Refused,
+            (Mode::Iptables, Backing::Elsewhere, false) => Fate::TimedOut,
+            (_, _, false) => Fate::Listener,
+            (_, Backing::Empty, true) => Fate::Refused,
+            // ipvs falls back to the endpoints of other nodes (kubernetes pkg/proxy/ipvs/proxier.go, syncEndpoint).
+            (Mode::Ipvs, Backing::Elsewhere, true) => Fate::Pod,
+            (_, Backing::Elsewhere, true) => match vantage {
+                Vantage::Remote => Fate::TimedOut,
+                Vantage::Pods if !self.detects_pods(Family::of(address.ip)) => Fate::TimedOut,
+                Vantage::Node | Vantage::Loopback | Vantage::Pods => Fate::Pod,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{
+            Snapshot,
+            healthy::{PRIMARY, SECOND, ip},
+        },
+        rules::setup::Setups,
+    };
+
+    /// The rows of the behaviour matrix: mode, `nodePortAddresses`, `localhostNodePorts`; then who answers on the
+    /// primary, the second and both loopback addresses with usable, no, and only remote endpoints:
+    /// L the listener, P a pod, R refused, T timed out; remote and node for the non-loopback ones.
+    const MATRIX: &[(Mode, &[&str], bool, [&str; 3])] = &[
+        (Mode::Iptables, &[], true, ["PP PP P L", "RR RR R R", "TP TP P T"]),
+        (Mode::Iptables, &[], false, ["PP PP L L", "RR RR R R", "TP TP T T"]),
+        (Mode::Iptables, &["primary"], true, ["PP LL L L", "RR RR R R", "TP TT T T"]),
+        (Mode::Nftables, &[], true, ["PP LL L L", "RR LL L L", "TP LL L L"]),
+        (Mode::Nftables, &["0.0.0.0/0", "::/0"], true, ["PP PP L L", "RR RR L L", "TP TP L L"]),
+        (Mode::Ipvs, &[], true, ["PP PP L L", "RR RR L L", "PP PP L L"]),
+        (Mode::Ipvs, &["192.0.2.2/32", "2001:db8::2/128"], true, ["LL PP L L", "LL RR L L", "LL PP L L"]),
+    ];
+
+    #[test]
+    fn the_matrix_holds_in_both_families() {
+        for (mode, addresses, localhost, rows) in MATRIX {
+            let world = Snapshot::healthy().with_mode(*mode).with_config(|config| {
+                config.node_port_addresses = addresses.iter().map(|it| (*it).to_owned()).collect();
+                config.localhost_node_ports = Some(*localhost);
+            });
+            let setups = Setups::of(&world, world.kernel.interfaces.seen().expect("interfaces"));
+            let [setup] = &setups.candidates[..] else { panic!("one candidate, not {:?}", setups.candidates) };
+            for (row, backing) in rows.iter().zip(Backing::ALL) {
+                for family in [0, 1] {
+                    let ask = |address: &str, vantage| {
+                        let fate = setup.fate(Local { ip: ip(address), vrf: false }, vantage, backing);
+                        ["L", "P", "R", "T"][fate as usize]
+                    };
+                    let pair = |address| [Vantage::Remote, Vantage::Node].map(|vantage| ask(address, vantage)).concat();
+                    let told = format!(
+                        "{} {} {} {}",
+                        pair(PRIMARY[family]),
+                        pair(SECOND[family]),
+                        ask("127.0.0.1", Vantage::Loopback),
+                        ask("::1", Vantage::Loopback),
+                    );
+                    assert_eq!(&told, row, "{mode} {addresses:?} localhost={localhost} {backing:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_local_detector_pods_time_out_like_outsiders() {
+        let world = Snapshot::healthy().with_config(|config| config.cluster_cidr = None);
+        let setups = Setups::of(&world, world.kernel.interfaces.seen().expect("interfaces"));
+        let address = Local { ip: ip(PRIMARY[0]), vrf: false };
+        assert_eq!(setups.candidates[0].fate(address, Vantage::Pods, Backing::Elsewhere), Fate::TimedOut);
+        assert_eq!(setups.candidates[0].fate(address, Vantage::Node, Backing::Elsewhere), Fate::Pod);
+    }
+}

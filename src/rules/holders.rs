@@ -1,0 +1,260 @@
+//! Which sockets are the proxy's own, and which are a pod's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::facts::{Holder, Owner, Pod, Protocol, Reading, Service, Snapshot, Socket, State};
+
+/// Ports of well-known daemons. A process that contains a proxy (`k3s server`, `k0s`, `kubelite`) listens on some of
+/// them for reasons of its own, so there a socket of the proxy's process is still a conflict.
+pub(super) const DAEMON_PORTS: &[u16] = &[
+    22, 53, 80, 111, 179, 443, 2379, 2380, 2381, 2703, 4240, 4244, 4789, 5473, 6081, 6443, 8472, 9099, 9100, 9345,
+    9808, 9809, 10248, 10249, 10250, 10251, 10252, 10253, 10254, 10255, 10256, 10257, 10258, 10259, 10260, 51820,
+    51871, 61678, 61679,
+];
+
+/// Whether a socket is the proxy's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Own {
+    /// It holds a NodePort, or serves a health check: no conflict.
+    Yes,
+    /// Somebody else's.
+    No,
+    /// Nobody could tell: the proxy did not answer, and whoever has this socket has one on every NodePort.
+    Unknown,
+}
+
+/// Tells the proxy's own sockets apart. No name decides: a socket is the proxy's if it shares the process, or a cgroup
+/// other than the root, with whoever answers `/proxyMode`.
+pub(super) struct Proxy<'a> {
+    snapshot: &'a Snapshot,
+    /// Holders that have a listening socket on every allocated NodePort, as OVN-Kubernetes and old proxies do.
+    hold_everything: BTreeSet<Group<'a>>,
+}
+
+/// Sockets that certainly share a holder, or whose holder could not be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Group<'a> {
+    Cgroup(&'a str),
+    Process(u32, u64),
+    Untold,
+}
+
+impl<'a> Proxy<'a> {
+    /// Of a snapshot, once a rule.
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        let allocated: BTreeSet<(Protocol, u16)> = snapshot
+            .cluster
+            .services
+            .seen()
+            .into_iter()
+            .flatten()
+            .flat_map(|service| &service.ports)
+            .filter(|port| port.protocol != Protocol::Sctp) // no proxy ever held an SCTP port
+            .filter_map(|port| Some((port.protocol, port.node_port?)))
+            .collect();
+        let mut held: BTreeMap<Group<'a>, BTreeSet<(Protocol, u16)>> = BTreeMap::new();
+        for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {
+            let port = (socket.protocol, socket.local_port);
+            if allocated.contains(&port) {
+                held.entry(group(socket)).or_default().insert(port);
+            }
+        }
+        let hold_everything =
+            held.into_iter().filter(|(_, ports)| ports.len() == allocated.len()).map(|(group, _)| group).collect();
+        Self { snapshot, hold_everything }
+    }
+
+    /// Whether a listening socket on a NodePort or a healthCheckNodePort is the proxy's own.
+    pub(super) fn owns(&self, socket: &Socket) -> Own {
+        if DAEMON_PORTS.contains(&socket.local_port) {
+            return Own::No;
+        }
+        let proxy = &self.snapshot.kernel.proxy;
+        let Owner::Held(holder) = &socket.owner else { return Own::No };
+        if same_holder(holder, &proxy.cgroup, &proxy.process) {
+            return Own::Yes;
+        }
+        let answered = proxy.cgroup.seen().is_some_and(|cgroup| !cgroup.is_root()) || proxy.process.seen().is_some();
+        let told = matches!(group(socket), Group::Cgroup(_) | Group::Process(..));
+        let could_be = self.hold_everything.contains(&group(socket));
+        match (answered && told, could_be, self.snapshot.said.proxy_mode.is_some()) {
+            (true, _, _) | (_, false, _) => Own::No,
+            // A proxy that holds ports says so in its version; where one answers and does not hold, nobody does.
+            (false, true, _) if self.proxy_never_holds() => Own::No,
+            (false, true, true) => Own::No,
+            (false, true, false) => Own::Unknown,
+        }
+    }
+
+    /// A kube-proxy answers, and its version holds no NodePorts.
+    fn proxy_never_holds(&self) -> bool {
+        let version = self.snapshot.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.as_deref());
+        version.is_some_and(|version| holds_ports(version) == Some(false))
+    }
+}
+
+/// Whether a kube-proxy of this version holds every NodePort with a socket: up to 1.23.6, 1.22.9 and 1.21.12
+/// (kubernetes/kubernetes pull requests 108496, 108885, 108888, 108896). Nothing when it is not a version.
+pub(super) fn holds_ports(version: &str) -> Option<bool> {
+    let mut parts = version.trim_start_matches('v').split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
+    let (major, minor, patch) = (parts.next()??, parts.next()??, parts.next()??);
+    Some(match (major, minor) {
+        (1, 24..) | (2.., _) => false,
+        (1, 23) => patch <= 6,
+        (1, 22) => patch <= 9,
+        (1, 21) => patch <= 12,
+        _ => true,
+    })
+}
+
+/// Whether two holders are the same: the same process, or the same cgroup other than the root.
+fn same_holder(
+    holder: &Holder,
+    cgroup: &Reading<crate::facts::Cgroup>,
+    process: &Reading<crate::facts::Process>,
+) -> bool {
+    let process_matches = match (holder.process.seen(), process.seen()) {
+        (Some(a), Some(b)) => a.pid == b.pid && a.started == b.started,
+        _ => false,
+    };
+    let cgroup_matches = match (holder.cgroup.seen(), cgroup.seen()) {
+        (Some(a), Some(b)) => !a.is_root() && a.path == b.path,
+        _ => false,
+    };
+    process_matches || cgroup_matches
+}
+
+fn group(socket: &Socket) -> Group<'_> {
+    let Owner::Held(holder) = &socket.owner else { return Group::Untold };
+    match (holder.cgroup.seen(), holder.process.seen()) {
+        (Some(cgroup), _) if !cgroup.is_root() => Group::Cgroup(&cgroup.path),
+        (_, Some(process)) => Group::Process(process.pid, process.started),
+        _ => Group::Untold,
+    }
+}
+
+/// The pod that holds a socket, by the uid in its cgroup's name.
+pub(super) fn pod_of<'a>(snapshot: &'a Snapshot, socket: &Socket) -> Option<&'a Pod> {
+    let Owner::Held(holder) = &socket.owner else { return None };
+    let uid = &holder.cgroup.seen()?.pod.as_ref()?.pod_uid;
+    let pods = snapshot.cluster.pods.seen()?;
+    pods.iter().find(|pod| pod.uid.as_ref() == Some(uid) || pod.config_hash.as_ref() == Some(uid))
+}
+
+/// Who holds a socket, in words that stay the same from look to look: `pod default/web`, `nginx`, `the kernel`.
+pub(super) fn holder_name(snapshot: &Snapshot, socket: &Socket) -> String {
+    if let Some(pod) = pod_of(snapshot, socket) {
+        return format!("pod {}/{}", pod.namespace, pod.name);
+    }
+    match &socket.owner {
+        Owner::TimeWait => "a connection in TIME_WAIT, which has no owner".to_owned(),
+        Owner::Kernel { link } if link.is_empty() => "the kernel".to_owned(),
+        Owner::Kernel { link } => format!("the kernel (tunnel {link})"),
+        Owner::NotAsked => "a process".to_owned(),
+        Owner::Held(holder) => match (holder.process.seen(), holder.cgroup.seen()) {
+            (Some(process), _) => format!("process {}", process.command),
+            (None, Some(cgroup)) if cgroup.pod.is_some() => "a pod whose name is not known".to_owned(),
+            (None, Some(cgroup)) if !cgroup.is_root() => format!("a process of {}", cgroup.path),
+            _ => "a process that could not be named".to_owned(),
+        },
+    }
+}
+
+/// Everything known of a socket's holder, for evidence: names and values.
+pub(super) fn holder_evidence(snapshot: &Snapshot, socket: &Socket) -> Vec<(&'static str, String)> {
+    let mut values = vec![("held by", holder_name(snapshot, socket))];
+    let Owner::Held(holder) = &socket.owner else { return values };
+    match &holder.process {
+        Reading::Seen(process) => {
+            values.push(("process", format!("{} (pid {})", process.command, process.pid)));
+            values.extend(process.command_line.clone().map(|line| ("command line", line)));
+        }
+        Reading::Gap(gap) => values.push(("process", format!("not seen: {}", gap.detail))),
+    }
+    match &holder.cgroup {
+        Reading::Seen(cgroup) => {
+            values.push(("cgroup", cgroup.path.clone()));
+            if let Some(container) = cgroup.pod.as_ref().and_then(|pod| pod.container.clone()) {
+                values.push(("container", container));
+            }
+        }
+        Reading::Gap(gap) => values.push(("cgroup", format!("not seen: {}", gap.detail))),
+    }
+    values
+}
+
+/// `tcp LISTEN 0.0.0.0:30080`, with the device where it is bound to one.
+pub(super) fn socket_in_words(socket: &Socket) -> String {
+    let local = std::net::SocketAddr::new(socket.local, socket.local_port);
+    let mut words = format!("{} {} {local}", socket.protocol, socket.state.name());
+    if !matches!((socket.protocol, socket.state), (_, State::Listen) | (Protocol::Udp, State::Close)) {
+        words.push_str(&format!(" -> {}", std::net::SocketAddr::new(socket.remote, socket.remote_port)));
+    }
+    if socket.retransmits > 0 {
+        words.push_str(" retransmitting");
+    }
+    if socket.v6only == Some(true) {
+        words.push_str(" v6only");
+    }
+    if socket.device != 0 {
+        words.push_str(&format!(" on interface {}", socket.device));
+    }
+    words
+}
+
+/// `default/web port http`, or without the port's name where it has none.
+pub(super) fn service_port(service: &Service, name: &str) -> String {
+    let mut words = format!("{}/{}", service.namespace, service.name);
+    if !name.is_empty() {
+        words.push_str(&format!(" port {name}"));
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::healthy::{daemon, proxy_holder};
+
+    fn owns(world: &Snapshot) -> Own {
+        let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one");
+        Proxy::of(world).owns(socket)
+    }
+
+    #[test]
+    fn a_socket_of_the_process_that_answers_proxy_mode_is_the_proxys_own() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        assert_eq!(owns(&world.clone().listens_as("0.0.0.0:30080", proxy_holder())), Own::Yes);
+        assert_eq!(owns(&world.listens("0.0.0.0:30080")), Own::No);
+    }
+
+    #[test]
+    fn a_daemons_port_is_a_conflict_even_inside_the_proxys_process() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(6443));
+        assert_eq!(owns(&world.listens_as("0.0.0.0:6443", proxy_holder())), Own::No);
+    }
+
+    #[test]
+    fn where_no_proxy_answers_whoever_holds_every_node_port_may_be_one() {
+        let world = Snapshot::healthy().without_proxy();
+        let world = world.service("a", |it| it.node_port(30080)).service("b", |it| it.node_port(30081));
+        let one = world.listens_as("0.0.0.0:30080", daemon("ovnkube", 9));
+        assert_eq!(owns(&one), Own::No);
+        assert_eq!(owns(&one.listens_as("0.0.0.0:30081", daemon("ovnkube", 9))), Own::Unknown);
+    }
+
+    #[test]
+    fn the_last_versions_that_hold_ports_are_known() {
+        for (version, holds) in [
+            ("v1.23.6", Some(true)),
+            ("v1.23.7", Some(false)),
+            ("v1.22.9-eks-1", Some(true)),
+            ("v1.21.13", Some(false)),
+            ("v1.19.0", Some(true)),
+            ("v1.36.3+k3s1", Some(false)),
+            ("devel", None),
+        ] {
+            assert_eq!(holds_ports(version), holds, "{version}");
+        }
+    }
+}

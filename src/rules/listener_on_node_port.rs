@@ -1,0 +1,380 @@
+//! A process listens on a port that a Service owns as its NodePort.
+//!
+//! ## Why it hurts
+//! The proxy takes new connections before the socket sees them. `ss` shows a healthy listener, yet clients get
+//! *connection refused* when the Service has no endpoints, or an answer from somebody else's pods when it has.
+//! Established connections live on, so only some requests fail. Which addresses lose depends on the proxy's mode, its
+//! `nodePortAddresses` and `localhostNodePorts`, and on the Service's endpoints: 127.0.0.1 is hijacked in iptables
+//! mode and safe in nftables and ipvs mode, and a Service without endpoints takes everything in iptables mode.
+//!
+//! ## Silent when
+//! - the listener is the proxy's own: a held NodePort, a health check;
+//! - the listener is an endpoint of that very Service (a hostNetwork pod whose port equals the nodePort);
+//! - it is bound only to addresses that this proxy, in its mode, does not capture;
+//! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not;
+//! - the port is a hostPort of a pod: `host-port-equals-node-port` says more.
+//!
+//! ## Fix
+//! Move the process to another port, or give the Service another nodePort, best one in the static band. To keep a
+//! whole namespace from taking NodePorts, give it a `ResourceQuota` with `services.nodeports: "0"`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{
+    Limits, Patience, Rule, Scope,
+    endpoints::{Backing, Endpoints},
+    fate::Fate,
+    holders::{Own, Proxy, holder_evidence, holder_name, service_port, socket_in_words},
+    range::{effective_ephemeral, move_service, range_in_words, served},
+    setup::{Local, Setup, Setups, is_link_local, locals},
+};
+use crate::{
+    facts::{
+        Family, Gap, Interfaces, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Source, State, View, Why,
+    },
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("listener-on-node-port"),
+    title: "A process listens on a port that a Service owns",
+    ceiling: Severity::Critical,
+    needs: &[Source::Listeners, Source::Services, Source::Addresses],
+    patience: Patience::TwoScans,
+    scope: Scope::Node,
+    page: include_str!("listener_on_node_port.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let listeners = snapshot.kernel.listeners.get()?;
+    let services = snapshot.cluster.services.get()?;
+    let interfaces = snapshot.kernel.interfaces.get()?;
+
+    let mut by_port: HashMap<(Protocol, u16), Vec<&Socket>> = HashMap::new();
+    for socket in listeners {
+        by_port.entry((socket.protocol, socket.local_port)).or_default().push(socket);
+    }
+    let hits: Vec<_> = served(services)
+        .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
+        .collect();
+    if hits.is_empty() {
+        return Ok(Vec::new());
+    }
+    let node = Node {
+        snapshot,
+        setups: Setups::of(snapshot, interfaces),
+        locals: locals(interfaces),
+        interfaces,
+        endpoints: Endpoints::of(snapshot),
+        proxy: Proxy::of(snapshot),
+    };
+    Ok(hits
+        .into_iter()
+        .flat_map(|(service, port, sockets)| {
+            workers(sockets).into_iter().filter_map(|(socket, count)| node.judge(service, port, socket, count))
+        })
+        .collect())
+}
+
+/// Sockets that share address, port and device are SO_REUSEPORT workers of one server: one of them, and how many.
+fn workers<'a>(sockets: &[&'a Socket]) -> Vec<(&'a Socket, usize)> {
+    let mut groups: BTreeMap<_, Vec<&Socket>> = BTreeMap::new();
+    for socket in sockets {
+        groups.entry((socket.local, socket.device, socket.v6only)).or_default().push(socket);
+    }
+    groups.into_values().map(|group| (group[0], group.len())).collect()
+}
+
+/// What every socket is judged against.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    setups: Setups,
+    locals: Vec<Local>,
+    interfaces: &'a Interfaces,
+    endpoints: Endpoints<'a>,
+    proxy: Proxy<'a>,
+}
+
+/// A destination and a vantage point, and who answers there.
+type Fates = BTreeMap<(Vantage, Local), Fate>;
+
+impl Node<'_> {
+    fn judge(&self, service: &Service, port: &ServicePort, socket: &Socket, workers: usize) -> Option<Judgement> {
+        let verdict = match self.excuse(service, port, socket) {
+            Some(Ok(())) => return None,
+            Some(Err(gap)) => Verdict::Unknown(gap),
+            None => self.verdict(service, port, socket, workers)?,
+        };
+        Some(Judgement {
+            subject: Subject::service(service),
+            port: port.node_port,
+            protocol: Some(port.protocol),
+            verdict,
+        })
+    }
+
+    /// Why a listener on a NodePort is no conflict, or why that could not be told.
+    fn excuse(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Option<Result<(), Gap>> {
+        match self.proxy.owns(socket) {
+            Own::Yes => return Some(Ok(())),
+            Own::Unknown => {
+                let detail = "whoever listens here listens on every NodePort, as a proxy that holds ports does";
+                return Some(Err(Gap::new(Source::ProxyMode, Why::Ambiguous, detail)));
+            }
+            Own::No => {}
+        }
+        let bound: Vec<_> = match socket.local.is_unspecified() {
+            true => self.locals.iter().map(|local| local.ip).collect(),
+            false => vec![socket.local],
+        };
+        if self.endpoints.includes(service, port, &bound, socket.local_port) || self.is_host_port(socket) {
+            return Some(Ok(()));
+        }
+        if socket.protocol == Protocol::Udp && socket.state == State::Close {
+            return match effective_ephemeral(self.snapshot) {
+                Ok(ephemeral) if ephemeral.contains(socket.local_port) => Some(Ok(())),
+                Ok(_) => None,
+                Err(gap) => Some(Err(gap)),
+            };
+        }
+        None
+    }
+
+    /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject.
+    fn is_host_port(&self, socket: &Socket) -> bool {
+        let pods = self.snapshot.cluster.pods.seen().into_iter().flatten();
+        pods.filter(|pod| !pod.host_network && !pod.finished)
+            .flat_map(|pod| &pod.ports)
+            .any(|port| port.host_port == Some(socket.local_port) && port.protocol == socket.protocol)
+    }
+
+    /// What every possible setup and backing agree on.
+    fn verdict(&self, service: &Service, port: &ServicePort, socket: &Socket, workers: usize) -> Option<Verdict> {
+        let mut gap = None;
+        let mut agreed: Option<Fates> = None;
+        let mut ever_lost = false;
+        for setup in &self.setups.candidates {
+            let mut fates = vec![Fates::new()];
+            for family in service.families.iter().copied().filter(|family| socket.serves(*family) == Some(true)) {
+                let backings = match self.endpoints.backing(service, port, family) {
+                    Ok(backing) => vec![backing],
+                    Err(unknown) => {
+                        gap.get_or_insert(unknown);
+                        Backing::ALL
+                            .into_iter()
+                            .filter(|it| *it != Backing::Elsewhere || service.external_local)
+                            .collect()
+                    }
+                };
+                fates = fates
+                    .iter()
+                    .flat_map(|so_far| {
+                        backings.iter().map(|backing| {
+                            let mut fates = so_far.clone();
+                            fates.extend(self.fates(setup, socket, family, *backing));
+                            fates
+                        })
+                    })
+                    .collect();
+            }
+            for fates in fates {
+                ever_lost |= fates.values().any(|fate| *fate != Fate::Listener);
+                agreed = Some(match agreed {
+                    None => fates,
+                    Some(agreed) => intersection(agreed, &fates),
+                });
+            }
+        }
+        let lost: Fates = agreed?.into_iter().filter(|(_, fate)| *fate != Fate::Listener).collect();
+        if !lost.is_empty() {
+            return Some(Verdict::Problem(self.evidence(service, port, socket, workers, &lost)));
+        }
+        if ever_lost {
+            return Some(Verdict::Unknown(gap.unwrap_or_else(|| self.setups.ambiguity())));
+        }
+        self.is_trap(socket).then(|| Verdict::Problem(self.trap(service, port, socket)))
+    }
+
+    /// Who answers from each vantage point on each address where the listener would.
+    fn fates(&self, setup: &Setup, socket: &Socket, family: Family, backing: Backing) -> Fates {
+        let on_loopback =
+            |name: &str| self.interfaces.links.iter().any(|it| it.name == name && it.index == socket.device);
+        self.locals
+            .iter()
+            .filter(|local| Family::of(local.ip) == family)
+            .filter(|local| socket.local.is_unspecified() || socket.local == local.ip)
+            .flat_map(|local| {
+                let vantages: &[Vantage] = match (local.ip.is_loopback(), socket.device) {
+                    (true, 0) => &[Vantage::Loopback],
+                    (true, _) if on_loopback("lo") => &[Vantage::Loopback],
+                    (true, _) => &[],
+                    (false, 0) if is_link_local(local.ip) => &[Vantage::Remote, Vantage::Node],
+                    (false, 0) => &[Vantage::Remote, Vantage::Node, Vantage::Pods],
+                    // A device's own traffic only: the node reaches its own addresses over `lo`.
+                    (false, _) if on_loopback("lo") => &[Vantage::Node],
+                    (false, _) => &[Vantage::Remote],
+                };
+                vantages.iter().map(|vantage| ((*vantage, *local), setup.fate(*local, *vantage, backing)))
+            })
+            .collect()
+    }
+
+    fn evidence(
+        &self,
+        service: &Service,
+        port: &ServicePort,
+        socket: &Socket,
+        workers: usize,
+        lost: &Fates,
+    ) -> Evidence {
+        let affects: BTreeSet<Vantage> = lost.keys().map(|(vantage, _)| *vantage).collect();
+        let severity = if affects.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
+        let name = service_port(service, &port.name);
+        let ends = outcome(lost.values().copied());
+        let mut evidence = self.with_facts(
+            Evidence::new(
+                severity,
+                format!(
+                    "{} listens on {}, the NodePort of {name}: new connections {ends}.",
+                    capital(&holder_name(self.snapshot, socket)),
+                    place(socket),
+                ),
+            ),
+            service,
+            port,
+            socket,
+        );
+        if workers > 1 {
+            evidence = evidence.value("workers", format!("{workers} sockets share this address and port"));
+        }
+        for vantage in &affects {
+            for fate in [Fate::Pod, Fate::Refused, Fate::TimedOut] {
+                let of_fate = |((seen, local), it): (&(Vantage, Local), &Fate)| {
+                    (seen == vantage && *it == fate).then(|| local.ip.to_string())
+                };
+                let addresses: Vec<String> = lost.iter().filter_map(of_fate).collect();
+                if !addresses.is_empty() {
+                    evidence = evidence.value(from(*vantage), format!("to {} {}", addresses.join(", "), fate.words()));
+                }
+            }
+        }
+        evidence
+            .value("established connections", "survive; only new ones are lost")
+            .affects(affects)
+            .remedy(format!(
+                "move {} off port {}/{}, or",
+                holder_name(self.snapshot, socket),
+                socket.local_port,
+                port.protocol
+            ))
+            .remedy(move_service(self.snapshot, service, port))
+    }
+
+    /// In iptables mode an address outside nodePortAddresses is safe only as long as the Service has endpoints.
+    fn is_trap(&self, socket: &Socket) -> bool {
+        let iptables = self.setups.mode.as_ref().is_ok_and(|mode| mode.value == Mode::Iptables);
+        iptables
+            && !socket.local.is_unspecified()
+            && !socket.local.is_loopback()
+            && socket.device == 0
+            && self.locals.iter().any(|local| local.ip == socket.local && !local.vrf)
+    }
+
+    fn trap(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
+        let sentence = format!(
+            "{} listens on {}, the NodePort of {}, on an address outside nodePortAddresses: it will be refused whenever the Service has no endpoints.",
+            capital(&holder_name(self.snapshot, socket)),
+            place(socket),
+            service_port(service, &port.name),
+        );
+        self.with_facts(Evidence::new(Severity::Info, sentence), service, port, socket).remedy(format!(
+            "move {} off port {}/{}",
+            holder_name(self.snapshot, socket),
+            socket.local_port,
+            port.protocol
+        ))
+    }
+
+    /// What people would ask each other for.
+    fn with_facts(&self, mut evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
+        evidence = evidence.value("listener", socket_in_words(socket));
+        evidence.values.extend(holder_evidence(self.snapshot, socket));
+        evidence = evidence.value(
+            "service",
+            format!(
+                "{} type {}, nodePort {}/{}, externalTrafficPolicy {}",
+                service_port(service, &port.name),
+                service.kind.name(),
+                socket.local_port,
+                port.protocol,
+                if service.external_local { "Local" } else { "Cluster" },
+            ),
+        );
+        for family in &service.families {
+            let words = self.endpoints.in_words(service, port, *family);
+            evidence = evidence.value("endpoints", format!("{family}: {words}"));
+        }
+        evidence = evidence.value("proxy mode", self.setups.mode_in_words());
+        evidence = evidence.value(
+            "nodePortAddresses",
+            match &self.setups.node_port_addresses {
+                Some(addresses) if addresses.is_empty() => {
+                    format!("the mode's default (from {})", self.setups.settings)
+                }
+                Some(addresses) => format!("{} (from {})", addresses.join(","), self.setups.settings),
+                None => self.setups.settings.clone(),
+            },
+        );
+        match self.snapshot.cluster.node_port_range.seen() {
+            Some(range) => evidence.value("NodePort range", range_in_words(range)),
+            None => evidence,
+        }
+    }
+}
+
+/// Where both agree. An address that only one of them knows is lost in neither.
+fn intersection(agreed: Fates, other: &Fates) -> Fates {
+    agreed
+        .into_iter()
+        .filter_map(|(place, fate)| match other.get(&place) {
+            Some(Fate::Listener) | None => None,
+            Some(_) if fate == Fate::Listener => None,
+            Some(_) => Some((place, fate)),
+        })
+        .collect()
+}
+
+/// How a connection ends, in a few words.
+fn outcome(fates: impl Iterator<Item = Fate>) -> &'static str {
+    let fates: BTreeSet<Fate> = fates.collect();
+    match (fates.contains(&Fate::Pod), fates.contains(&Fate::Refused), fates.contains(&Fate::TimedOut)) {
+        (true, false, false) => "go to the Service's pods instead",
+        (false, true, false) => "are refused, since the Service has no endpoints",
+        (false, false, true) => "time out, since the Service has no endpoint on this node",
+        (true, false, true) => "time out or go to the Service's pods instead",
+        _ => "are refused or go elsewhere",
+    }
+}
+
+fn from(vantage: Vantage) -> &'static str {
+    match vantage {
+        Vantage::Remote => "from elsewhere",
+        Vantage::Node => "from this node",
+        Vantage::Loopback => "from loopback",
+        Vantage::Pods => "from its pods",
+    }
+}
+
+fn place(socket: &Socket) -> String {
+    format!("{}/{}", std::net::SocketAddr::new(socket.local, socket.local_port), socket.protocol)
+}
+
+fn capital(words: &str) -> String {
+    let mut letters = words.chars();
+    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests;

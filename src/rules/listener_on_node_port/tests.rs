@@ -1,0 +1,142 @@
+use super::*;
+use crate::{
+    facts::healthy::{PRIMARY, SECOND, World, daemon, gap, ip, proxy_holder},
+    rules::expect::{expect_healthy, expect_problem, expect_unknown},
+};
+
+fn web(port: u16) -> Snapshot {
+    Snapshot::healthy().service("web", |it| it.node_port(port))
+}
+
+fn subject() -> Subject {
+    Subject::service(&web(30080).cluster.services.seen().expect("services")[0])
+}
+
+fn affects(world: &Snapshot) -> (Severity, Vec<Vantage>) {
+    let evidence = expect_problem(&RULE, world, &subject());
+    (evidence.severity, evidence.affects.into_iter().collect())
+}
+
+#[test]
+fn a_wildcard_listener_loses_new_connections_from_everywhere() {
+    use Vantage::{Loopback, Node, Pods, Remote};
+    let world = web(30080).listens("0.0.0.0:30080");
+    for (mode, lost) in [
+        (Mode::Iptables, vec![Remote, Node, Loopback, Pods]),
+        (Mode::Nftables, vec![Remote, Node, Pods]),
+        (Mode::Ipvs, vec![Remote, Node, Pods]),
+    ] {
+        assert_eq!(affects(&world.with_mode(mode)), (Severity::Critical, lost), "{mode}");
+    }
+}
+
+#[test]
+fn a_loopback_listener_is_hijacked_in_iptables_mode_only() {
+    let node = web(30080).listens("127.0.0.1:30080");
+    assert_eq!(affects(&node), (Severity::Warning, vec![Vantage::Loopback]));
+    expect_healthy(&RULE, &node.with_mode(Mode::Nftables), &subject());
+    expect_healthy(&RULE, &node.with_mode(Mode::Ipvs), &subject());
+    expect_healthy(&RULE, &node.with_config(|it| it.localhost_node_ports = Some(false)), &subject());
+}
+
+#[test]
+fn a_service_without_endpoints_takes_every_loopback_listener_in_iptables_mode() {
+    let world = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    for local in ["127.0.0.1:30080", "[::1]:30080"] {
+        assert_eq!(affects(&world.clone().listens(local)), (Severity::Warning, vec![Vantage::Loopback]), "{local}");
+    }
+}
+
+#[test]
+fn an_address_outside_node_port_addresses_is_a_trap_in_iptables_mode() {
+    let world = web(30080)
+        .listens(&format!("{}:30080", SECOND[0]))
+        .with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
+    assert_eq!(affects(&world), (Severity::Info, vec![]));
+    expect_healthy(&RULE, &world.with_mode(Mode::Nftables), &subject());
+}
+
+#[test]
+fn a_dual_stack_wildcard_loses_in_both_families_and_v6only_in_one() {
+    let evidence = expect_problem(&RULE, &web(30080).listens("[::]:30080"), &subject());
+    let told = format!("{:?}", evidence.values);
+    assert!(told.contains(PRIMARY[0]) && told.contains(PRIMARY[1]), "{told}");
+    let only = web(30080).socket(Protocol::Tcp, State::Listen, "[::]:30080", "[::]:0", |it| it.v6only = Some(true));
+    let told = format!("{:?}", expect_problem(&RULE, &only, &subject()).values);
+    assert!(!told.contains(&format!("to {}", PRIMARY[0])) && told.contains(PRIMARY[1]), "{told}");
+}
+
+#[test]
+fn a_service_of_the_other_family_or_protocol_is_no_conflict() {
+    let v6 = |it: World| it.node_port(30080).with(|service| service.families = vec![Family::V6]);
+    expect_healthy(&RULE, &Snapshot::healthy().service("web", v6).listens("0.0.0.0:30080"), &subject());
+    let udp = |it: World| it.node_port(30080).protocol(Protocol::Udp);
+    expect_healthy(&RULE, &Snapshot::healthy().service("web", udp).listens("0.0.0.0:30080"), &subject());
+}
+
+#[test]
+fn the_proxys_own_socket_an_endpoint_and_another_proxys_service_are_silent() {
+    expect_healthy(&RULE, &web(30080).listens_as("0.0.0.0:30080", proxy_holder()), &subject());
+    let endpoint = |it: World| {
+        it.node_port(30080).each_slice(|slice| {
+            slice.ports[0].port = Some(30080);
+            slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
+        })
+    };
+    expect_healthy(&RULE, &Snapshot::healthy().service("web", endpoint).listens("0.0.0.0:30080"), &subject());
+    let other = |it: World| it.node_port(30080).with(|service| service.proxy_name = Some("other".to_owned()));
+    expect_healthy(&RULE, &Snapshot::healthy().service("web", other).listens("0.0.0.0:30080"), &subject());
+}
+
+#[test]
+fn a_holder_of_a_pods_host_port_is_left_to_the_host_port_rule() {
+    let world = web(30080).pod("edge", |pod| pod.host_port(80, 30080)).listens_as("0.0.0.0:30080", daemon("crio", 5));
+    expect_healthy(&RULE, &world, &subject());
+}
+
+#[test]
+fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client() {
+    let udp = Snapshot::healthy()
+        .service("web", |it| it.node_port(30080).protocol(Protocol::Udp))
+        .listens_udp("0.0.0.0:30080");
+    expect_problem(&RULE, &udp, &subject());
+    expect_healthy(&RULE, &udp.clone().ephemeral("1024 65535", ""), &subject());
+    let mut unread = udp;
+    unread.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
+    assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Sysctls);
+}
+
+#[test]
+fn what_an_unknown_input_could_change_is_unknown_and_the_rest_is_told() {
+    let elsewhere = |world: Snapshot| world.service("other", |it| it.node_port(30099)).without_proxy();
+    assert_eq!(affects(&elsewhere(web(30080)).listens("0.0.0.0:30080")).0, Severity::Critical);
+    let unknown = expect_unknown(&RULE, &elsewhere(web(30080)).listens("127.0.0.1:30080"), &subject());
+    assert_eq!(unknown.source, Source::ProxyMode);
+
+    let mut blind = web(30080).listens(&format!("{}:30080", SECOND[0])).with_mode(Mode::Iptables);
+    blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+    assert_eq!(affects(&blind).0, Severity::Critical, "lost with and without endpoints");
+    let blind = blind.with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
+    assert_eq!(expect_unknown(&RULE, &blind, &subject()).source, Source::EndpointSlices);
+}
+
+#[test]
+fn workers_on_one_port_are_one_finding_with_a_count() {
+    let world = web(30080).listens("0.0.0.0:30080").listens("0.0.0.0:30080");
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.values.iter().any(|(name, value)| *name == "workers" && value.starts_with("2 ")));
+    assert_eq!(evidence.values.iter().filter(|(name, _)| *name == "listener").count(), 1);
+}
+
+#[test]
+fn a_socket_on_a_device_hears_only_that_device() {
+    let world = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", |it| it.device = 2);
+    assert_eq!(affects(&world), (Severity::Critical, vec![Vantage::Remote]));
+}
+
+#[test]
+fn unread_is_unknown() {
+    let mut world = web(30080).listens("0.0.0.0:30080");
+    world.kernel.listeners = gap(Source::Listeners, Why::Torn);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::Torn);
+}
