@@ -223,12 +223,18 @@ pub(super) fn style(files: &[File]) -> Vec<Complaint> {
             }
         }
         for (index, line) in file.text.lines().enumerate() {
-            if MACHINE.iter().any(|folder| line.contains(&format!("{folder}/"))) {
+            if names_machine(line) {
                 complain(index + 1, "names a folder of one machine");
             }
         }
     }
     complaints
+}
+
+/// Whether a line has a path into one of [`MACHINE`]; `/proc/self/root/` has none.
+pub(crate) fn names_machine(line: &str) -> bool {
+    let begins = |at: usize| !line[..at].ends_with(|before: char| before.is_alphanumeric() || before == '.');
+    MACHINE.iter().any(|folder| line.match_indices(&format!("{folder}/")).any(|(at, _)| begins(at)))
 }
 
 fn sources(files: &[File]) -> impl Iterator<Item = &File> {
