@@ -88,12 +88,17 @@ pub struct Opinion {
     pub judgements: Option<Judgements>,
 }
 
+impl Opinion {
+    /// Asks one rule; its panic stays here.
+    fn of(rule: &'static Rule, view: View<'_>, limits: &Limits) -> Self {
+        let judgements = catch_unwind(AssertUnwindSafe(|| (rule.check)(view, limits))).ok();
+        Self { rule, judgements }
+    }
+}
+
 /// Asks every rule. A rule that panics is contained: the others are heard.
 pub fn evaluate(view: View<'_>, limits: &Limits) -> Vec<Opinion> {
-    RULES
-        .iter()
-        .map(|rule| Opinion { rule, judgements: catch_unwind(AssertUnwindSafe(|| (rule.check)(view, limits))).ok() })
-        .collect()
+    RULES.iter().map(|rule| Opinion::of(rule, view, limits)).collect()
 }
 
 #[cfg(test)]
