@@ -3,3 +3,4 @@
 #![allow(clippy::disallowed_methods, reason = "tests read the package's own files")]
 
 mod architecture;
+mod documents;

@@ -6,6 +6,7 @@ mod source;
 
 use std::{fs, path::Path};
 
+pub(crate) use checks::names_machine;
 use checks::{Complaint, File};
 
 /// Every Rust file of the package.
