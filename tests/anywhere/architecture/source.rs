@@ -129,6 +129,7 @@ pub(super) fn paths(text: &str, module: &[&str]) -> Vec<Path> {
     // What each open brace belongs to: `true` for that of an inline module.
     let mut braces = Vec::new();
     let mut found = Vec::new();
+    let mut walked = 0;
     for at in 0..tokens.len() {
         match word(at) {
             "{" => {
@@ -143,8 +144,9 @@ pub(super) fn paths(text: &str, module: &[&str]) -> Vec<Path> {
             }
             _ => {}
         }
-        if begins_path(&tokens, at) && !is_in_group(&tokens, at) {
-            walk(&tokens, at, &Walked { module: &module, segments: Vec::new(), relative: false }, &mut found);
+        if at >= walked && begins_path(&tokens, at) {
+            let nothing = Walked { module: &module, segments: Vec::new(), relative: false };
+            walked = walk(&tokens, at, &nothing, &mut found);
         }
     }
     found
@@ -156,21 +158,6 @@ fn begins_path(tokens: &[Token<'_>], at: usize) -> bool {
     let is_joined = word(1) == "::" && word(2) != "use" && (at >= 2 && (tokens[at - 2].is_word() || word(2) == ">"));
     let goes_on = tokens.get(at + 1).is_some_and(|next| next.text == "::");
     tokens[at].is_word() && !is_joined && (goes_on || word(1) == "use")
-}
-
-/// Whether a word stands inside the braces of a `use` group, which is walked from its root.
-fn is_in_group(tokens: &[Token<'_>], at: usize) -> bool {
-    let mut depth = 0_usize;
-    for before in (0..at).rev() {
-        match tokens[before].text {
-            "}" => depth += 1,
-            "{" if depth > 0 => depth -= 1,
-            "{" if before > 0 && tokens[before - 1].text == "::" => return true,
-            "{" | ";" => return false,
-            _ => {}
-        }
-    }
-    false
 }
 
 /// The part of a path that was read so far.
