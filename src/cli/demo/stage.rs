@@ -83,11 +83,10 @@ fn enter() -> anyhow::Result<PathBuf> {
     // from their own cgroup namespace they are in the root, which says nothing about who belongs together.
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
     for place in mounts.lines().filter_map(cgroup2_mount) {
-        match mount(Some("cgroup2"), place, Some("cgroup2"), MsFlags::empty(), unchanged) {
-            // Nothing can be mounted upon itself: what is there has the same root already.
-            Ok(()) | Err(Errno::EBUSY) => {}
-            Err(error) => return Err(error).with_context(|| format!("mounting cgroup2 on {place}")),
-        }
+        // Nothing can be mounted upon itself, so something else comes in between.
+        mount(Some("tmpfs"), place, Some("tmpfs"), MsFlags::empty(), unchanged)
+            .and_then(|()| mount(Some("cgroup2"), place, Some("cgroup2"), MsFlags::empty(), unchanged))
+            .with_context(|| format!("mounting cgroup2 on {place}"))?;
     }
     let private = env::temp_dir();
     let flags = MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_NOSUID;
