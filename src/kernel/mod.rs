@@ -77,6 +77,11 @@ impl Host {
         self.root.is_live()
     }
 
+    /// Its name, `/proc/sys/kernel/hostname`; `unknown` where that cannot be read.
+    pub fn hostname(&self) -> String {
+        self.name("hostname")
+    }
+
     /// Reads every fact once, in the network namespace of the calling thread. It blocks, for some seconds where a
     /// proxy hangs, and must not be called on an async runtime: give it a thread.
     ///
@@ -88,7 +93,7 @@ impl Host {
         let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat);
         let (answers, health_checks) = self.ask_proxies(wanted, interfaces.seen());
         KernelFacts {
-            hostname: self.name("hostname"),
+            hostname: self.hostname(),
             release: self.name("osrelease"),
             capabilities: if self.is_live() { privileges::read() } else { Vec::new() },
             proxy: proxy::facts(answers, &sockets.listeners, &self.root.path().join("proc")),
