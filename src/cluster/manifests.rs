@@ -219,8 +219,10 @@ fn yaml_options() -> serde_saphyr::Options {
     };
     serde_saphyr::options! {
         budget: budget,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
         with_snippet: false,
         emit_comments: false,
+        non_finite_float_policy: serde_saphyr::NonFiniteFloatPolicy::PassThrough,
     }
 }
 
