@@ -1,5 +1,8 @@
 //! Command-line flags as other programs write them: `--name=value`, `--name value`, and one passed on in another.
 
+/// kube-apiserver's flag for the NodePort range.
+pub(super) const RANGE_FLAG: &str = "service-node-port-range";
+
 /// Flags in the order they were given.
 #[derive(Debug, Default)]
 pub(super) struct Flags {

@@ -3,7 +3,7 @@
 use std::{fs, net::IpAddr, path::PathBuf};
 
 use portreeve::{
-    cluster::{self, ClusterSource, Environment, Input, Said},
+    cluster::{self, Choice, ClusterSource, Environment, Input},
     facts::{ClusterFacts, Family, NodeAddressKind, PortRange, Protocol, ServiceKind, Source, Why},
 };
 use tempfile::TempDir;
@@ -23,6 +23,11 @@ pub(crate) fn facts_of_paths(paths: Vec<PathBuf>) -> ClusterFacts {
     let source = ClusterSource::Files(paths.into_iter().map(Input::from).collect());
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(cluster::read(&source, None, "n1"))
+}
+
+pub(crate) fn as_json(yaml: &str) -> String {
+    let value: serde_json::Value = serde_saphyr::from_str(yaml).expect("YAML");
+    serde_json::to_string_pretty(&value).expect("JSON")
 }
 
 /// A Service as `kubectl get svc -o yaml` prints it (Kubernetes 1.32), applied from a file that names its nodePort.
@@ -123,8 +128,8 @@ fn a_service_keeps_what_rules_use() {
     assert_eq!(web.kind, ServiceKind::LoadBalancer);
     assert_eq!(web.cluster_ips.len(), 2);
     assert_eq!(web.families, Family::BOTH);
-    assert_eq!(web.external_ips, ["192.0.2.10".parse::<IpAddr>().unwrap()]);
-    assert_eq!(web.load_balancer_ips, ["198.51.100.7".parse::<IpAddr>().unwrap()], "ipMode Proxy is no VIP");
+    assert_eq!(web.external_ips, [IpAddr::from([192, 0, 2, 10])]);
+    assert_eq!(web.load_balancer_ips, [IpAddr::from([198, 51, 100, 7])], "ipMode Proxy is no VIP");
     assert!(web.external_local);
     assert_eq!(web.health_check_node_port, Some(31999));
     assert_eq!(web.ports[2].protocol, Protocol::Udp);
@@ -145,7 +150,7 @@ fn managed_fields_tell_a_chosen_node_port_from_an_allocated_one() {
 
 #[test]
 fn yaml_and_json_and_lists_of_lists_give_the_same_facts() {
-    let json = serde_json::to_string_pretty(&serde_saphyr::from_str::<serde_json::Value>(APPLIED).unwrap()).unwrap();
+    let json = as_json(APPLIED);
     let indented: String = APPLIED.lines().map(|line| format!("  {line}\n")).collect();
     let list = format!("apiVersion: v1\nitems:\n- {}kind: List\n", &indented[2..]);
     let lists = format!(r#"{{"kind":"List","items":[{{"items":[{json}],"kind":"ServiceList"}}]}}"#);
@@ -302,29 +307,29 @@ fn the_first_source_that_applies_is_taken() {
         let credentials = Credentials::Kubeconfig { paths, context: context.map(str::to_owned) };
         ClusterSource::Api(Access { credentials, request_timeout: Access::REQUEST_TIMEOUT })
     };
-    let discover = |said: &Said, environment: &Environment| ClusterSource::discover(said.clone(), environment);
+    let discover = |chosen: &Choice, environment: &Environment| ClusterSource::discover(chosen.clone(), environment);
 
-    let mut said = Said {
+    let mut chosen = Choice {
         services: vec![Input::Stdin],
         kubeconfig: Some("/k".into()),
         context: Some("c".into()),
         request_timeout: None,
     };
-    assert_eq!(discover(&said, &environment), ClusterSource::Files(vec![Input::Stdin]));
-    said.services.clear();
-    assert_eq!(discover(&said, &environment), files(&["/k"], Some("c")));
-    said.kubeconfig = None;
-    assert_eq!(discover(&said, &environment), files(&["/a", "/b"], Some("c")), "a context is not the pod's");
-    said.context = None;
+    assert_eq!(discover(&chosen, &environment), ClusterSource::Files(vec![Input::Stdin]));
+    chosen.services.clear();
+    assert_eq!(discover(&chosen, &environment), files(&["/k"], Some("c")));
+    chosen.kubeconfig = None;
+    assert_eq!(discover(&chosen, &environment), files(&["/a", "/b"], Some("c")), "a context is not the pod's");
+    chosen.context = None;
     let in_cluster = Access { credentials: Credentials::InCluster, request_timeout: Access::REQUEST_TIMEOUT };
-    assert_eq!(discover(&said, &environment), ClusterSource::Api(in_cluster));
+    assert_eq!(discover(&chosen, &environment), ClusterSource::Api(in_cluster));
 
     let mut environment = Environment { in_cluster: false, ..environment };
-    assert_eq!(discover(&said, &environment), files(&["/a", "/b"], None));
+    assert_eq!(discover(&chosen, &environment), files(&["/a", "/b"], None));
     environment.kubeconfig = None;
-    assert_eq!(discover(&said, &environment), ClusterSource::None);
+    assert_eq!(discover(&chosen, &environment), ClusterSource::None);
     let own = home.path().join(".kube/config");
     fs::create_dir_all(own.parent().expect("a parent")).expect("a directory");
     fs::write(&own, "").expect("a file");
-    assert_eq!(discover(&said, &environment), files(&[own.to_str().expect("a path")], None));
+    assert_eq!(discover(&chosen, &environment), files(&[own.to_str().expect("a path")], None));
 }

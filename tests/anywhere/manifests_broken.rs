@@ -6,7 +6,7 @@ use portreeve::facts::{ClusterFacts, Gap, Source, Why};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use crate::manifests::{facts_of, facts_of_paths};
+use crate::manifests::{as_json, facts_of, facts_of_paths};
 
 const GOOD: &str = "
 kind: Service
@@ -88,8 +88,9 @@ fn a_syntax_error_is_placed_by_line_and_costs_only_its_document() {
         facts_of(&[format!("{GOOD}---\nkind: Service\nmetadata:\n  name: [broken\n---{}", GOOD.replace("good", "b"))]);
     let gap = only(&facts);
     assert!(gap.detail.contains("0.txt: line ") && gap.detail.contains(", column "), "{}", gap.detail);
-    let line: u64 = gap.detail.split("line ").nth(1).and_then(|rest| rest.split(',').next()).unwrap().parse().unwrap();
-    assert!((6..=9).contains(&line), "the broken document spans lines 6 to 9, not {line}: {}", gap.detail);
+    let place = gap.detail.split("line ").nth(1).and_then(|rest| rest.split(',').next());
+    let line: u64 = place.and_then(|line| line.parse().ok()).expect("a line");
+    assert!((6..=9).contains(&line), "the broken document spans lines 6 to 9: {}", gap.detail);
     assert_eq!(names(&facts), ["good", "b"]);
     assert_eq!(facts.endpoint_slices.gap().map(|gap| gap.why), Some(Why::Malformed), "they may have been in there");
 }
@@ -114,7 +115,7 @@ fn a_file_cut_anywhere_keeps_whole_items_only_and_complains() {
     let yaml = format!("apiVersion: v1\nitems:\n{}{}{}kind: List\n", item("a"), item("b"), item("c"));
     let whole = facts_of(&[&yaml]);
     assert_eq!((names(&whole), whole.rejected.len()), (vec!["a", "b", "c"], 0));
-    let json = serde_json::to_string(&serde_saphyr::from_str::<serde_json::Value>(&yaml).unwrap()).unwrap();
+    let json = as_json(&yaml);
 
     for text in [&yaml, &json] {
         let known = facts_of(&[text]).services;
@@ -203,9 +204,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_bytes_panic_and_nothing_vanishes_without_a_word(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let facts = facts_of(&[bytes]);
-        prop_assert!(facts.services.gap().is_some() || !facts.rejected.is_empty() || facts.services.seen().is_some());
+    fn random_bytes_never_pass_without_a_complaint(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(!facts_of(&[bytes]).rejected.is_empty());
     }
 
     #[test]

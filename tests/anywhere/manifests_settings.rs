@@ -1,5 +1,7 @@
 //! The NodePort range and the proxy's settings, from every place that knows them.
 
+use std::net::IpAddr;
+
 use portreeve::facts::{Claimant, ClusterFacts, PortRange, RangeSource, Why};
 
 use crate::manifests::facts_of;
@@ -142,7 +144,7 @@ data:
     assert_eq!(config.mode.as_deref(), Some(""));
     assert_eq!(config.node_port_addresses, [] as [&str; 0]);
     assert_eq!(config.localhost_node_ports, None);
-    assert_eq!(config.bind_address, Some("0.0.0.0".parse().unwrap()));
+    assert_eq!(config.bind_address, Some(IpAddr::from([0, 0, 0, 0])));
     assert_eq!(config.cluster_cidr.as_deref(), Some("10.244.0.0/16"));
 }
 

@@ -187,8 +187,7 @@ fn refusals_and_wrong_answers_say_what_they_are() {
 #[test]
 fn what_is_optional_may_be_forbidden_but_its_breakage_is_named() {
     let fake = Fake::new(|path, _| match path {
-        "/flagz" => Reply::Status(403, "forbidden"),
-        "/api/v1/namespaces/kube-system/configmaps/kube-proxy" => Reply::Status(403, "forbidden"),
+        "/flagz" | "/api/v1/namespaces/kube-system/configmaps/kube-proxy" => Reply::Status(403, "forbidden"),
         "/api/v1/namespaces/kube-system/configmaps/cilium-config" => Reply::Status(500, "etcd is gone"),
         path => small(path),
     });

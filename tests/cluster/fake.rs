@@ -48,7 +48,7 @@ impl Fake {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
-                thread::spawn(move || serve(stream.expect("a connection"), answer.as_ref(), &log));
+                thread::spawn(move || serve(&stream.expect("a connection"), answer.as_ref(), &log));
             }
         });
         Self { address, asked, directory: TempDir::new().expect("a directory") }
@@ -85,7 +85,7 @@ pub(crate) fn facts_at(address: &str, directory: &TempDir, request_timeout: Dura
     runtime.block_on(cluster::read(&source, None, "n1"))
 }
 
-fn serve(stream: TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &Asked) {
+fn serve(mut stream: &TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &Asked) {
     let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
     let Some(Ok(request)) = lines.next() else { return };
     for line in lines.by_ref() {
@@ -120,5 +120,5 @@ fn serve(stream: TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &Asked) 
         "HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{extra}Content-Length: {length}\r\nConnection: close\r\n\r\n"
     );
     // The client may have hung up; what it makes of that is what the test looks at.
-    drop((&stream).write_all(head.as_bytes()).and_then(|()| (&stream).write_all(body.as_bytes())));
+    drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())));
 }
