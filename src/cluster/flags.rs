@@ -40,6 +40,15 @@ impl Flags {
         self.values(name).next_back()
     }
 
+    /// The value of a boolean flag, spelled as Go's `strconv.ParseBool` takes it; a program refuses to start on others.
+    pub(super) fn switch(&self, name: &str) -> Option<bool> {
+        match self.last(name)? {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+            _ => None,
+        }
+    }
+
     fn values<'a>(&'a self, name: &str) -> impl DoubleEndedIterator<Item = &'a str> {
         self.words.iter().enumerate().filter_map(move |(index, word)| {
             let rest = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?.strip_prefix(name)?;

@@ -106,9 +106,10 @@ impl Settings {
         for (annotation, key) in
             [(&annotations.k3s_args, "k3s.io/node-args"), (&annotations.rke2_args, "rke2.io/node-args")]
         {
-            let Some(Long(text)) = annotation.seen() else { continue };
-            let Ok(arguments) = serde_json::from_str::<Vec<String>>(text) else {
-                misfits.note(format_args!("metadata.annotations[{key}]"), quoted(text), "a JSON list of texts");
+            let path = format_args!("metadata.annotations[{key}]");
+            let Some(Long(text)) = annotation.clone().take(path, misfits) else { continue };
+            let Ok(arguments) = serde_json::from_str::<Vec<String>>(&text) else {
+                misfits.note(path, quoted(&text), "a JSON list of texts");
                 continue;
             };
             let flags = Flags::arguments(&arguments);
@@ -125,7 +126,7 @@ impl Settings {
                     place,
                     mode: proxy.last("proxy-mode").map(short),
                     node_port_addresses: list.filter(|cidr| !cidr.is_empty()).map(short).collect(),
-                    localhost_node_ports: proxy.last("iptables-localhost-nodeports").and_then(|flag| flag.parse().ok()),
+                    localhost_node_ports: proxy.switch("iptables-localhost-nodeports"),
                     bind_address: proxy.last("bind-address").and_then(lenient_ip),
                     detect_local_mode: proxy.last("detect-local-mode").map(short),
                     cluster_cidr: proxy.last("cluster-cidr").map(short),
@@ -197,7 +198,9 @@ impl Settings {
 
     /// The answer of kube-apiserver's `/flagz`: JSON, or a text that separates a name from its value by one of
     /// `:`, `: `, `=` and a space, chosen at random so that nobody parses it (k8s.io/component-base/zpages/flagz).
-    pub(super) fn flagz(&mut self, place: String, answer: &str) {
+    ///
+    /// False when it tells no range.
+    pub(super) fn flagz(&mut self, place: String, answer: &str) -> bool {
         #[derive(Deserialize)]
         struct Flagz {
             flags: Named,
@@ -213,9 +216,10 @@ impl Settings {
             let line = answer.lines().find_map(|line| line.trim().strip_prefix(RANGE_FLAG));
             line.map(|value| value.trim_start_matches([':', '=', ' ']).to_owned())
         };
-        if let Some(value) = value {
-            self.range_of(RangeSource::Flagz, place, Some(&value));
+        if let Some(value) = &value {
+            self.range_of(RangeSource::Flagz, place, Some(value));
         }
+        value.is_some()
     }
 
     /// `None`: the place would say so, and does not, so the API server uses its default.

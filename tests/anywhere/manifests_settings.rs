@@ -159,12 +159,13 @@ fn a_broken_proxy_configuration_is_named_and_unknown() {
 
 #[test]
 fn this_nodes_k3s_arguments_come_before_the_config_map() {
-    let arguments = r#"["agent","--kube-proxy-arg=proxy-mode=ipvs","--kube-proxy-arg","nodeport-addresses=10.0.0.0/8,127.0.0.0/8"]"#;
+    let arguments = r#"["agent","--kube-proxy-arg=proxy-mode=ipvs","--kube-proxy-arg=iptables-localhost-nodeports=F","--kube-proxy-arg","nodeport-addresses=10.0.0.0/8,127.0.0.0/8"]"#;
     let map = "kind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: 'mode: nftables'}\n---\n";
     let facts = facts_of(&[format!("{map}{}", node_arguments(arguments))]);
     let config = facts.proxy_config.get().expect("a config");
     assert_eq!(config.mode.as_deref(), Some("ipvs"));
     assert_eq!(config.node_port_addresses, ["10.0.0.0/8", "127.0.0.0/8"]);
+    assert_eq!(config.localhost_node_ports, Some(false));
     let elsewhere = facts_of(&[format!("{map}{}", node_arguments(arguments).replace("name: n1", "name: n2"))]);
     assert_eq!(elsewhere.proxy_config.get().expect("a config").mode.as_deref(), Some("nftables"));
 }

@@ -215,6 +215,14 @@ fn flagz_tells_the_range_in_each_of_its_spellings() {
 }
 
 #[test]
+fn a_flagz_without_the_range_is_named() {
+    let fake = Fake::new(|path, _| if path == "/flagz" { Reply::Html("<html>Log in</html>") } else { small(path) });
+    let facts = fake.facts();
+    assert_eq!(facts.rejected.iter().map(|gap| gap.source).collect::<Vec<_>>(), [Source::NodePortRange]);
+    assert_eq!(facts.node_port_range.get().expect("a range").source, RangeSource::Assumed);
+}
+
+#[test]
 fn the_pods_of_an_unknown_node_are_not_asked_for() {
     let fake = Fake::new(|path, _| {
         if path.starts_with("/api/v1/nodes") {
