@@ -98,18 +98,27 @@ async fn settings(server: &Server) -> Gathered {
     );
     let mut gathered = Gathered::default();
     match flagz {
-        Ok(answer) => gathered.settings.flagz(format!("{}/flagz", server.address()), &answer),
-        Err(error) => miss(&mut gathered, Source::NodePortRange, &error),
+        Ok(answer) => {
+            let place = format!("{}/flagz", server.address());
+            if !gathered.settings.flagz(place.clone(), &answer) {
+                let detail = format!("{place}: the answer names no service-node-port-range");
+                gathered.reject(Gap::new(Source::NodePortRange, Why::Malformed, detail));
+            }
+        }
+        Err(error) => name_breakage(&mut gathered, Source::NodePortRange, &error),
     }
     match api_servers {
         // Only their arguments count here: this node's own Pods come from another list.
         Ok(pods) => gathered.settings.absorb(pods.settings),
-        Err(error) => miss(&mut gathered, Source::NodePortRange, &error),
+        Err(error) => name_breakage(&mut gathered, Source::NodePortRange, &error),
     }
     for found in [kube_proxy, cilium, kubeadm, felix, openshift] {
         match found {
             Ok(object) => gathered.absorb(object),
-            Err(error) => miss(&mut gathered, Source::ConfigMaps, &error),
+            Err(error) => {
+                name_breakage(&mut gathered, Source::ConfigMaps, &error);
+                gathered.lack_all(&[Source::ConfigMaps], &error);
+            }
         }
     }
     gathered
@@ -119,10 +128,9 @@ async fn one(server: &Server, path: &str, kind: &'static str) -> Result<Gathered
     server.objects(path, kind).await.map(|(gathered, _)| gathered)
 }
 
-/// A place that may be absent or forbidden is a gap and no more; one that fails otherwise is named.
-fn miss(gathered: &mut Gathered, source: Source, error: &Error) {
+/// A place that may be absent or forbidden is nothing to speak of; one that fails otherwise is.
+fn name_breakage(gathered: &mut Gathered, source: Source, error: &Error) {
     if !matches!(error.why(), Why::NotPermitted | Why::NotSupported) {
         gathered.reject(error.gap(source));
     }
-    gathered.lack_all(&[source], error);
 }

@@ -1,21 +1,19 @@
 //! From wire objects to facts. Each conversion is total: what has the wrong shape is noted and left out, the rest stays.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::fmt;
 
 use super::{
     field::{Field, Misfits, quoted},
     managed::Managed,
+    values::{
+        NODE_PORT, PORT, address, addresses, each, families, lenient_ip, name, namespace, optional_port, port, protocol,
+    },
     wire::{self, Object},
 };
 use crate::facts::{
     ContainerPort, Endpoint, EndpointPort, EndpointSlice, Family, Node, NodeAddress, NodeAddressKind, Pod, PortRange,
-    Protocol, Service, ServiceKind, ServicePort,
+    Service, ServiceKind, ServicePort,
 };
-
-const PORT: &str = "1 to 65535";
-const NODE_PORT: &str = "0 to 65535";
-const ADDRESS: &str = "an IP address";
-const PROTOCOL: &str = "TCP, UDP or SCTP";
 
 /// A Service; `None` for ExternalName and headless ones, which no proxy serves, and for impossible ones.
 pub(super) fn service(object: Object, misfits: &mut Misfits) -> Option<Service> {
@@ -183,110 +181,6 @@ pub(super) fn node(object: Object, misfits: &mut Misfits) -> Option<Node> {
     })
 }
 
-/// An IP address as Kubernetes reads it: it forgives leading zeros in IPv4, and takes them for decimal
-/// (k8s.io/utils/net `ParseIPSloppy`).
-pub(super) fn lenient_ip(text: &str) -> Option<IpAddr> {
-    if let Ok(ip) = text.parse() {
-        return Some(ip);
-    }
-    let decimal = |part: &str| {
-        let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| part.trim_start_matches('0')).map(|part| if part.is_empty() { "0" } else { part })?.parse().ok()
-    };
-    let octets: Vec<u8> = text.split('.').take(5).map(decimal).collect::<Option<_>>()?;
-    <[u8; 4]>::try_from(octets).ok().map(|octets| IpAddr::V4(Ipv4Addr::from(octets)))
-}
-
-/// Converts every element of a list; `convert` gets its path, `list[index]`.
-pub(super) fn each<T: super::field::Shape, U>(
-    list: Field<Vec<Field<T>>>,
-    path: impl std::fmt::Display,
-    misfits: &mut Misfits,
-    mut convert: impl FnMut(T, std::fmt::Arguments<'_>, &mut Misfits) -> Option<U>,
-) -> Vec<U> {
-    let items = list.take(&path, misfits).unwrap_or_default();
-    let mut converted = Vec::with_capacity(items.len());
-    for (index, item) in items.into_iter().enumerate() {
-        let item = item.take(format_args!("{path}[{index}]"), misfits);
-        converted.extend(item.and_then(|item| convert(item, format_args!("{path}[{index}]"), misfits)));
-    }
-    converted
-}
-
-fn name(field: Field<String>, misfits: &mut Misfits) -> Option<String> {
-    let name = field.take("metadata.name", misfits).filter(|name| !name.is_empty());
-    if name.is_none() {
-        misfits.note("metadata.name", "absent", "a name");
-    }
-    name
-}
-
-/// A manifest without a namespace goes to `default`, as `kubectl apply` would have it.
-fn namespace(field: Field<String>, misfits: &mut Misfits) -> String {
-    let namespace = field.take("metadata.namespace", misfits).filter(|name| !name.is_empty());
-    namespace.unwrap_or_else(|| "default".to_owned())
-}
-
-fn address(text: &str, path: impl std::fmt::Display, misfits: &mut Misfits) -> Option<IpAddr> {
-    let ip = lenient_ip(text);
-    if ip.is_none() {
-        misfits.note(path, quoted(text), ADDRESS);
-    }
-    ip
-}
-
-fn addresses(list: Field<Vec<Field<String>>>, path: impl std::fmt::Display, misfits: &mut Misfits) -> Vec<IpAddr> {
-    each(list, path, misfits, |text, path, misfits| address(&text, path, misfits))
-}
-
-fn families(list: Field<Vec<Field<String>>>, cluster_ips: &[IpAddr], misfits: &mut Misfits) -> Vec<Family> {
-    let said = each(list, "spec.ipFamilies", misfits, |text, path, misfits| match text.as_str() {
-        "IPv4" => Some(Family::V4),
-        "IPv6" => Some(Family::V6),
-        other => {
-            misfits.note(path, quoted(other), "IPv4 or IPv6");
-            None
-        }
-    });
-    if !said.is_empty() {
-        return said;
-    }
-    let mut families: Vec<_> = cluster_ips.iter().copied().map(Family::of).collect();
-    families.dedup();
-    if families.is_empty() { vec![Family::V4] } else { families }
-}
-
-fn port(number: i64, path: impl std::fmt::Display, wanted: &'static str, misfits: &mut Misfits) -> Option<u16> {
-    let port = u16::try_from(number).ok().filter(|port| *port > 0);
-    if port.is_none() {
-        misfits.note(path, number, wanted);
-    }
-    port
-}
-
-/// A port that may be absent; 0 says the same.
-fn optional_port(
-    field: Field<i64>,
-    path: impl std::fmt::Display,
-    wanted: &'static str,
-    misfits: &mut Misfits,
-) -> Option<u16> {
-    let number = field.take(&path, misfits).filter(|number| *number != 0)?;
-    port(number, path, wanted, misfits)
-}
-
-fn protocol(field: Field<String>, path: impl std::fmt::Display, misfits: &mut Misfits) -> Option<Protocol> {
-    match field.take(&path, misfits).as_deref() {
-        None | Some("TCP" | "") => Some(Protocol::Tcp),
-        Some("UDP") => Some(Protocol::Udp),
-        Some("SCTP") => Some(Protocol::Sctp),
-        Some(other) => {
-            misfits.note(path, quoted(other), PROTOCOL);
-            None
-        }
-    }
-}
-
 fn service_ports(
     list: Field<Vec<Field<wire::Port>>>,
     managed: Option<&Managed>,
@@ -318,7 +212,7 @@ fn service_ports(
     })
 }
 
-fn container_port(entry: wire::Port, path: std::fmt::Arguments<'_>, misfits: &mut Misfits) -> Option<ContainerPort> {
+fn container_port(entry: wire::Port, path: fmt::Arguments<'_>, misfits: &mut Misfits) -> Option<ContainerPort> {
     let number = entry.container_port.take(format_args!("{path}.containerPort"), misfits)?;
     let host_ip = entry.host_ip.take(format_args!("{path}.hostIP"), misfits).filter(|ip| !ip.is_empty());
     Some(ContainerPort {
@@ -329,11 +223,7 @@ fn container_port(entry: wire::Port, path: std::fmt::Arguments<'_>, misfits: &mu
     })
 }
 
-fn local_port_range(
-    sysctl: wire::NameValue,
-    path: std::fmt::Arguments<'_>,
-    misfits: &mut Misfits,
-) -> Option<PortRange> {
+fn local_port_range(sysctl: wire::NameValue, path: fmt::Arguments<'_>, misfits: &mut Misfits) -> Option<PortRange> {
     let wanted = ["net.ipv4.ip_local_port_range", "net/ipv4/ip_local_port_range"];
     if !sysctl.name.seen().is_some_and(|name| wanted.contains(&name.as_str())) {
         return None;

@@ -54,16 +54,16 @@ impl Error {
             Self::Status { code: 404..=406, .. } => Why::NotSupported,
             Self::Status { code: 408 | 504, .. } | Self::TimedOut { .. } => Why::TimedOut,
             Self::Status { code: 410, .. } => Why::Stale,
-            Self::Status { code: 400..=428, .. } => Why::Malformed,
-            Self::Unreadable { .. } | Self::Credentials { .. } | Self::Status { .. } | Self::Unreachable { .. } => {
-                Why::Unreachable
-            }
-            Self::Directory { .. }
+            Self::Status { code: 400..=428, .. }
+            | Self::Directory { .. }
             | Self::Empty { .. }
             | Self::Utf16 { .. }
             | Self::Malformed { .. }
             | Self::Cut { .. }
             | Self::Answer { .. } => Why::Malformed,
+            Self::Unreadable { .. } | Self::Credentials { .. } | Self::Status { .. } | Self::Unreachable { .. } => {
+                Why::Unreachable
+            }
         }
     }
 

@@ -1,5 +1,8 @@
 //! Command-line flags as other programs write them: `--name=value`, `--name value`, and one passed on in another.
 
+/// kube-apiserver's flag for the NodePort range.
+pub(super) const RANGE_FLAG: &str = "service-node-port-range";
+
 /// Flags in the order they were given.
 #[derive(Debug, Default)]
 pub(super) struct Flags {
@@ -35,6 +38,15 @@ impl Flags {
     /// The value of a flag; the last one wins, as in Go's flag sets.
     pub(super) fn last(&self, name: &str) -> Option<&str> {
         self.values(name).next_back()
+    }
+
+    /// The value of a boolean flag, spelled as Go's `strconv.ParseBool` takes it; a program refuses to start on others.
+    pub(super) fn switch(&self, name: &str) -> Option<bool> {
+        match self.last(name)? {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+            _ => None,
+        }
     }
 
     fn values<'a>(&'a self, name: &str) -> impl DoubleEndedIterator<Item = &'a str> {

@@ -78,9 +78,10 @@ impl Gathered {
     }
 
     /// Names an item that could not be used.
-    pub(super) fn reject(&mut self, gap: Gap) {
+    pub(super) fn reject(&mut self, mut gap: Gap) {
         if self.rejected.len() < MOST_REJECTED {
-            self.rejected.push(Gap { detail: text::clean(&gap.detail, DETAIL), ..gap });
+            gap.detail = text::clean(&gap.detail, DETAIL);
+            self.rejected.push(gap);
         } else {
             self.beyond += 1;
         }

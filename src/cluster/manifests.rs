@@ -12,10 +12,11 @@ use serde::de::DeserializeSeed;
 use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
 use super::{
-    documents::Documents,
+    document::{Document, Outcome},
     error::Error,
     gathered::Gathered,
-    wire::{Document, Outcome},
+    wire::Object,
+    yaml_documents::Documents,
 };
 use crate::facts::{Gap, Source, Why, text};
 
@@ -147,7 +148,7 @@ fn first_byte(reader: &mut impl BufRead) -> io::Result<(Vec<u8>, Option<u8>)> {
 }
 
 /// One JSON document after the other.
-fn read_json(place: &str, reader: impl Read, sink: &mut dyn FnMut(super::wire::Object)) -> Documented {
+fn read_json(place: &str, reader: impl Read, sink: &mut dyn FnMut(Object)) -> Documented {
     let mut documented = Documented::default();
     let mut parser = serde_json::Deserializer::from_reader(BufReader::with_capacity(BUFFER, reader));
     while parser.end().is_err() {
@@ -175,7 +176,7 @@ fn json_error(place: &str, error: serde_json::Error) -> Error {
 }
 
 /// One YAML document after the other; one that breaks loses only its own rest.
-fn read_yaml(place: &str, reader: impl Read, sink: &mut dyn FnMut(super::wire::Object)) -> Documented {
+fn read_yaml(place: &str, reader: impl Read, sink: &mut dyn FnMut(Object)) -> Documented {
     let mut documented = Documented::default();
     let mut documents = Documents::new(BufReader::with_capacity(BUFFER, reader));
     loop {
@@ -211,16 +212,18 @@ fn read_yaml(place: &str, reader: impl Read, sink: &mut dyn FnMut(super::wire::O
 /// Bounds for YAML: none on length, which is streamed; those on depth, anchors and aliases stay, so that a few lines
 /// cannot become a billion.
 fn yaml_options() -> serde_saphyr::Options {
-    let budget = serde_saphyr::budget! {
+    let bounds = serde_saphyr::budget! {
         max_reader_input_bytes: None,
         max_events: usize::MAX,
         max_nodes: usize::MAX,
         max_total_scalar_bytes: usize::MAX,
     };
     serde_saphyr::options! {
-        budget: budget,
+        budget: bounds,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
         with_snippet: false,
         emit_comments: false,
+        non_finite_float_policy: serde_saphyr::NonFiniteFloatPolicy::PassThrough,
     }
 }
 

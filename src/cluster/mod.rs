@@ -10,7 +10,8 @@ mod access;
 mod api;
 mod connect;
 mod convert;
-mod documents;
+mod document;
+mod embedded;
 mod error;
 mod field;
 mod flags;
@@ -20,7 +21,9 @@ mod manifests;
 mod requests;
 mod settings;
 mod source;
+mod values;
 mod wire;
+mod yaml_documents;
 
 use tokio::task;
 
@@ -29,7 +32,7 @@ pub use self::{
     access::{ACCESS, Grant},
     connect::{Access, Credentials},
     manifests::Input,
-    source::{ClusterSource, Environment, Said},
+    source::{Choice, ClusterSource, Environment},
 };
 use crate::facts::{ClusterFacts, Gap, Source, Why};
 

@@ -13,9 +13,9 @@ use serde::{Deserialize, de::DeserializeSeed};
 use tokio::{sync::mpsc, task, time};
 
 use super::{
+    document::{Document, Outcome},
     error::{Error, causes},
     gathered::Gathered,
-    wire::{Document, Outcome},
 };
 use crate::facts::text;
 

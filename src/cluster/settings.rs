@@ -5,16 +5,15 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::{
-    convert::{each, lenient_ip},
-    field::{Field, Long, Misfits, Scalar, Shape, quoted},
-    flags::Flags,
-    wire::{NameValue, Object},
+    embedded::{proxy_configuration, range_argument},
+    field::{Field, Long, Misfits, Scalar, quoted},
+    flags::{Flags, RANGE_FLAG},
+    values::{each, lenient_ip},
+    wire::Object,
 };
 use crate::facts::{
-    Claimant, Gap, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource, Reading, Source, Why,
+    Claimant, Gap, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource, Reading, Source, Why, text,
 };
-
-const RANGE_FLAG: &str = "service-node-port-range";
 
 /// Settings as they were found, best and worst alike; [`Settings::node_port_range`] and
 /// [`Settings::proxy_config`] choose.
@@ -107,9 +106,10 @@ impl Settings {
         for (annotation, key) in
             [(&annotations.k3s_args, "k3s.io/node-args"), (&annotations.rke2_args, "rke2.io/node-args")]
         {
-            let Some(Long(text)) = annotation.seen() else { continue };
-            let Ok(arguments) = serde_json::from_str::<Vec<String>>(text) else {
-                misfits.note(format_args!("metadata.annotations[{key}]"), quoted(text), "a JSON list of texts");
+            let path = format_args!("metadata.annotations[{key}]");
+            let Some(Long(text)) = annotation.clone().take(path, misfits) else { continue };
+            let Ok(arguments) = serde_json::from_str::<Vec<String>>(&text) else {
+                misfits.note(path, quoted(&text), "a JSON list of texts");
                 continue;
             };
             let flags = Flags::arguments(&arguments);
@@ -126,7 +126,7 @@ impl Settings {
                     place,
                     mode: proxy.last("proxy-mode").map(short),
                     node_port_addresses: list.filter(|cidr| !cidr.is_empty()).map(short).collect(),
-                    localhost_node_ports: proxy.last("iptables-localhost-nodeports").and_then(|flag| flag.parse().ok()),
+                    localhost_node_ports: proxy.switch("iptables-localhost-nodeports"),
                     bind_address: proxy.last("bind-address").and_then(lenient_ip),
                     detect_local_mode: proxy.last("detect-local-mode").map(short),
                     cluster_cidr: proxy.last("cluster-cidr").map(short),
@@ -149,7 +149,7 @@ impl Settings {
             }
             "kube-system/kubeadm-config" => {
                 if let Some(Long(text)) = data.cluster_configuration.take("data[ClusterConfiguration]", misfits)
-                    && let Some(range) = extra_argument(&text, misfits)
+                    && let Some(range) = range_argument(&text, misfits)
                 {
                     self.range_of(RangeSource::KubeadmConfig, place, Some(&range));
                 }
@@ -198,7 +198,9 @@ impl Settings {
 
     /// The answer of kube-apiserver's `/flagz`: JSON, or a text that separates a name from its value by one of
     /// `:`, `: `, `=` and a space, chosen at random so that nobody parses it (k8s.io/component-base/zpages/flagz).
-    pub(super) fn flagz(&mut self, place: String, answer: &str) {
+    ///
+    /// False when it tells no range.
+    pub(super) fn flagz(&mut self, place: String, answer: &str) -> bool {
         #[derive(Deserialize)]
         struct Flagz {
             flags: Named,
@@ -214,9 +216,10 @@ impl Settings {
             let line = answer.lines().find_map(|line| line.trim().strip_prefix(RANGE_FLAG));
             line.map(|value| value.trim_start_matches([':', '=', ' ']).to_owned())
         };
-        if let Some(value) = value {
-            self.range_of(RangeSource::Flagz, place, Some(&value));
+        if let Some(value) = &value {
+            self.range_of(RangeSource::Flagz, place, Some(value));
         }
+        value.is_some()
     }
 
     /// `None`: the place would say so, and does not, so the API server uses its default.
@@ -248,106 +251,6 @@ impl Settings {
     }
 }
 
-fn short(text: &str) -> String {
-    crate::facts::text::clean(text, crate::facts::text::NAME)
-}
-
-/// `kubeproxy.config.k8s.io/v1alpha1` KubeProxyConfiguration, as text.
-fn proxy_configuration(place: String, yaml: &str, misfits: &mut Misfits) -> Option<ProxyConfig> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Written {
-        mode: Field<String>,
-        #[serde(rename = "nodePortAddresses")]
-        node_port_addresses: Field<Vec<Field<String>>>,
-        iptables: Field<Iptables>,
-        #[serde(rename = "bindAddress")]
-        bind_address: Field<String>,
-        #[serde(rename = "detectLocalMode")]
-        detect_local_mode: Field<String>,
-        #[serde(rename = "clusterCIDR")]
-        cluster_cidr: Field<String>,
-    }
-    let written: Written = embedded(yaml, "data[config.conf]", misfits)?;
-    let iptables = written.iptables.take("iptables", misfits).unwrap_or_default();
-    let path = "nodePortAddresses";
-    Some(ProxyConfig {
-        place,
-        mode: written.mode.take("mode", misfits),
-        node_port_addresses: each(written.node_port_addresses, path, misfits, |cidr, _, _| Some(cidr)),
-        localhost_node_ports: iptables.localhost_node_ports.take("iptables.localhostNodePorts", misfits),
-        bind_address: written.bind_address.take("bindAddress", misfits).as_deref().and_then(lenient_ip),
-        detect_local_mode: written.detect_local_mode.take("detectLocalMode", misfits),
-        cluster_cidr: written.cluster_cidr.take("clusterCIDR", misfits),
-    })
-}
-
-/// `apiServer.extraArgs` of a kubeadm ClusterConfiguration: a mapping until v1beta3, then a list.
-fn extra_argument(yaml: &str, misfits: &mut Misfits) -> Option<String> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Written {
-        #[serde(rename = "apiServer")]
-        api_server: Field<ApiServer>,
-    }
-    let written: Written = embedded(yaml, "data[ClusterConfiguration]", misfits)?;
-    written.api_server.take("apiServer", misfits)?.extra_args.take("apiServer.extraArgs", misfits)?.0
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Iptables {
-    #[serde(rename = "localhostNodePorts")]
-    localhost_node_ports: Field<bool>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ApiServer {
-    #[serde(rename = "extraArgs")]
-    extra_args: Field<ExtraArguments>,
-}
-
-super::field::mapping!(Iptables, ApiServer);
-
-/// The value of `service-node-port-range`.
-#[derive(Default)]
-struct ExtraArguments(Option<String>);
-
-impl Shape for ExtraArguments {
-    const WANTED: &'static str = "a mapping or a list of names and values";
-
-    fn from_map<'de, A: serde::de::MapAccess<'de>>(mut map: A) -> Result<Result<Self, String>, A::Error> {
-        let mut found = None;
-        while let Some((name, value)) = map.next_entry::<String, Field<Scalar>>()? {
-            if name == RANGE_FLAG {
-                found = value.seen().map(|Scalar(text)| text.clone());
-            }
-        }
-        Ok(Ok(Self(found)))
-    }
-
-    fn from_list<'de, A: serde::de::SeqAccess<'de>>(mut list: A) -> Result<Result<Self, String>, A::Error> {
-        let mut found = None;
-        while let Some(entry) = list.next_element::<Field<NameValue>>()? {
-            if let Field::Is(NameValue { name: Field::Is(name), value: Field::Is(Scalar(text)) }) = entry
-                && name == RANGE_FLAG
-            {
-                found = Some(text);
-            }
-        }
-        Ok(Ok(Self(found)))
-    }
-}
-
-/// A YAML document inside a ConfigMap.
-fn embedded<T: serde::de::DeserializeOwned>(yaml: &str, path: &str, misfits: &mut Misfits) -> Option<T> {
-    match serde_saphyr::from_str(yaml) {
-        Ok(value) => Some(value),
-        Err(error) => {
-            let place = error.location().map(|at| format!("broken at line {}, column {}", at.line(), at.column()));
-            misfits.note(path, place.unwrap_or_else(|| "broken".to_owned()), "a YAML document");
-            None
-        }
-    }
+fn short(value: &str) -> String {
+    text::clean(value, text::NAME)
 }

@@ -20,7 +20,7 @@ pub enum ClusterSource {
 
 /// What a person said about the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct Choice {
     /// `--services`, each time it was given.
     pub services: Vec<Input>,
     /// `--kubeconfig`.
@@ -45,8 +45,8 @@ pub struct Environment {
 impl ClusterSource {
     /// The first that applies: `--services`, `--kubeconfig` or `--context`, the pod's service account, `$KUBECONFIG`,
     /// `~/.kube/config`, none.
-    pub fn discover(said: Said, environment: &Environment) -> Self {
-        let Said { services, kubeconfig, context, request_timeout } = said;
+    pub fn discover(chosen: Choice, environment: &Environment) -> Self {
+        let Choice { services, kubeconfig, context, request_timeout } = chosen;
         if !services.is_empty() {
             return Self::Files(services);
         }

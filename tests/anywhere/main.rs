@@ -4,3 +4,6 @@
 
 mod architecture;
 mod documents;
+mod manifests;
+mod manifests_broken;
+mod manifests_settings;

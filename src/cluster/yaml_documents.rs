@@ -26,7 +26,7 @@ pub(super) struct Documents<R> {
 impl<R: BufRead> Documents<R> {
     /// The documents of `reader`.
     pub(super) fn new(reader: R) -> Self {
-        Self { reader, chunk: Vec::new(), served: 0, fresh: true, lines: 0, begun: false, ended: false }
+        Self { reader, chunk: Vec::new(), served: 0, fresh: true, lines: 0, begun: false, ended: true }
     }
 
     /// Skips what is left of the current document and goes to the next one; false when there is none.
