@@ -55,13 +55,15 @@ impl Answer {
 /// Runs requests on the calling thread, and so in its network namespace. Must not be called on an async runtime.
 ///
 /// # Errors
-/// When the runtime's file descriptors cannot be had.
-pub(super) fn run<T>(requests: impl Future<Output = T>) -> io::Result<T> {
-    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(requests))
+/// A gap of `/proxyMode` when there are no file descriptors left for a runtime.
+pub(super) fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+        Gap::new(Source::ProxyMode, Why::Unreachable, format!("start of the reader's own event loop: {error}"))
+    })?;
+    Ok(runtime.block_on(requests))
 }
 
-/// Asks `place` for `path`, and takes at most `limit` bytes of body. The server is told to close, so that TIME_WAIT
-/// stays on its side and our own look leaves no client socket on a NodePort.
+/// Asks `place` for `path`, and takes at most `limit` bytes of body.
 ///
 /// # Errors
 /// `Unreachable` when nobody listens, `TimedOut` after a second, `Malformed` when the answer is not HTTP or too long.
@@ -78,6 +80,8 @@ type Failure = (Why, String);
 
 async fn exchange(place: SocketAddr, path: &str, limit: usize) -> Result<(StatusCode, String), Failure> {
     let stream = TcpStream::connect(place).await.map_err(|error| not_connected(&error))?;
+    // Closed by a reset, which leaves no TIME_WAIT behind: our look must not put client sockets on NodePorts itself.
+    stream.set_zero_linger().map_err(|error| not_connected(&error))?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(LONGEST_HEAD)
         .handshake(TokioIo::new(stream))

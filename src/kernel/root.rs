@@ -46,7 +46,7 @@ impl Root {
         for _ in 0..40 {
             match std::fs::read_link(&path) {
                 Ok(target) if target.is_absolute() => {
-                    path = self.path.join(target.strip_prefix("/").unwrap_or(&target))
+                    path = self.path.join(target.strip_prefix("/").unwrap_or(&target));
                 }
                 Ok(target) => path = path.parent().unwrap_or(&self.path).join(target),
                 Err(_) => break,

@@ -277,8 +277,8 @@ mod tests {
             gateways
         };
         let one = attribute(5, &[192, 0, 2, 1]);
-        assert_eq!(route(&[one.clone()], 0), [IpAddr::from([192, 0, 2, 1])]);
-        assert_eq!(route(&[one.clone()], 24), [] as [IpAddr; 0]);
+        assert_eq!(route(std::slice::from_ref(&one), 0), [IpAddr::from([192, 0, 2, 1])]);
+        assert_eq!(route(std::slice::from_ref(&one), 24), [] as [IpAddr; 0]);
         assert_eq!(route(&[attribute(15, &100u32.to_ne_bytes()), one.clone()], 0), [] as [IpAddr; 0]);
         let hop = [&[16, 0, 0, 0, 2, 0, 0, 0], &one[..]].concat();
         assert_eq!(route(&[attribute(9, &[hop.clone(), hop].concat())], 0).len(), 2);
