@@ -46,7 +46,8 @@ impl Sockets {
     /// # Errors
     /// A [`Gap`] of [`Source::EphemeralUse`] when TCP or UDP cannot be read.
     pub fn ephemeral_use(&self, counting: &Counting<'_>, listeners: &[Socket]) -> Result<Counted, Gap> {
-        if let Some(at_most) = counting.at_most.filter(|at_most| *at_most < counting.worth_walking) {
+        let at_most = if counting.ports.is_empty() { Some(0) } else { counting.at_most };
+        if let Some(at_most) = at_most.filter(|at_most| *at_most < counting.worth_walking || *at_most == 0) {
             return Ok(Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new() }, examples: Vec::new() });
         }
         let accepting = Accepting::new(listeners);
@@ -55,7 +56,7 @@ impl Sockets {
             // Some were forgotten on the way, so what is left are candidates: count exactly those.
             tally = self.tally(counting, &accepting, tally.recount())?;
         }
-        Ok(tally.finish(counting.at_most))
+        Ok(tally.finish(at_most))
     }
 
     fn tally(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, mut tally: Tally) -> Result<Tally, Gap> {
@@ -243,7 +244,10 @@ mod tests {
         let nowhere = Sockets::recorded(std::path::Path::new("/nonexistent"));
         let counted = nowhere.ephemeral_use(&counting, &[]).expect("no walk");
         assert_eq!((counted.ephemeral.at_most, counted.ephemeral.busiest), (99, vec![]));
-        let counting = Counting { at_most: Some(100), ..counting };
-        assert!(nowhere.ephemeral_use(&counting, &[]).is_err());
+        let busy = Counting { at_most: Some(100), ..counting };
+        assert!(nowhere.ephemeral_use(&busy, &[]).is_err());
+        let none = PortSet::default();
+        let reserved = Counting { ports: &none, ..busy };
+        assert_eq!(nowhere.ephemeral_use(&reserved, &[]).expect("no walk").ephemeral.at_most, 0);
     }
 }

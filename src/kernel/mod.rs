@@ -31,13 +31,15 @@ use std::{
     path::PathBuf,
 };
 
-use self::{
+pub use self::{
+    cgroup::Cgroups,
     ephemeral::{Counted, Counting},
-    owner::{Claim, Owners, unasked},
-    proxy::Answers,
-    root::Root,
+    owner::{Claim, Owners},
+    pods::pod_namespaces,
+    process::fds_of,
     sockets::{Listeners, Sockets},
 };
+use self::{owner::unasked, proxy::Answers, root::Root};
 use crate::facts::{
     Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Owner, PortRange, PortSet, Reading,
     SockStat, Socket, Source, Sysctls, Wanted, text,
@@ -102,7 +104,7 @@ impl Host {
             clients: sockets.clients,
             ephemeral: sockets.ephemeral,
             pod_namespaces: self.ask(Source::PodNamespaces, || {
-                pods::pod_namespaces(&self.root.path().join("proc"), PortRange::DEFAULT_EPHEMERAL.size() / 2)
+                pod_namespaces(&self.root.path().join("proc"), PortRange::DEFAULT_EPHEMERAL.size() / 2)
             }),
             sysctls,
             sockstat,

@@ -1,8 +1,8 @@
 //! Pods' own network namespaces, seen through `/proc/<pid>/net` without entering them.
 
 use std::{
-    collections::HashSet,
-    fs,
+    collections::{BTreeMap, HashSet},
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -33,9 +33,24 @@ pub fn pod_namespaces(proc: &Path, worth_walking: u32) -> Result<Vec<PodNamespac
         let detail = "only processes of this pid namespace are to be seen (no hostPID)";
         return Err(Gap::new(Source::PodNamespaces, Why::NotPermitted, detail));
     }
-    let mut namespaces: Vec<_> = find(proc)?.into_iter().filter_map(|found| found.read(worth_walking)).collect();
-    namespaces.sort_by(|one, other| one.pod_uid.cmp(&other.pod_uid));
-    Ok(namespaces)
+    let Found { namespaces, hidden } = find(proc)?;
+    if let Some((uid, gap)) = hidden.first_key_value().filter(|_| namespaces.is_empty()) {
+        return Err(Gap { detail: format!("{}, in pod {uid}", gap.detail), ..gap.clone() });
+    }
+    let unseen = hidden.into_iter().filter(|(uid, _)| namespaces.iter().all(|namespace| namespace.pod_uid != *uid));
+    let unseen: Vec<_> = unseen.map(|(pod_uid, gap)| PodNamespace { pod_uid, ephemeral: Reading::Gap(gap) }).collect();
+    let mut told: Vec<_> = namespaces.into_iter().filter_map(|namespace| namespace.read(worth_walking)).collect();
+    told.extend(unseen);
+    told.sort_by(|one, other| one.pod_uid.cmp(&other.pod_uid));
+    Ok(told)
+}
+
+/// What the processes of the node tell of pods' namespaces.
+#[derive(Default)]
+struct Found {
+    namespaces: Vec<Namespace>,
+    /// Pods with a process whose namespace must not be asked for.
+    hidden: BTreeMap<String, Gap>,
 }
 
 /// A network namespace of a pod: one process to look through, and the cgroup that names the pod.
@@ -46,23 +61,19 @@ struct Namespace {
 }
 
 /// Every network namespace that a process of a pod is in, but ours.
-fn find(proc: &Path) -> Result<Vec<Namespace>, Gap> {
-    let unread = |path: &Path, error: &std::io::Error| {
+fn find(proc: &Path) -> Result<Found, Gap> {
+    let unread = |path: &Path, error: &io::Error| {
         Gap::new(Source::PodNamespaces, why(error), format!("{}: {error}", path.display()))
     };
     let own = proc.join("thread-self/ns/net");
     let own = fs::read_link(&own).map_err(|error| unread(&own, &error))?;
     let mut known = HashSet::from([own]);
-    let mut found = Vec::new();
+    let mut found = Found::default();
     for pid in pids(proc).map_err(|error| unread(proc, &error))? {
         let process = proc.join(pid.to_string());
         let link = process.join("ns/net");
-        let namespace = match fs::read_link(&link) {
-            Ok(namespace) => namespace,
-            Err(error) if is_gone(&error) => continue,
-            Err(error) => return Err(unread(&link, &error)),
-        };
-        if known.contains(&namespace) {
+        let namespace = fs::read_link(&link);
+        if namespace.as_ref().is_ok_and(|namespace| known.contains(namespace)) {
             continue;
         }
         let cgroup = match fs::read_to_string(process.join("cgroup")) {
@@ -71,9 +82,18 @@ fn find(proc: &Path) -> Result<Vec<Namespace>, Gap> {
             Err(error) => return Err(unread(&process.join("cgroup"), &error)),
         };
         // A process that merely entered the namespace does not name its pod; the next one may.
-        if let Some((cgroup, pod)) = cgroup.and_then(|cgroup| Some((cgroup.clone(), cgroup.pod?))) {
-            known.insert(namespace);
-            found.push(Namespace { net: process.join("net"), pod_uid: pod.pod_uid, cgroup });
+        let Some((cgroup, pod_uid)) = cgroup.and_then(|cgroup| Some((cgroup.clone(), cgroup.pod?.pod_uid))) else {
+            continue;
+        };
+        match namespace {
+            Ok(namespace) => {
+                known.insert(namespace);
+                found.namespaces.push(Namespace { net: process.join("net"), pod_uid, cgroup });
+            }
+            Err(error) if is_gone(&error) => {}
+            Err(error) => {
+                found.hidden.entry(pod_uid).or_insert_with(|| unread(&link, &error));
+            }
         }
     }
     Ok(found)

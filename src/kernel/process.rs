@@ -77,7 +77,7 @@ impl<'a> Processes<'a> {
     /// Why a holder may have been overlooked, if one may have been.
     pub(super) fn blind(&self) -> Option<Gap> {
         let detail = if self.denied > 0 {
-            format!("the descriptors of {} processes cannot be read without CAP_SYS_PTRACE", self.denied)
+            format!("{} processes do not show their descriptors: that takes CAP_SYS_PTRACE", self.denied)
         } else if !sees_the_node(self.proc) {
             "only processes of this pid namespace are to be seen (no hostPID)".to_owned()
         } else {
@@ -100,8 +100,12 @@ impl<'a> Processes<'a> {
     fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<Vec<u64>> {
         let mut held = Vec::new();
         for entry in fs::read_dir(self.path(pid, "fd"))? {
-            // A descriptor that was closed meanwhile holds nothing.
-            let Ok(target) = fs::read_link(entry?.path()) else { continue };
+            let target = match fs::read_link(entry?.path()) {
+                Ok(target) => target,
+                // A descriptor that was closed meanwhile holds nothing.
+                Err(error) if is_gone(&error) => continue,
+                Err(error) => return Err(error),
+            };
             held.extend(target.to_str().and_then(socket_inode).filter(|inode| wanted.contains(inode)));
         }
         Ok(held)
@@ -244,6 +248,21 @@ mod tests {
         process(proc.path(), 10, 900, 4711);
         let found = holder(proc.path(), &[10], 4711).expect("found");
         assert_eq!((found.command.as_str(), found.command_line.as_deref()), ("evil[31m", Some("/bin/evil --name xy")));
+    }
+
+    #[test]
+    fn a_process_that_hides_its_descriptors_may_be_the_holder() {
+        let proc = tempfile::tempdir().expect("a directory");
+        process(proc.path(), 10, 900, 4712);
+        process(proc.path(), 11, 901, 4712);
+        fs::remove_dir_all(proc.path().join("11/fd")).expect("removed");
+        fs::write(proc.path().join("11/fd"), "").expect("written");
+        let mut processes = Processes::new(proc.path(), false);
+        assert!(processes.holders(vec![10], &mut HashSet::from([4711])).is_empty());
+        let blind = |processes: &Processes<'_>| processes.blind().expect("a gap").detail;
+        assert!(blind(&processes).contains("no hostPID"));
+        assert!(processes.holders(vec![11], &mut HashSet::from([4711])).is_empty());
+        assert!(blind(&processes).starts_with("1 processes"));
     }
 
     #[test]

@@ -5,6 +5,9 @@
 mod host;
 mod namespace;
 mod netfilter;
+mod owners;
+mod process;
 mod proxy;
 mod route;
+mod sockets;
 mod sysctl;
