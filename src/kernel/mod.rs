@@ -31,13 +31,15 @@ use std::{
     path::PathBuf,
 };
 
-use self::{
+pub use self::{
+    cgroup::Cgroups,
     ephemeral::{Counted, Counting},
     owner::{Claim, Owners, unasked},
-    proxy::Answers,
-    root::Root,
+    pods::pod_namespaces,
+    process::fds_of,
     sockets::{Listeners, Sockets},
 };
+use self::{proxy::Answers, root::Root};
 use crate::facts::{
     Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Owner, PortRange, PortSet, Reading,
     SockStat, Socket, Source, Sysctls, Wanted, text,
@@ -97,7 +99,7 @@ impl Host {
             clients: sockets.clients,
             ephemeral: sockets.ephemeral,
             pod_namespaces: self.ask(Source::PodNamespaces, || {
-                pods::pod_namespaces(&self.root.path().join("proc"), PortRange::DEFAULT_EPHEMERAL.size() / 2)
+                pod_namespaces(&self.root.path().join("proc"), PortRange::DEFAULT_EPHEMERAL.size() / 2)
             }),
             sysctls,
             sockstat,
