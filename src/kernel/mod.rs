@@ -34,12 +34,12 @@ use std::{
 pub use self::{
     cgroup::Cgroups,
     ephemeral::{Counted, Counting},
-    owner::{Claim, Owners, unasked},
+    owner::{Claim, Owners},
     pods::pod_namespaces,
     process::fds_of,
     sockets::{Listeners, Sockets},
 };
-use self::{proxy::Answers, root::Root};
+use self::{owner::unasked, proxy::Answers, root::Root};
 use crate::facts::{
     Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Owner, PortRange, PortSet, Reading,
     SockStat, Socket, Source, Sysctls, Wanted, text,

@@ -173,7 +173,7 @@ enum Held {
 }
 
 /// An owner where nothing can be asked, because what was read is not this machine.
-pub fn unasked(why: Why, detail: &str) -> Owner {
+pub(super) fn unasked(why: Why, detail: &str) -> Owner {
     let gap = |source| Gap::new(source, why, detail);
     Owner::Held(Holder { cgroup: Reading::Gap(gap(Source::Cgroups)), process: Reading::Gap(gap(Source::Processes)) })
 }

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::{
     namespace::Namespace,
+    process::{ControlGroup, Process},
     proxy::{kube_proxy, serve},
 };
 
@@ -87,6 +88,12 @@ fn look_and_print() {
 
 #[test]
 fn nobody_misses_processes_pod_namespaces_and_netfilter_only() {
+    // A node without pods has no namespace that nobody may not see.
+    let cgroup = ControlGroup::make("nobody", "kubepods/besteffort/pod0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e90");
+    let _pod = {
+        let _elsewhere = Namespace::enter();
+        Process::start(Some(&cgroup), r#"$| = 1; print "ready\n"; sleep 600;"#)
+    };
     let _namespace = Namespace::enter();
     let _incident = incident();
     let as_root = json(&Host::at("/").read(&wanted()));
