@@ -9,7 +9,7 @@ use tokio::runtime;
 use super::progress::Progress;
 use crate::{
     agent::{Crank, Step},
-    cluster::{self, ClusterSource, Environment, Input},
+    cluster::{Choice, ClusterSource, Environment, Input},
     facts::{Learned, Mode, NodePortRange, PortRange, RangeSource, Said, Snapshot},
     kernel::Host,
 };
@@ -51,14 +51,14 @@ impl Sources {
     pub(super) fn look(self, command_lines: bool) -> anyhow::Result<Snapshot> {
         let Self { services, kubeconfig, context, request_timeout, node, proxy_mode, node_port_range, host_root } =
             self;
-        let said = cluster::Said {
+        let choice = Choice {
             services: services.into_iter().map(Input::from).collect(),
             kubeconfig,
             context,
             request_timeout: Some(request_timeout),
         };
         let crank = Crank {
-            cluster: ClusterSource::discover(said, &environment()),
+            cluster: ClusterSource::discover(choice, &environment()),
             node,
             host: Host::at(host_root),
             said: Said { proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }) },
