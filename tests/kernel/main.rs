@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "makes the worlds that readers look at")]
 
+mod demo;
 mod host;
 mod namespace;
 mod netfilter;
