@@ -79,8 +79,10 @@ impl Telling<'_> {
         }
         for expected in self.missing(look) {
             let Expected { rule, severity, subject, evidence, .. } = expected;
-            let evidence = evidence.map(|(name, _)| format!(" with {name}")).unwrap_or_default();
-            writeln!(out, "     missing: {severity} {rule}, {subject}{evidence}")?;
+            writeln!(out, "     missing: {severity} {rule}, {subject}")?;
+            for (name, value) in *evidence {
+                writeln!(out, "       with {name} = {value}")?;
+            }
             if let Some(why) = look.untold(rule) {
                 self.write_words(7, &format!("could not tell: {why}"), out)?;
             }
