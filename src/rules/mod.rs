@@ -5,9 +5,11 @@
 //! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
 
 mod endpoints;
+mod ephemeral_range_overlaps_node_ports;
 mod fate;
 mod holders;
 mod limits;
+mod listener_in_node_port_range;
 mod listener_on_node_port;
 mod range;
 mod setup;
@@ -17,12 +19,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use limits::Limits;
 
 use crate::{
-    facts::{Source, View},
-    findings::{Judgements, RuleId, Severity},
+    facts::{Snapshot, Source, View},
+    findings::{Judgements, RuleId, Severity, Subject},
 };
 
 /// Every rule, in the order in which a person should read them.
-pub static RULES: &[&Rule] = &[&listener_on_node_port::RULE];
+pub static RULES: &[&Rule] =
+    &[&listener_on_node_port::RULE, &listener_in_node_port_range::RULE, &ephemeral_range_overlaps_node_ports::RULE];
 
 /// One rule: a value, not a trait.
 #[derive(Debug)]
@@ -99,6 +102,11 @@ impl Opinion {
 /// Asks every rule. A rule that panics is contained: the others are heard.
 pub fn evaluate(view: View<'_>, limits: &Limits) -> Vec<Opinion> {
     RULES.iter().map(|rule| Opinion::of(rule, view, limits)).collect()
+}
+
+/// The node that was looked at, as whom a finding is about.
+fn this_node(snapshot: &Snapshot) -> Subject {
+    Subject::node(snapshot.node_name(), snapshot.own_node().and_then(|node| node.uid.as_deref()))
 }
 
 #[cfg(test)]
