@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
 };
 
-use crate::facts::{Holder, Owner, Pod, Protocol, Reading, Service, Snapshot, Socket, State};
+use crate::facts::{Cgroup, Holder, Owner, Pod, Process, Protocol, Reading, Service, Snapshot, Socket, State};
 
 /// Ports of well-known daemons. A process that contains a proxy (`k3s server`, `k0s`, `kubelite`) listens on some of
 /// them for reasons of its own, so there a socket of the proxy's process is still a conflict.
@@ -77,16 +77,24 @@ impl<'a> Proxy<'a> {
         if same_holder(holder, &proxy.cgroup, &proxy.process) {
             return Own::Yes;
         }
-        let answered = proxy.cgroup.seen().is_some_and(|cgroup| !cgroup.is_root()) || proxy.process.seen().is_some();
-        let told = matches!(group(socket), Group::Cgroup(_) | Group::Process(..));
         let could_be = self.hold_everything.contains(&group(socket));
-        match (answered && told, could_be, self.snapshot.said.proxy_mode.is_some()) {
+        match (self.certainly_lacks(socket), could_be, self.snapshot.said.proxy_mode.is_some()) {
             (true, _, _) | (_, false, _) => Own::No,
             // A proxy that holds ports says so in its version; where one answers and does not hold, nobody does.
             (false, true, _) if self.proxy_never_holds() => Own::No,
             (false, true, true) => Own::No,
             (false, true, false) => Own::Unknown,
         }
+    }
+
+    /// Whether the proxy and the socket's holder are known in the same way, and differ.
+    pub(super) fn certainly_lacks(&self, socket: &Socket) -> bool {
+        let proxy = &self.snapshot.kernel.proxy;
+        let Owner::Held(holder) = &socket.owner else { return false };
+        let tells = |cgroup: &Reading<Cgroup>| cgroup.seen().is_some_and(|cgroup| !cgroup.is_root());
+        let comparable = tells(&holder.cgroup) && tells(&proxy.cgroup)
+            || holder.process.seen().is_some() && proxy.process.seen().is_some();
+        comparable && !same_holder(holder, &proxy.cgroup, &proxy.process)
     }
 
     /// A kube-proxy answers, and its version holds no NodePorts.
@@ -111,11 +119,7 @@ pub(super) fn holds_ports(version: &str) -> Option<bool> {
 }
 
 /// Whether two holders are the same: the same process, or the same cgroup other than the root.
-fn same_holder(
-    holder: &Holder,
-    cgroup: &Reading<crate::facts::Cgroup>,
-    process: &Reading<crate::facts::Process>,
-) -> bool {
+fn same_holder(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Process>) -> bool {
     let process_matches = match (holder.process.seen(), process.seen()) {
         (Some(a), Some(b)) => a.pid == b.pid && a.started == b.started,
         _ => false,

@@ -5,12 +5,16 @@
 //! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
 
 mod endpoints;
+mod ephemeral_ports_near_exhaustion;
 mod ephemeral_range_overlaps_node_ports;
 mod fate;
+mod health_check_node_port_unserved;
 mod holders;
+mod host_port_equals_node_port;
 mod limits;
 mod listener_in_node_port_range;
 mod listener_on_node_port;
+mod node_port_range_covers_daemons;
 mod range;
 mod setup;
 
