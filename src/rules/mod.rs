@@ -4,6 +4,8 @@
 //!
 //! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
 
+mod client_socket_blocks_port;
+mod client_socket_on_node_port;
 mod endpoints;
 mod ephemeral_ports_near_exhaustion;
 mod ephemeral_range_overlaps_node_ports;
