@@ -74,7 +74,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 
     let node = Node {
         snapshot,
-        claims: Claims::of(services, sockets.iter().map(|(socket, _)| (socket.protocol, socket.local_port)).collect()),
+        claims: Claims::of(services, &sockets.iter().map(|(socket, _)| (socket.protocol, socket.local_port)).collect()),
         setups: Setups::of(snapshot, interfaces),
         locals: locals(interfaces),
         virtual_servers: virtual_servers(snapshot),
@@ -127,7 +127,7 @@ struct Claim<'a> {
 struct Claims<'a>(HashMap<(Protocol, u16), Vec<Claim<'a>>>);
 
 impl<'a> Claims<'a> {
-    fn of(services: &'a [Service], wanted: HashSet<(Protocol, u16)>) -> Self {
+    fn of(services: &'a [Service], wanted: &HashSet<(Protocol, u16)>) -> Self {
         let mut claims: HashMap<_, Vec<_>> = HashMap::new();
         for service in services.iter().filter(|service| service.proxy_name.is_none()) {
             let has_external = !service.external_ips.is_empty() || !service.load_balancer_ips.is_empty();
@@ -231,16 +231,17 @@ impl<'a> Node<'a> {
         if !self.takes(setup, socket, claim) {
             return None;
         }
-        Some(match (setup.mode, socket.protocol, socket.state) {
-            (Mode::Iptables | Mode::Nftables, ..) => Severity::Info,
-            (Mode::Cilium, Protocol::Udp, _) => Severity::Warning,
-            (Mode::Cilium, ..) if socket.retransmits > 0 => Severity::Warning,
-            (Mode::Cilium, ..) => Severity::Info,
-            (Mode::Ipvs, Protocol::Udp, State::Close) => Severity::Warning,
-            (Mode::Ipvs, Protocol::Udp, _) => Severity::Critical,
-            (Mode::Ipvs, _, State::SynSent) if socket.retransmits > 0 => Severity::Critical,
-            (Mode::Ipvs, _, State::SynSent) => Severity::Warning,
-            (Mode::Ipvs, ..) => Severity::Info,
+        let asked_again = socket.retransmits > 0;
+        Some(match setup.mode {
+            Mode::Iptables | Mode::Nftables => Severity::Info,
+            Mode::Cilium if socket.protocol == Protocol::Udp || asked_again => Severity::Warning,
+            Mode::Cilium => Severity::Info,
+            Mode::Ipvs => match (socket.protocol, socket.state) {
+                // Not proven: it may be a server, or the first answer is still on its way.
+                (Protocol::Udp, State::Close) | (_, State::SynSent) if !asked_again => Severity::Warning,
+                (Protocol::Udp, _) | (_, State::SynSent) => Severity::Critical,
+                _ => Severity::Info,
+            },
         })
     }
 
