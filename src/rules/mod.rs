@@ -4,6 +4,7 @@
 //!
 //! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
 
+mod census;
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
 mod endpoints;
@@ -22,6 +23,7 @@ mod setup;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub use census::{Census, Choice, Use, census};
 pub use limits::Limits;
 
 use crate::{
@@ -30,8 +32,17 @@ use crate::{
 };
 
 /// Every rule, in the order in which a person should read them.
-pub static RULES: &[&Rule] =
-    &[&listener_on_node_port::RULE, &listener_in_node_port_range::RULE, &ephemeral_range_overlaps_node_ports::RULE];
+pub static RULES: &[&Rule] = &[
+    &listener_on_node_port::RULE,
+    &client_socket_on_node_port::RULE,
+    &client_socket_blocks_port::RULE,
+    &ephemeral_range_overlaps_node_ports::RULE,
+    &ephemeral_ports_near_exhaustion::RULE,
+    &host_port_equals_node_port::RULE,
+    &health_check_node_port_unserved::RULE,
+    &listener_in_node_port_range::RULE,
+    &node_port_range_covers_daemons::RULE,
+];
 
 /// One rule: a value, not a trait.
 #[derive(Debug)]

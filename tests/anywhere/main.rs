@@ -1,0 +1,9 @@
+//! Tests that need no privilege and no network.
+
+#![allow(clippy::disallowed_methods, reason = "tests read the package's own files")]
+
+mod architecture;
+mod documents;
+mod manifests;
+mod manifests_broken;
+mod manifests_settings;

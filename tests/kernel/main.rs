@@ -1,0 +1,13 @@
+//! Mirrors `src/kernel`: every reader against a real kernel, in private network namespaces. Needs root.
+
+#![allow(clippy::disallowed_methods, reason = "makes the worlds that readers look at")]
+
+mod host;
+mod namespace;
+mod netfilter;
+mod owners;
+mod process;
+mod proxy;
+mod route;
+mod sockets;
+mod sysctl;
