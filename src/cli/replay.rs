@@ -73,6 +73,18 @@ mod tests {
         assert_eq!(parse(&bytes).expect("it parses"), world);
     }
 
+    /// The tests of the binary begin from this file; `UPDATE=1` writes it anew.
+    #[test]
+    fn the_recorded_world_is_the_healthy_one() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        if std::env::var_os("UPDATE").is_some() {
+            let text = serde_json::to_string_pretty(&world).expect("a snapshot is JSON");
+            fs::write(&path, text + "\n").expect("the file can be written");
+        }
+        assert_eq!(read(&path).expect("the recorded world"), world, "record it anew: UPDATE=1 cargo test");
+    }
+
     #[test]
     fn what_is_no_snapshot_is_told_by_its_kind_or_its_place() {
         for (bytes, wanted) in [

@@ -6,7 +6,7 @@ use super::{
     holders::{Own, Proxy, holder_name},
     range::{bands, effective_ephemeral},
 };
-use crate::facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, State};
+use crate::facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, Source, State, Why};
 
 /// Every port of the NodePort range that is more than free.
 #[derive(Clone, Debug)]
@@ -74,13 +74,26 @@ pub fn census(snapshot: &Snapshot) -> Result<Census, Gap> {
 
     unread.extend(snapshot.kernel.listeners.gap().cloned());
     let proxy = Proxy::of(snapshot);
+    let mut untold = Vec::new();
     for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {
         let port = socket.local_port;
         // An unconnected UDP socket on an ephemeral port is a client more often than not.
         let client = socket.state == State::Close && ephemeral.contains(port);
-        if range.range.contains(port) && !client && proxy.owns(socket) == Own::No {
-            used.entry(port).or_default().listener.get_or_insert_with(|| holder_name(snapshot, socket));
+        if client || !range.range.contains(port) {
+            continue;
         }
+        match proxy.owns(socket) {
+            Own::Yes => {}
+            Own::No => {
+                used.entry(port).or_default().listener.get_or_insert_with(|| holder_name(snapshot, socket));
+            }
+            Own::Unknown => untold.push(port),
+        }
+    }
+    if !untold.is_empty() {
+        let ports: PortSet = untold.into_iter().collect();
+        let detail = format!("whether whoever listens on {ports} is the proxy itself could not be told");
+        unread.push(Gap::new(Source::ProxyMode, Why::Ambiguous, detail));
     }
 
     Ok(Census {
@@ -105,7 +118,7 @@ fn choice(fixed: Option<bool>) -> Choice {
 mod tests {
     use super::*;
     use crate::facts::{
-        Protocol, Reading, Source, Why,
+        Reading,
         healthy::{gap, proxy_holder},
     };
 
@@ -138,7 +151,14 @@ mod tests {
     fn a_resolvers_udp_socket_is_no_listener() {
         let world = Snapshot::healthy().ephemeral("30000 40000", "").listens_udp("0.0.0.0:31000");
         assert!(census(&world).expect("the range is known").used.is_empty());
-        assert_eq!(world.kernel.listeners.seen().expect("listeners").last().map(|it| it.protocol), Some(Protocol::Udp));
+    }
+
+    #[test]
+    fn a_listener_that_may_be_the_proxy_is_neither_drawn_nor_hidden() {
+        let world = Snapshot::healthy().without_proxy().service("web", |it| it.node_port(30080));
+        let census = census(&world.listens("0.0.0.0:30080")).expect("the range is known");
+        assert_eq!(census.used[&30080].listener, None);
+        assert!(census.unread.iter().any(|gap| gap.detail.contains("30080")), "{:?}", census.unread);
     }
 
     #[test]

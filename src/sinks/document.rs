@@ -155,7 +155,7 @@ impl Document {
         Self {
             schema: "portreeve/v1".to_owned(),
             node: tidy(snapshot.node_name()),
-            at: snapshot.at.to_string(),
+            at: format!("{:.0}", snapshot.at),
             proxy: snapshot.proxy_mode().ok().map(|mode| Proxy {
                 mode: mode.value,
                 source: tidy(&mode.place),
@@ -191,7 +191,7 @@ impl Problem {
                 .collect(),
             affects: evidence.affects.iter().copied().collect(),
             remedy: evidence.remedy.iter().map(|remedy| tidy(remedy)).collect(),
-            since: since.to_string(),
+            since: format!("{since:.0}"),
         }
     }
 }

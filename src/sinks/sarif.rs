@@ -42,7 +42,7 @@ pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
             }},
             "invocations": [{
                 "executionSuccessful": report.failures().is_empty(),
-                "startTimeUtc": report.snapshot.at.to_string(),
+                "startTimeUtc": format!("{:.0}", report.snapshot.at),
                 "toolExecutionNotifications": notifications,
             }],
             "results": report.findings().map(|finding| result(report, finding)).collect::<Vec<_>>(),

@@ -100,9 +100,9 @@ fn remarks(census: &Census) -> Vec<String> {
     let at_risk =
         census.used.iter().filter(|(port, used)| used.allocated.is_some() && census.ephemeral.contains(**port)).count();
     if at_risk > 0 {
+        let ports = if at_risk == 1 { "port lies" } else { "ports lie" };
         remarks.push(format!(
-            "{at_risk} allocated {} may be given to an outgoing connection: they lie in ip_local_port_range and are not reserved.",
-            if at_risk == 1 { "port" } else { "ports" },
+            "{at_risk} allocated {ports} in ip_local_port_range unreserved: an outgoing connection may take what a Service owns."
         ));
     }
     if let Some(band) = census.static_band {

@@ -38,7 +38,9 @@ impl Page<'_> {
         for ((topic, why, help), group) in groups(&unseen, &report.failures()) {
             let mut lines = self.reasons(why, &group);
             if let Some(help) = help {
-                lines.extend(self.wrapped(Ink::Plain, &format!("to see it: {help}"), LABEL + 4));
+                let (words, command) = help.split_once('\n').unwrap_or((help, ""));
+                lines.extend(self.wrapped(Ink::Plain, &format!("to see it: {words}"), LABEL + 4));
+                lines.extend((!command.is_empty()).then(|| (Ink::Command, command.to_owned())));
             }
             if !group.rules.is_empty() {
                 lines.extend(self.wrapped(Ink::Faint, &unjudged(&group.rules, self.wide), LABEL + 4));
@@ -56,7 +58,7 @@ impl Page<'_> {
         for (index, detail) in group.details.iter().take(shown).enumerate() {
             let text = match (index, detail.is_empty()) {
                 (0, true) => words(why).to_owned(),
-                (0, false) => format!("{}: {detail}", words(why)),
+                (0, false) if why != Why::NotAsked => format!("{}: {detail}", words(why)),
                 _ => tidy(detail),
             };
             lines.extend(self.wrapped(ink, &text, LABEL + 4));
@@ -122,7 +124,7 @@ fn topic(source: Source, why: Why) -> &'static str {
         (Source::IpVs, _) => "IPVS table",
         (Source::IpVsConn, _) => "IPVS connections",
         (Source::Netfilter, _) => "nft, iptables rules",
-        (Source::Processes, _) => "process names",
+        (Source::Processes, _) | (Source::ProxyProcess, Why::NotPermitted) => "process names",
         (Source::Cgroups, _) => "pods of sockets",
         (Source::PodNamespaces, _) => "pods' own sockets",
         (Source::HealthChecks, _) => "health checks",
@@ -150,6 +152,7 @@ fn words(why: Why) -> &'static str {
     }
 }
 
+/// What would help, and after a line end a command to copy.
 fn help(source: Source, why: Why) -> Option<&'static str> {
     Some(match (source, why) {
         (Source::Processes | Source::PodNamespaces | Source::ProxyProcess, Why::NotPermitted) => {
@@ -159,10 +162,10 @@ fn help(source: Source, why: Why) -> Option<&'static str> {
             "run as root, or use the guard profile"
         }
         (Source::Services, Why::NotAsked) => {
-            "--services FILE with `kubectl get services,endpointslices,pods,nodes -A -o yaml`, or --kubeconfig FILE"
+            "--kubeconfig FILE, or --services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml"
         }
         (Source::EndpointSlices | Source::Pods | Source::Nodes, Why::NotAsked) => {
-            "add it to the file: `kubectl get services,endpointslices,pods,nodes -A -o yaml`"
+            "--services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml"
         }
         (Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes, Why::NotPermitted) => {
             "let this account list it, or pass --services FILE"
