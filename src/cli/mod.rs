@@ -101,7 +101,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Action::Replay(args) => replay::run(args, &console),
         Action::Map(args) => map::run(args, &console),
         Action::Rules(args) => rules::run(args, &console),
-        Action::Demo(args) => demo::run(args),
+        Action::Demo(args) => demo::run(args, &console),
         Action::Completion(args) => completion::run(args, command(program), &console),
         Action::Man(args) => man::run(args, command(program), &console),
     };

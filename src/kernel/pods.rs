@@ -11,6 +11,7 @@ use crate::{
     kernel::{
         cgroup::cgroup_of_process,
         ephemeral::Counting,
+        privileges,
         proc_net::why,
         process::{is_gone, pids, sees_the_node},
         sockets::Sockets,
@@ -33,9 +34,10 @@ pub fn pod_namespaces(proc: &Path, worth_walking: u32) -> Result<Vec<PodNamespac
         let detail = "only processes of this pid namespace are to be seen (no hostPID)";
         return Err(Gap::new(Source::PodNamespaces, Why::NotPermitted, detail));
     }
-    let Found { namespaces, hidden } = find(proc)?;
-    if let Some((uid, gap)) = hidden.first_key_value().filter(|_| namespaces.is_empty()) {
-        return Err(Gap { detail: format!("{}, in pod {uid}", gap.detail), ..gap.clone() });
+    let Found { namespaces, hidden, refused } = find(proc)?;
+    // Not only when a pod happens to be hidden: without the privilege it is luck what is to be seen.
+    if let Some(gap) = refused.filter(|_| !privileges::read().iter().any(|held| held == "CAP_SYS_PTRACE")) {
+        return Err(Gap { detail: format!("{}: that takes CAP_SYS_PTRACE", gap.detail), ..gap });
     }
     let unseen = hidden.into_iter().filter(|(uid, _)| namespaces.iter().all(|namespace| namespace.pod_uid != *uid));
     let unseen: Vec<_> = unseen.map(|(pod_uid, gap)| PodNamespace { pod_uid, ephemeral: Reading::Gap(gap) }).collect();
@@ -49,8 +51,10 @@ pub fn pod_namespaces(proc: &Path, worth_walking: u32) -> Result<Vec<PodNamespac
 #[derive(Default)]
 struct Found {
     namespaces: Vec<Namespace>,
-    /// Pods with a process whose namespace must not be asked for.
+    /// Pods with a process that does not show its namespace.
     hidden: BTreeMap<String, Gap>,
+    /// The first process of all that does not.
+    refused: Option<Gap>,
 }
 
 /// A network namespace of a pod: one process to look through, and the cgroup that names the pod.
@@ -72,9 +76,14 @@ fn find(proc: &Path) -> Result<Found, Gap> {
     for pid in pids(proc).map_err(|error| unread(proc, &error))? {
         let process = proc.join(pid.to_string());
         let link = process.join("ns/net");
-        let namespace = fs::read_link(&link);
-        if namespace.as_ref().is_ok_and(|namespace| known.contains(namespace)) {
-            continue;
+        let namespace = match fs::read_link(&link) {
+            Ok(namespace) if known.contains(&namespace) => continue,
+            Ok(namespace) => Ok(namespace),
+            Err(error) if is_gone(&error) => continue,
+            Err(error) => Err(unread(&link, &error)),
+        };
+        if let Err(gap) = &namespace {
+            found.refused.get_or_insert_with(|| gap.clone());
         }
         let cgroup = match fs::read_to_string(process.join("cgroup")) {
             Ok(text) => cgroup_of_process(&text),
@@ -90,9 +99,8 @@ fn find(proc: &Path) -> Result<Found, Gap> {
                 known.insert(namespace);
                 found.namespaces.push(Namespace { net: process.join("net"), pod_uid, cgroup });
             }
-            Err(error) if is_gone(&error) => {}
-            Err(error) => {
-                found.hidden.entry(pod_uid).or_insert_with(|| unread(&link, &error));
+            Err(gap) => {
+                found.hidden.insert(pod_uid, gap);
             }
         }
     }

@@ -106,7 +106,12 @@ impl<'a> Processes<'a> {
                 Err(error) if is_gone(&error) => continue,
                 Err(error) => return Err(error),
             };
-            held.extend(target.to_str().and_then(socket_inode).filter(|inode| wanted.contains(inode)));
+            let inode = target.to_str().and_then(socket_inode).filter(|inode| wanted.contains(inode));
+            held.extend(inode.filter(|inode| !held.contains(inode)));
+            // Listeners have low numbers, and thousands of connections may follow.
+            if held.len() == wanted.len() {
+                break;
+            }
         }
         Ok(held)
     }

@@ -5,11 +5,19 @@
 //! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
 
 mod census;
+mod client_socket_blocks_port;
+mod client_socket_on_node_port;
 mod endpoints;
+mod ephemeral_ports_near_exhaustion;
+mod ephemeral_range_overlaps_node_ports;
 mod fate;
+mod health_check_node_port_unserved;
 mod holders;
+mod host_port_equals_node_port;
 mod limits;
+mod listener_in_node_port_range;
 mod listener_on_node_port;
+mod node_port_range_covers_daemons;
 mod range;
 mod setup;
 
@@ -19,12 +27,22 @@ pub use census::{Census, Choice, Use, census};
 pub use limits::Limits;
 
 use crate::{
-    facts::{Source, View},
-    findings::{Judgements, RuleId, Severity},
+    facts::{Snapshot, Source, View},
+    findings::{Judgements, RuleId, Severity, Subject},
 };
 
 /// Every rule, in the order in which a person should read them.
-pub static RULES: &[&Rule] = &[&listener_on_node_port::RULE];
+pub static RULES: &[&Rule] = &[
+    &listener_on_node_port::RULE,
+    &client_socket_on_node_port::RULE,
+    &client_socket_blocks_port::RULE,
+    &ephemeral_range_overlaps_node_ports::RULE,
+    &ephemeral_ports_near_exhaustion::RULE,
+    &host_port_equals_node_port::RULE,
+    &health_check_node_port_unserved::RULE,
+    &listener_in_node_port_range::RULE,
+    &node_port_range_covers_daemons::RULE,
+];
 
 /// One rule: a value, not a trait.
 #[derive(Debug)]
@@ -101,6 +119,11 @@ impl Opinion {
 /// Asks every rule. A rule that panics is contained: the others are heard.
 pub fn evaluate(view: View<'_>, limits: &Limits) -> Vec<Opinion> {
     RULES.iter().map(|rule| Opinion::of(rule, view, limits)).collect()
+}
+
+/// The node that was looked at, as whom a finding is about.
+fn this_node(snapshot: &Snapshot) -> Subject {
+    Subject::node(snapshot.node_name(), snapshot.own_node().and_then(|node| node.uid.as_deref()))
 }
 
 #[cfg(test)]

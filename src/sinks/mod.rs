@@ -22,6 +22,7 @@ pub use junit::write_junit;
 pub use map::{write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};
 pub use paint::Style;
+pub(crate) use paint::{Ink, tidy, wrap};
 pub use report::{Outcome, Report};
 pub use sarif::write_sarif;
 pub use table::{write_rows, write_table, write_wide};

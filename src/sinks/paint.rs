@@ -15,7 +15,7 @@ pub struct Style {
 
 /// What a piece of text is, from which its colour follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ink {
+pub(crate) enum Ink {
     Plain,
     Heading,
     Faint,
@@ -28,7 +28,7 @@ pub(super) enum Ink {
 
 impl Style {
     /// The text in its colour, where there are colours.
-    pub(super) fn paint(&self, ink: Ink, text: &str) -> String {
+    pub(crate) fn paint(&self, ink: Ink, text: &str) -> String {
         if !self.colour || text.is_empty() {
             return text.to_owned();
         }
@@ -51,7 +51,7 @@ impl Style {
 const LONGEST: usize = 16 * 1024;
 
 /// A stranger's text as one harmless line.
-pub(super) fn tidy(text: &str) -> String {
+pub(crate) fn tidy(text: &str) -> String {
     clean(text, LONGEST)
 }
 
@@ -66,7 +66,7 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
 }
 
 /// The words of a text in lines of at most `width` characters; a longer word has a line of its own.
-pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut taken = 0;
     for word in text.split_whitespace() {

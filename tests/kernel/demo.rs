@@ -5,11 +5,11 @@ use std::{
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::PathBuf,
     process::{Command, Output, Stdio},
-    thread,
-    time::Duration,
 };
 
 use tempfile::TempDir;
+
+use crate::process::{ControlGroup, eventually};
 
 /// A user with no privilege at all.
 const NOBODY: u32 = 65534;
@@ -68,10 +68,9 @@ fn steps(report: &str) -> Vec<(String, Vec<String>)> {
     let mut incidents: Vec<(String, Vec<String>)> = Vec::new();
     let mut in_steps = false;
     for line in report.lines() {
-        if let Some(name) = line.strip_suffix(')').and_then(|line| line.rsplit_once('(')) {
-            if line.starts_with(|first: char| first.is_ascii_digit()) {
-                incidents.push((name.1.to_owned(), Vec::new()));
-            }
+        let title = line.strip_suffix(')').filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
+        if let Some((_, name)) = title.and_then(|title| title.rsplit_once('(')) {
+            incidents.push((name.to_owned(), Vec::new()));
         }
         match line {
             "   set up" => in_steps = true,
@@ -98,7 +97,8 @@ fn every_incident_is_found_and_nothing_stays_behind() {
 #[test]
 fn without_any_one_step_its_incident_is_not_found() {
     let copy = Copy::new();
-    let (_, report) = copy.run(&[]);
+    let (output, report) = copy.run(&[]);
+    assert!(output.status.success(), "{report}");
     let incidents = steps(&report);
     assert_eq!(incidents.len(), 5, "{report}");
     for (incident, steps) in incidents {
@@ -132,14 +132,23 @@ fn nobody_needs_to_be_root_where_user_namespaces_are_allowed() {
 }
 
 #[test]
+fn started_in_a_cgroup_other_than_the_root_it_finds_the_same() {
+    let copy = Copy::new();
+    let cgroup = ControlGroup::make("demo", "session.scope");
+    let enter = format!("echo $$ > {} && exec \"$0\" demo squatting-listener", cgroup.procs().display());
+    let output = Command::new("sh").args(["-c", &enter]).arg(&copy.program).output().expect("the program runs");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
 fn killed_in_the_middle_it_takes_everything_with_it() {
     let copy = Copy::new();
     let mut demo = copy.demo(&[]).stdout(Stdio::null()).spawn().expect("the program runs");
     // Director, five stages, and a part on at least one of them.
-    until("the stages are set", || copy.processes().len() > 6);
+    eventually(|| (copy.processes().len() > 6).then_some(())).expect("stages that are set");
     demo.kill().expect("killed");
     demo.wait().expect("reaped");
-    until("all processes are gone", || copy.processes().is_empty());
+    eventually(|| copy.processes().is_empty().then_some(())).expect("an end of all processes");
     copy.assert_nothing_stays();
 }
 
@@ -148,14 +157,4 @@ fn an_unknown_incident_is_a_usage_error_that_names_the_known_ones() {
     let (output, _) = Copy::new().run(&["flood"]);
     assert_eq!(output.status.code(), Some(64));
     assert!(String::from_utf8_lossy(&output.stderr).contains("starved-proxy"));
-}
-
-fn until(what: &str, is: impl Fn() -> bool) {
-    for _ in 0..2000 {
-        if is() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("never: {what}");
 }

@@ -102,7 +102,10 @@ fn nobody_misses_processes_pod_namespaces_and_netfilter_only() {
     let place = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("opened to others");
     let program = place.path().join("kernel");
-    std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("copied");
+    // Copied by another program: were it open for writing here, a child that a parallel test starts just then would
+    // keep it busy.
+    let copied = Command::new("cp").arg(std::env::current_exe().expect("this program")).arg(&program).status();
+    assert!(copied.expect("the program cp").success());
     let child = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
         .arg(&program)

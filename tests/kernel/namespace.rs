@@ -32,9 +32,9 @@ impl Namespace {
         assert!(status.success(), "ip {arguments}: {status}");
     }
 
-    /// Adds an address, with its prefix, to loopback.
+    /// Adds an address, with its prefix, to loopback, where no duplicates are looked for.
     pub fn add_address(&self, address: &str) {
-        self.ip(&format!("address add {address} dev lo nodad"));
+        self.ip(&format!("address add {address} dev lo"));
     }
 
     /// Sets a sysctl below `/proc/sys/net`, e.g. `ipv4/ip_local_port_range`.

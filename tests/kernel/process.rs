@@ -15,8 +15,7 @@ pub struct Process(Child);
 impl Process {
     /// Starts a script, in a cgroup where one is given, and waits until it prints a line.
     pub fn start(cgroup: Option<&ControlGroup>, script: &str) -> Self {
-        let enter =
-            cgroup.map_or(String::new(), |cgroup| format!("echo $$ > {}/cgroup.procs && ", cgroup.path.display()));
+        let enter = cgroup.map_or(String::new(), |cgroup| format!("echo $$ > {} && ", cgroup.procs().display()));
         let mut child = Command::new("sh")
             .args(["-c", &format!("{enter}exec perl -MSocket -MIO::Socket::INET -e \"$0\""), script])
             .stdin(Stdio::piped())
@@ -59,6 +58,11 @@ impl ControlGroup {
         let path = mount.join(format!("portreeve-{}-{name}", std::process::id())).join(below);
         fs::create_dir_all(&path).expect("cgroups can be made: run these tests as root");
         Self { mount, path }
+    }
+
+    /// The file that takes in processes.
+    pub fn procs(&self) -> PathBuf {
+        self.path.join("cgroup.procs")
     }
 
     /// The path below the mount.

@@ -207,6 +207,9 @@ fn ss_sees_the_same() {
     let closing = TcpStream::connect("127.0.0.1:30080").expect("connected");
     let _accepted = server.accept().expect("a connection");
     closing.shutdown(std::net::Shutdown::Both).expect("open");
+    let clients = || live().clients(&every_port(), &listeners()).expect("clients").sockets;
+    let acknowledged = || clients().iter().any(|socket| socket.state == State::FinWait2).then_some(());
+    eventually(acknowledged).expect("the end of the connection is acknowledged");
 
     let output = Command::new("ss").args(["-Htuan"]).output().expect("ss of iproute2 is installed");
     let told_by_ss: BTreeSet<_> = String::from_utf8_lossy(&output.stdout)
@@ -216,10 +219,9 @@ fn ss_sees_the_same() {
             [0, 1, 4].map(|index| fields[index].to_owned())
         })
         .collect();
-    let clients = live().clients(&every_port(), &listeners()).expect("clients").sockets;
     let told_by_us: BTreeSet<_> = listeners()
         .iter()
-        .chain(&clients)
+        .chain(&clients())
         .map(|socket| {
             let local = SocketAddr::new(socket.local, socket.local_port).to_string();
             [socket.protocol.to_string(), socket.state.name().to_owned(), local]

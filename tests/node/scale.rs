@@ -143,8 +143,11 @@ impl Drop for Crowd {
 fn a_listeners_owner_is_found_beside_many_connections() {
     let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
     let listener = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
-    let _clients: Vec<_> = (0..200).map(|_| TcpStream::connect("127.0.0.1:30080").expect("a connection")).collect();
-    let _accepted: Vec<_> = (0..200).map(|_| listener.accept().expect("a connection")).collect();
+    let _pairs: Vec<_> = (0..200)
+        .map(|_| {
+            (TcpStream::connect("127.0.0.1:30080").expect("a connection"), listener.accept().expect("a connection"))
+        })
+        .collect();
     let look = stage.check(&["--proxy-mode", "ipvs"]);
     assert!(look.finding("listener-on-node-port", "web").evidence().contains(&format!("pid {}", std::process::id())));
     assert!(look.findings("client-socket-on-node-port").is_empty(), "accepted connections are no clients");

@@ -57,9 +57,11 @@ fn look(stage: &Stage) -> Look {
 
 #[test]
 fn everything_but_names_pod_namespaces_and_netfilter_still_works() {
+    // An old proxy would hold the other NodePort too: so the one socket here cannot be its own.
     let stage = Stage::new()
         .service("web", "TCP", 30080, "")
         .endpoints("web", "TCP", Some("n1"))
+        .service("other", "TCP", 30081, "")
         .node_port_range("30000-32767");
     StandIn { version: "v1.23.6", max_fds: 16, ..StandIn::default() }.start();
     let _squatter = Squatter::on("0.0.0.0:30080");

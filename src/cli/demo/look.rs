@@ -69,8 +69,8 @@ impl Found {
             && self.severity == *severity
             && self.subject() == *subject
             && self.port == *port
-            && evidence.is_none_or(|(name, value)| {
-                self.evidence.iter().any(|measured| measured.name == name && measured.value.starts_with(value))
+            && evidence.iter().all(|(name, value)| {
+                self.evidence.iter().any(|measured| measured.name == *name && measured.value.starts_with(value))
             })
     }
 
@@ -99,7 +99,7 @@ mod tests {
         severity: Severity::Critical,
         subject: "Service default/web",
         port: Some(30080),
-        evidence: Some(("listener", "tcp LISTEN")),
+        evidence: &[("listener", "tcp LISTEN")],
     };
 
     #[test]
@@ -111,8 +111,8 @@ mod tests {
             Expected { severity: Severity::Warning, ..EXPECTED },
             Expected { subject: "Service default/batch", ..EXPECTED },
             Expected { port: Some(30081), ..EXPECTED },
-            Expected { evidence: Some(("listener", "udp")), ..EXPECTED },
-            Expected { evidence: Some(("address", "")), ..EXPECTED },
+            Expected { evidence: &[("listener", "udp")], ..EXPECTED },
+            Expected { evidence: &[("listener", "tcp"), ("address", "")], ..EXPECTED },
         ] {
             assert!(look.find(&wrong).is_none(), "{} {}", wrong.rule, wrong.subject);
         }

@@ -15,10 +15,7 @@ mod part;
 mod report;
 mod stage;
 
-use std::{
-    io::{IsTerminal, stdout},
-    process::{Child, Command, ExitCode, Stdio},
-};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
@@ -26,7 +23,9 @@ use clap::builder::PossibleValuesParser;
 use self::{
     incidents::{INCIDENTS, Incident, Steps, step_names},
     look::Look,
+    report::Telling,
 };
+use super::console::Console;
 use crate::facts::text;
 
 /// The longest complaint of a stage that is told, in bytes.
@@ -54,7 +53,7 @@ fn incident_parser() -> PossibleValuesParser {
 }
 
 /// Runs the demo: success when every incident was found.
-pub(super) fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: DemoArgs, console: &Console) -> anyhow::Result<ExitCode> {
     let DemoArgs { incidents, without, stage, part } = args;
     if part {
         part::play()?;
@@ -62,22 +61,26 @@ pub(super) fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
         let incident = INCIDENTS.into_iter().find(|incident| incident.name == name).context("no such incident")?;
         stage::run(incident, &Steps::without(without))?;
     } else {
-        return direct(&incidents, without);
+        return direct(&incidents, without, console);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn direct(names: &[String], without: Option<String>) -> anyhow::Result<ExitCode> {
+fn direct(names: &[String], without: Option<String>, console: &Console) -> anyhow::Result<ExitCode> {
     let chosen = INCIDENTS.into_iter().filter(|it| names.is_empty() || names.iter().any(|name| name == it.name));
     let stages = chosen
         .map(|incident| Ok((incident, open(incident, without.as_deref())?)))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let steps = Steps::without(without);
-    let mut report = report::Report::new(stdout().lock(), stdout().is_terminal(), stages.len())?;
-    for (incident, stage) in stages {
-        report.incident(incident, &steps, &close(stage)?)?;
+    let (steps, number) = (Steps::without(without), stages.len());
+    console.write(|out| report::opening(out))?;
+    let mut found = 0;
+    for (index, (incident, stage)) in stages.into_iter().enumerate() {
+        let telling = Telling { incident, steps: &steps, look: &close(stage)?, style: &console.style };
+        console.write(|out| telling.write(index + 1, out))?;
+        found += usize::from(telling.is_found());
     }
-    Ok(if report.end()? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    console.write(|out| writeln!(out, "{found} of {number} found."))?;
+    Ok(if found == number { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Starts the stage of an incident. All play at the same time.

@@ -3,134 +3,107 @@
 use std::io::{self, Write};
 
 use super::{
-    incidents::{Incident, Steps},
+    incidents::{Expected, Incident, Steps},
     look::{Found, Look},
 };
-use crate::{facts::text::clean, findings::Severity};
+use crate::{
+    findings::Severity,
+    sinks::{Ink, Style, tidy, wrap},
+};
 
-const WIDTH: usize = 100;
-const SENTENCE: usize = 1024;
-
-/// The report of a demo, told as it goes on.
-pub(super) struct Report<W> {
-    out: W,
-    paint: bool,
-    told: usize,
-    found: usize,
+/// Says what is about to happen.
+pub(super) fn opening(out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "Each incident gets network namespaces of its own, which vanish afterwards. Portreeve gets the node"
+    )?;
+    writeln!(out, "in there and a manifest, nothing else: portreeve check --services cluster.yaml\n")
 }
 
-impl<W: Write> Report<W> {
-    /// Begins with what is about to happen.
-    pub(super) fn new(mut out: W, paint: bool, incidents: usize) -> io::Result<Self> {
-        let (number, each) = if incidents == 1 { ("One incident", "") } else { ("Incidents", ", each") };
-        writeln!(out, "{number}{each} in network namespaces that vanish afterwards. Whoever looks gets those and a")?;
-        writeln!(out, "manifest, nothing else: portreeve check --services cluster.yaml\n")?;
-        Ok(Self { out, paint, told: 0, found: 0 })
+/// One incident, ready to be told.
+pub(super) struct Telling<'a> {
+    /// The incident.
+    pub(super) incident: &'a Incident,
+    /// Which of its steps were set up.
+    pub(super) steps: &'a Steps,
+    /// What was seen, or why nothing could be.
+    pub(super) look: &'a Result<Look, String>,
+    /// How lines are laid out.
+    pub(super) style: &'a Style,
+}
+
+impl Telling<'_> {
+    /// Whether everything that was expected was found.
+    pub(super) fn is_found(&self) -> bool {
+        self.look.as_ref().is_ok_and(|look| self.missing(look).next().is_none())
     }
 
-    /// One incident: what was set up, and what came of it.
-    pub(super) fn incident(
-        &mut self,
-        incident: &Incident,
-        steps: &Steps,
-        look: &Result<Look, String>,
-    ) -> io::Result<()> {
-        self.told += 1;
-        let title = self.bold(incident.title);
-        writeln!(self.out, "{}. {title} ({})", self.told, incident.name)?;
-        writeln!(self.out, "   set up")?;
+    /// Tells what was set up, what was found, and whether it is what was expected.
+    pub(super) fn write(&self, number: usize, out: &mut dyn Write) -> io::Result<()> {
+        let Self { incident, steps, look, style } = self;
+        writeln!(out, "{number}. {} ({})", style.paint(Ink::Heading, incident.title), incident.name)?;
+        writeln!(out, "   set up")?;
         let width = incident.steps.iter().map(|step| step.name.len()).max().unwrap_or(0);
         for step in incident.steps {
             let left_out = if steps.has(step) { "" } else { "left out: " };
-            writeln!(self.out, "     {:width$}  {left_out}{}", step.name, step.says)?;
+            let name = style.paint(Ink::Faint, &format!("{:width$}", step.name));
+            writeln!(out, "     {name}  {left_out}{}", step.says)?;
         }
         match look {
-            Ok(look) => self.look(incident, look),
+            Ok(look) => self.write_look(look, out)?,
             Err(complaint) => {
-                writeln!(self.out, "   could not be made")?;
-                self.paragraph(5, complaint)?;
-                self.verdict("1;31", "NOT FOUND")
+                writeln!(out, "   could not be made")?;
+                self.write_words(5, complaint, out)?;
             }
         }
+        let verdict = match self.is_found() {
+            true => style.paint(Ink::Good, "ok"),
+            false => style.paint(Ink::Bad(Severity::Critical), "NOT FOUND"),
+        };
+        writeln!(out, "   {verdict}\n")
     }
 
-    /// The sum. Whether every incident was found.
-    pub(super) fn end(mut self) -> io::Result<bool> {
-        writeln!(self.out, "{} of {} found.", self.found, self.told)?;
-        Ok(self.found == self.told)
+    fn missing<'a>(&'a self, look: &'a Look) -> impl Iterator<Item = &'a Expected> {
+        self.incident.expected.iter().filter(|expected| look.find(expected).is_none())
     }
 
-    fn look(&mut self, incident: &Incident, look: &Look) -> io::Result<()> {
-        writeln!(self.out, "   found")?;
-        let (wanted, others): (Vec<_>, Vec<_>) =
-            look.findings.iter().partition(|found| incident.expected.iter().any(|expected| found.is(expected)));
-        for found in wanted {
-            self.finding(found)?;
+    fn write_look(&self, look: &Look, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "   found")?;
+        let is_expected = |found: &&Found| self.incident.expected.iter().any(|expected| found.is(expected));
+        for found in look.findings.iter().filter(is_expected) {
+            self.write_finding(found, out)?;
         }
-        for found in others {
-            let line = format!("and {} {}, {}", found.severity, found.rule, found.subject());
-            writeln!(self.out, "     {}", clean(&line, SENTENCE))?;
+        for found in look.findings.iter().filter(|found| !is_expected(found)) {
+            let line = format!("besides: {} {}, {}", found.severity, found.rule, found.subject());
+            writeln!(out, "     {}", self.style.paint(Ink::Faint, &tidy(&line)))?;
         }
-        let missing: Vec<_> = incident.expected.iter().filter(|expected| look.find(expected).is_none()).collect();
-        if missing.is_empty() {
-            self.found += 1;
-            return self.verdict("32", "ok");
-        }
-        for expected in missing {
-            let evidence = expected.evidence.map(|(name, _)| format!(" with {name}")).unwrap_or_default();
-            writeln!(self.out, "     not {} {}, {}{evidence}", expected.severity, expected.rule, expected.subject)?;
-            if let Some(why) = look.untold(expected.rule) {
-                self.paragraph(7, &format!("could not tell: {why}"))?;
+        for expected in self.missing(look) {
+            let Expected { rule, severity, subject, evidence, .. } = expected;
+            writeln!(out, "     missing: {severity} {rule}, {subject}")?;
+            for (name, value) in *evidence {
+                writeln!(out, "       with {name} = {value}")?;
             }
-        }
-        self.verdict("1;31", "NOT FOUND")
-    }
-
-    fn finding(&mut self, found: &Found) -> io::Result<()> {
-        let severity = self.painted(colour(found.severity), found.severity.name());
-        let about = clean(&format!("{}, {}", found.rule, found.subject()), SENTENCE);
-        writeln!(self.out, "     {severity} {about}")?;
-        self.paragraph(7, &found.summary)?;
-        for remedy in &found.remedy {
-            writeln!(self.out, "       -> {}", clean(remedy, SENTENCE))?;
+            if let Some(why) = look.untold(rule) {
+                self.write_words(7, &format!("could not tell: {why}"), out)?;
+            }
         }
         Ok(())
     }
 
-    fn verdict(&mut self, colour: &str, word: &str) -> io::Result<()> {
-        let word = self.painted(colour, word);
-        writeln!(self.out, "   {word}\n")
-    }
-
-    /// Words, wrapped at [`WIDTH`] columns.
-    fn paragraph(&mut self, indent: usize, text: &str) -> io::Result<()> {
-        let mut line = String::new();
-        for word in clean(text, SENTENCE).split_whitespace() {
-            if !line.is_empty() && indent + line.chars().count() + 1 + word.chars().count() > WIDTH {
-                writeln!(self.out, "{:indent$}{line}", "")?;
-                line.clear();
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
+    fn write_finding(&self, found: &Found, out: &mut dyn Write) -> io::Result<()> {
+        let severity = self.style.paint(Ink::Bad(found.severity), found.severity.name());
+        writeln!(out, "     {severity} {}", tidy(&format!("{}, {}", found.rule, found.subject())))?;
+        self.write_words(7, &found.summary, out)?;
+        for remedy in &found.remedy {
+            writeln!(out, "       -> {}", self.style.paint(Ink::Command, &tidy(remedy)))?;
         }
-        writeln!(self.out, "{:indent$}{line}", "")
+        Ok(())
     }
 
-    fn bold(&self, text: &str) -> String {
-        self.painted("1", text)
-    }
-
-    fn painted(&self, colour: &str, text: &str) -> String {
-        if self.paint { format!("\u{1b}[{colour}m{text}\u{1b}[0m") } else { text.to_owned() }
-    }
-}
-
-fn colour(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Info => "36",
-        Severity::Warning => "33",
-        Severity::Critical => "1;31",
+    fn write_words(&self, indent: usize, words: &str, out: &mut dyn Write) -> io::Result<()> {
+        for line in wrap(&tidy(words), self.style.width.saturating_sub(indent)) {
+            writeln!(out, "{:indent$}{line}", "")?;
+        }
+        Ok(())
     }
 }

@@ -19,7 +19,7 @@ pub(super) static INCIDENT: Incident = Incident {
         severity: Severity::Critical,
         subject: "Service default/gateway",
         port: None,
-        evidence: Some(("held on this node", "")),
+        evidence: &[("held on this node", "yes"), ("proxy mode", "ipvs")],
     }],
     scene,
 };

@@ -78,8 +78,8 @@ pub(super) struct Expected {
     pub(super) subject: &'static str,
     /// The port it is about.
     pub(super) port: Option<u16>,
-    /// The beginning of an evidence value that must be there too, with its name.
-    pub(super) evidence: Option<(&'static str, &'static str)>,
+    /// Names of evidence that must be there too, each with the beginning of its value.
+    pub(super) evidence: &'static [(&'static str, &'static str)],
 }
 
 /// What a set of steps comes to.

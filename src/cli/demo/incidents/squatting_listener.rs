@@ -34,7 +34,7 @@ const BATCH: u16 = 30081;
 const METRICS: u16 = 30082;
 
 const fn listener(severity: Severity, subject: &'static str, port: u16) -> Expected {
-    Expected { rule: "listener-on-node-port", severity, subject, port: Some(port), evidence: None }
+    Expected { rule: "listener-on-node-port", severity, subject, port: Some(port), evidence: &[] }
 }
 
 fn scene(steps: &Steps) -> Scene {

@@ -19,7 +19,7 @@ pub(super) static INCIDENT: Incident = Incident {
         severity: Severity::Critical,
         subject: "Node node-a",
         port: None,
-        evidence: None,
+        evidence: &[],
     }],
     scene,
 };

@@ -15,26 +15,28 @@ use crate::{
 pub(super) static INCIDENT: Incident = Incident {
     name: "widened-ephemeral-range",
     title: "The ephemeral port range was widened over the NodePorts",
-    steps: &[SERVICE, PROXY, PORT_RANGE, CLIENT],
+    steps: &[API_SERVER, SERVICE, PROXY, PORT_RANGE, CLIENT],
     expected: &[
         Expected {
             rule: "ephemeral-range-overlaps-node-ports",
             severity: Severity::Critical,
             subject: "Node node-a",
             port: None,
-            evidence: None,
+            evidence: &[],
         },
         Expected {
             rule: "client-socket-on-node-port",
             severity: Severity::Critical,
             subject: "Service default/shop",
             port: Some(NODE_PORT),
-            evidence: None,
+            evidence: &[],
         },
     ],
     scene,
 };
 
+const API_SERVER: Step =
+    Step { name: "default-range", says: "kube-apiserver runs with --service-node-port-range=30000-32767" };
 const SERVICE: Step = Step { name: "shop-service", says: "Service default/shop owns NodePort 30090" };
 const PROXY: Step = Step { name: "ipvs-proxy", says: "kube-proxy 1.36.3 runs in ipvs mode" };
 const PORT_RANGE: Step =
@@ -49,6 +51,9 @@ const NODE_PORT: u16 = 30090;
 fn scene(steps: &Steps) -> Scene {
     let mut scene =
         Scene { objects: vec![manifest::node(NODE, NODE_IP), manifest::node("node-b", PEER_IP)], ..Scene::default() };
+    if steps.has(&API_SERVER) {
+        scene.objects.push(manifest::api_server("30000-32767"));
+    }
     if steps.has(&SERVICE) {
         let ports = [Port::automatic("http", 80, NODE_PORT)];
         scene.objects.push(manifest::service("shop", "NodePort", &ports));
