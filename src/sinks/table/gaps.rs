@@ -110,6 +110,7 @@ fn topic(source: Source, why: Why) -> &'static str {
         (Source::ProxyMode | Source::ProxyConfig | Source::ProxyMetrics | Source::ProxyProcess, Why::Unreachable) => {
             "kube-proxy"
         }
+        (Source::Processes, _) | (Source::ProxyProcess, Why::NotPermitted) => "process names",
         (Source::Listeners, _) => "listening sockets",
         (Source::Clients, _) => "client sockets",
         (Source::EphemeralUse, _) => "use of ephemeral ports",
@@ -124,7 +125,6 @@ fn topic(source: Source, why: Why) -> &'static str {
         (Source::IpVs, _) => "IPVS table",
         (Source::IpVsConn, _) => "IPVS connections",
         (Source::Netfilter, _) => "nft, iptables rules",
-        (Source::Processes, _) | (Source::ProxyProcess, Why::NotPermitted) => "process names",
         (Source::Cgroups, _) => "pods of sockets",
         (Source::PodNamespaces, _) => "pods' own sockets",
         (Source::HealthChecks, _) => "health checks",
