@@ -105,7 +105,10 @@ fn unjudged(rules: &BTreeSet<RuleId>, wide: bool) -> String {
 /// What a person would call it. What fails together is one thing.
 fn topic(source: Source, why: Why) -> &'static str {
     match (source, why) {
-        (Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes, Why::Unreachable)
+        (
+            Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes | Source::ConfigMaps,
+            Why::Unreachable | Why::TimedOut,
+        )
         | (Source::Services, Why::NotAsked) => "the cluster",
         (Source::ProxyMode | Source::ProxyConfig | Source::ProxyMetrics | Source::ProxyProcess, Why::Unreachable) => {
             "kube-proxy"
