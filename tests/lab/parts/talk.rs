@@ -10,8 +10,8 @@ use std::{
 
 use nix::sys::socket::{Shutdown as Direction, shutdown};
 
-/// Longer than the first two SYNs of a connection: one that is lost proves nothing.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Longer than it takes to send a second SYN: one that is lost proves nothing.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Who answers a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
