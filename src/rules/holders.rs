@@ -69,10 +69,12 @@ impl<'a> Proxy<'a> {
         if DAEMON_PORTS.contains(&socket.local_port) {
             return Own::No;
         }
-        let proxy = &self.snapshot.kernel.proxy;
-        let Owner::Held(holder) = &socket.owner else { return Own::No };
-        if same_holder(holder, &proxy.cgroup, &proxy.process) {
+        if self.shares_holder(socket) {
             return Own::Yes;
+        }
+        let proxy = &self.snapshot.kernel.proxy;
+        if !matches!(socket.owner, Owner::Held(_)) {
+            return Own::No;
         }
         let answered = proxy.cgroup.seen().is_some_and(|cgroup| !cgroup.is_root()) || proxy.process.seen().is_some();
         let told = matches!(group(socket), Group::Cgroup(_) | Group::Process(..));
@@ -86,6 +88,29 @@ impl<'a> Proxy<'a> {
         }
     }
 
+    /// Whether a socket is held by whoever answers `/proxyMode`.
+    pub(super) fn shares_holder(&self, socket: &Socket) -> bool {
+        let proxy = &self.snapshot.kernel.proxy;
+        matches!(&socket.owner, Owner::Held(holder) if same_holder(holder, &proxy.cgroup, &proxy.process))
+    }
+
+    /// Whether it can be told that a socket is, or is not, held by whoever answers `/proxyMode`.
+    pub(super) fn is_told(&self, socket: &Socket) -> bool {
+        let proxy = &self.snapshot.kernel.proxy;
+        let Owner::Held(holder) = &socket.owner else { return !matches!(socket.owner, Owner::NotAsked) };
+        let by_cgroup = proxy.cgroup.seen().zip(holder.cgroup.seen());
+        self.shares_holder(socket)
+            || by_cgroup.is_some_and(|(proxy, holder)| !(proxy.is_root() && holder.is_root()))
+            || (proxy.process.seen().is_some() && holder.process.seen().is_some())
+    }
+
+    /// A socket of somebody who has one on every allocated NodePort, as OVN-Kubernetes and old proxies do.
+    pub(super) fn holder_of_everything(&self) -> Option<&'a Socket> {
+        let listeners = self.snapshot.kernel.listeners.seen()?;
+        let held = listeners.iter().filter(|socket| self.hold_everything.contains(&group(socket)));
+        held.min_by_key(|socket| (group(socket), socket.local_port, socket.local))
+    }
+
     /// A kube-proxy answers, and its version holds no NodePorts.
     fn proxy_never_holds(&self) -> bool {
         let version = self.snapshot.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.as_deref());
@@ -96,15 +121,19 @@ impl<'a> Proxy<'a> {
 /// Whether a kube-proxy of this version holds every NodePort with a socket: up to 1.23.6, 1.22.9 and 1.21.12
 /// (kubernetes/kubernetes pull requests 108496, 108885, 108888, 108896). Nothing when it is not a version.
 pub(super) fn holds_ports(version: &str) -> Option<bool> {
-    let mut parts = version.trim_start_matches('v').split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
-    let (major, minor, patch) = (parts.next()??, parts.next()??, parts.next()??);
-    Some(match (major, minor) {
-        (1, 24..) | (2.., _) => false,
-        (1, 23) => patch <= 6,
-        (1, 22) => patch <= 9,
-        (1, 21) => patch <= 12,
+    Some(match kubernetes_version(version)? {
+        (1, 24.., _) | (2.., ..) => false,
+        (1, 23, patch) => patch <= 6,
+        (1, 22, patch) => patch <= 9,
+        (1, 21, patch) => patch <= 12,
         _ => true,
     })
+}
+
+/// Major, minor and patch of `v1.36.3+k3s1`. Nothing when it is not a version.
+pub(super) fn kubernetes_version(text: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = text.trim_start_matches('v').split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
+    Some((parts.next()??, parts.next()??, parts.next()??))
 }
 
 /// Whether two holders are the same: the same process, or the same cgroup other than the root.

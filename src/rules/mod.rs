@@ -4,11 +4,21 @@
 //!
 //! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
 
+mod addresses;
 mod endpoints;
+mod external_ip_is_node_address;
+mod external_ip_shadows_node_port;
 mod fate;
+mod fixed_node_port_in_dynamic_band;
 mod holders;
+mod ipvs_holds_foreign_address;
 mod limits;
 mod listener_on_node_port;
+mod node_port_outside_range;
+mod node_port_range_crowded;
+mod node_port_range_disagreement;
+mod proxy_left_behind;
+mod proxy_near_fd_limit;
 mod range;
 mod setup;
 
@@ -22,7 +32,18 @@ use crate::{
 };
 
 /// Every rule, in the order in which a person should read them.
-pub static RULES: &[&Rule] = &[&listener_on_node_port::RULE];
+pub static RULES: &[&Rule] = &[
+    &listener_on_node_port::RULE,
+    &external_ip_is_node_address::RULE,
+    &external_ip_shadows_node_port::RULE,
+    &ipvs_holds_foreign_address::RULE,
+    &proxy_left_behind::RULE,
+    &proxy_near_fd_limit::RULE,
+    &fixed_node_port_in_dynamic_band::RULE,
+    &node_port_range_crowded::RULE,
+    &node_port_outside_range::RULE,
+    &node_port_range_disagreement::RULE,
+];
 
 /// One rule: a value, not a trait.
 #[derive(Debug)]

@@ -50,13 +50,10 @@ impl Setups {
             Err(_) => Mode::KUBE_PROXY.to_vec(),
         };
         let said = snapshot.said.proxy_mode.is_some();
-        let read = [snapshot.kernel.proxy.config.seen(), snapshot.cluster.proxy_config.seen()];
-        let (configs, settings, node_port_addresses, unread) = match read.into_iter().flatten().next() {
-            Some(config) => {
-                (vec![config.clone()], config.place.clone(), Some(config.node_port_addresses.clone()), None)
-            }
-            None if said => (vec![ProxyConfig::default()], "the mode's defaults".to_owned(), None, None),
-            None => (unknown_settings(), "unknown".to_owned(), None, snapshot.kernel.proxy.config.gap().cloned()),
+        let (configs, settings, node_port_addresses, unread) = match settings(snapshot) {
+            Ok(config) => (vec![config.clone()], config.place.clone(), Some(config.node_port_addresses.clone()), None),
+            Err(_) if said => (vec![ProxyConfig::default()], "the mode's defaults".to_owned(), None, None),
+            Err(gap) => (unknown_settings(), "unknown".to_owned(), None, Some(gap)),
         };
         let mut missing = mode.as_ref().err().cloned().or(unread);
         let mut candidates = Vec::new();
@@ -86,10 +83,7 @@ impl Setups {
 
     /// The mode with its source, or that it is unknown, for evidence.
     pub(super) fn mode_in_words(&self) -> String {
-        match &self.mode {
-            Ok(mode) => format!("{} (from {})", mode.value, mode.place),
-            Err(_) => "unknown: this holds in iptables, ipvs and nftables mode".to_owned(),
-        }
+        mode_in_words(&self.mode)
     }
 
     /// Whether something holds in every candidate, in none, or in some only.
@@ -148,6 +142,23 @@ impl Setup {
     pub(super) fn detects_pods(&self, family: Family) -> bool {
         self.detector[index(family)]
     }
+}
+
+/// The mode with its source, or that it is unknown, for evidence.
+pub(super) fn mode_in_words(mode: &Result<Learned<Mode>, Gap>) -> String {
+    match mode {
+        Ok(mode) => format!("{} (from {})", mode.value, mode.place),
+        Err(_) => "unknown: this holds in iptables, ipvs and nftables mode".to_owned(),
+    }
+}
+
+/// The proxy's settings: what it answers itself, else what the cluster has of it.
+///
+/// # Errors
+/// The gap of the proxy's own answer when neither was read.
+pub(super) fn settings(snapshot: &Snapshot) -> Result<&ProxyConfig, Gap> {
+    let own = snapshot.kernel.proxy.config.get();
+    own.or_else(|gap| snapshot.cluster.proxy_config.seen().ok_or(gap))
 }
 
 /// An address of this node, as a destination.
