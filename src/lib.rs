@@ -2,7 +2,23 @@
 //!
 //! The rooms, in reading order; `ARCHITECTURE.md` says who may know whom.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make the files and read the clocks that the code is handed")
+)]
+
 pub mod facts; // what was seen
+
+pub mod kernel; // reads the node
+
+pub mod cluster; // reads the cluster
+
 pub mod findings; // what is wrong
-pub mod ledger; // since when
 pub mod rules; // why it is wrong
+
+pub mod ledger; // since when
+
+pub mod sinks; // tells
+
+pub mod agent; // turns the crank
+pub mod cli; // lets a person turn it

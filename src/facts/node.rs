@@ -173,7 +173,8 @@ pub struct IpVsConnection {
 pub struct Netfilter {
     /// nft tables as `family name`, e.g. `ip kube-proxy`.
     pub tables: Vec<String>,
-    /// Chains whose name begins with `KUBE-`, as `family table chain`.
+    /// Chains whose name begins with `KUBE-`, as `family table chain`; those of single Services and endpoints
+    /// (`KUBE-SVC-...`) left out.
     pub chains: Vec<String>,
     /// Tables of the legacy iptables, whose chains cannot be listed this way.
     pub legacy_tables: Vec<String>,

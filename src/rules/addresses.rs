@@ -74,8 +74,11 @@ pub(super) fn service_in_words(service: &Service) -> String {
 }
 
 /// The Nodes that have an address, with its type there.
-pub(super) fn nodes_by_address(nodes: &[Node]) -> HashMap<IpAddr, Vec<(&Node, NodeAddressKind)>> {
-    let mut by_address: HashMap<_, Vec<_>> = HashMap::new();
+pub(super) type NodesByAddress<'a> = HashMap<IpAddr, Vec<(&'a Node, NodeAddressKind)>>;
+
+/// Every Node by each of its addresses.
+pub(super) fn nodes_by_address(nodes: &[Node]) -> NodesByAddress<'_> {
+    let mut by_address = NodesByAddress::new();
     for node in nodes {
         for address in &node.addresses {
             by_address.entry(address.ip).or_default().push((node, address.kind));

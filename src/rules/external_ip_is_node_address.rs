@@ -26,7 +26,7 @@ use super::{
     Limits, Patience, Rule, Scope,
     addresses::{Claim, Field, kind_in_words, listed, nodes_by_address, service_in_words},
     endpoints::Endpoints,
-    holders::{Own, Proxy, holder_evidence, holder_name, socket_in_words},
+    holders::{Own, Proxy, by_port, holder_evidence, holder_name, socket_in_words},
     range::effective_ephemeral,
     setup::mode_in_words,
 };
@@ -42,7 +42,7 @@ pub(super) static RULE: Rule = Rule {
     id: RuleId("external-ip-is-node-address"),
     title: "A Service claims the address of a Node",
     ceiling: Severity::Critical,
-    needs: &[Source::Services, Source::Nodes],
+    needs: &[Source::Services],
     patience: Patience::One,
     scope: Scope::Cluster,
     page: include_str!("external_ip_is_node_address.rs"),
@@ -94,22 +94,9 @@ struct Here<'a> {
     links: Result<HashMap<IpAddr, Option<&'a str>>, Gap>,
     /// The name of this node, where its object was seen.
     own: Option<&'a str>,
-    listeners: Result<ByPort<'a>, Gap>,
+    listeners: Result<HashMap<(Protocol, u16), Vec<&'a Socket>>, Gap>,
     endpoints: Endpoints<'a>,
     proxy: Proxy<'a>,
-}
-
-type ByPort<'a> = HashMap<(Protocol, u16), Vec<&'a Socket>>;
-
-fn by_port(listeners: &[Socket]) -> ByPort<'_> {
-    let mut by_port = ByPort::new();
-    for socket in listeners {
-        by_port.entry((socket.protocol, socket.local_port)).or_default().push(socket);
-    }
-    for sockets in by_port.values_mut() {
-        sockets.sort_by_key(|socket| (socket.local, socket.inode));
-    }
-    by_port
 }
 
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
@@ -196,11 +183,13 @@ impl Here<'_> {
     /// A process of this node that loses a port of the address to the Service.
     fn listener(&self, claim: &Claim<'_>, port: &ServicePort) -> Result<Option<&Socket>, Gap> {
         let listeners = self.listeners.as_ref().map_err(Clone::clone)?;
-        let takes_part = |socket: &&&Socket| {
+        let takes_part = |socket: &&Socket| {
             (socket.local.is_unspecified() || socket.local == claim.ip)
                 && socket.serves(Family::of(claim.ip)) == Some(true)
         };
-        let on_port = listeners.get(&(port.protocol, port.port)).into_iter().flatten().filter(takes_part);
+        let on_port = listeners.get(&(port.protocol, port.port)).into_iter().flatten();
+        let mut on_port: Vec<&Socket> = on_port.copied().filter(takes_part).collect();
+        on_port.sort_by_key(|socket| (socket.local, socket.inode));
         for socket in on_port {
             if self.endpoints.includes(claim.service, port, &[claim.ip], socket.local_port)
                 // An old proxy opens a socket on each external IP of its node.

@@ -42,7 +42,7 @@ pub(super) static RULE: Rule = Rule {
     id: RuleId("external-ip-shadows-node-port"),
     title: "A Service's external IP takes another's NodePort",
     ceiling: Severity::Critical,
-    needs: &[Source::Services, Source::Addresses],
+    needs: &[Source::Services],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("external_ip_shadows_node_port.rs"),

@@ -37,6 +37,11 @@ impl Fate {
 }
 
 impl Setup {
+    /// Whether some Service, whatever its endpoints, would take an address's new connections.
+    pub(super) fn may_take(&self, address: Local) -> bool {
+        Backing::ALL.into_iter().any(|backing| self.fate(address, Vantage::Remote, backing) != Fate::Listener)
+    }
+
     /// Who answers a client at `vantage` that connects to `address` and the NodePort.
     pub(super) fn fate(&self, address: Local, vantage: Vantage, backing: Backing) -> Fate {
         let captured = self.captures(address);

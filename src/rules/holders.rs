@@ -1,8 +1,11 @@
-//! Which sockets are the proxy's own, and which are a pod's.
+//! Which sockets are the proxy's own, which are a pod's, and both in words.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::SocketAddr,
+};
 
-use crate::facts::{Holder, Owner, Pod, Protocol, Reading, Service, Snapshot, Socket, State};
+use crate::facts::{Cgroup, Holder, Owner, Pod, Process, Protocol, Reading, Service, Snapshot, Socket, State};
 
 /// Ports of well-known daemons. A process that contains a proxy (`k3s server`, `k0s`, `kubelite`) listens on some of
 /// them for reasons of its own, so there a socket of the proxy's process is still a conflict.
@@ -69,17 +72,14 @@ impl<'a> Proxy<'a> {
         if DAEMON_PORTS.contains(&socket.local_port) {
             return Own::No;
         }
-        if self.shares_holder(socket) {
-            return Own::Yes;
-        }
-        let proxy = &self.snapshot.kernel.proxy;
         if !matches!(socket.owner, Owner::Held(_)) {
             return Own::No;
         }
-        let answered = proxy.cgroup.seen().is_some_and(|cgroup| !cgroup.is_root()) || proxy.process.seen().is_some();
-        let told = matches!(group(socket), Group::Cgroup(_) | Group::Process(..));
+        if self.shares_holder(socket) {
+            return Own::Yes;
+        }
         let could_be = self.hold_everything.contains(&group(socket));
-        match (answered && told, could_be, self.snapshot.said.proxy_mode.is_some()) {
+        match (self.certainly_lacks(socket), could_be, self.snapshot.said.proxy_mode.is_some()) {
             (true, _, _) | (_, false, _) => Own::No,
             // A proxy that holds ports says so in its version; where one answers and does not hold, nobody does.
             (false, true, _) if self.proxy_never_holds() => Own::No,
@@ -94,21 +94,21 @@ impl<'a> Proxy<'a> {
         matches!(&socket.owner, Owner::Held(holder) if same_holder(holder, &proxy.cgroup, &proxy.process))
     }
 
-    /// Whether it can be told that a socket is, or is not, held by whoever answers `/proxyMode`.
-    pub(super) fn is_told(&self, socket: &Socket) -> bool {
-        let proxy = &self.snapshot.kernel.proxy;
-        let Owner::Held(holder) = &socket.owner else { return !matches!(socket.owner, Owner::NotAsked) };
-        let by_cgroup = proxy.cgroup.seen().zip(holder.cgroup.seen());
-        self.shares_holder(socket)
-            || by_cgroup.is_some_and(|(proxy, holder)| !(proxy.is_root() && holder.is_root()))
-            || (proxy.process.seen().is_some() && holder.process.seen().is_some())
-    }
-
     /// A socket of somebody who has one on every allocated NodePort, as OVN-Kubernetes and old proxies do.
     pub(super) fn holder_of_everything(&self) -> Option<&'a Socket> {
         let listeners = self.snapshot.kernel.listeners.seen()?;
         let held = listeners.iter().filter(|socket| self.hold_everything.contains(&group(socket)));
         held.min_by_key(|socket| (group(socket), socket.local_port, socket.local))
+    }
+
+    /// Whether the proxy and the socket's holder are known in the same way, and differ.
+    pub(super) fn certainly_lacks(&self, socket: &Socket) -> bool {
+        let proxy = &self.snapshot.kernel.proxy;
+        let Owner::Held(holder) = &socket.owner else { return false };
+        let tells = |cgroup: &Reading<Cgroup>| cgroup.seen().is_some_and(|cgroup| !cgroup.is_root());
+        let comparable = tells(&holder.cgroup) && tells(&proxy.cgroup)
+            || holder.process.seen().is_some() && proxy.process.seen().is_some();
+        comparable && !same_holder(holder, &proxy.cgroup, &proxy.process)
     }
 
     /// A kube-proxy answers, and its version holds no NodePorts.
@@ -137,11 +137,7 @@ pub(super) fn kubernetes_version(text: &str) -> Option<(u32, u32, u32)> {
 }
 
 /// Whether two holders are the same: the same process, or the same cgroup other than the root.
-fn same_holder(
-    holder: &Holder,
-    cgroup: &Reading<crate::facts::Cgroup>,
-    process: &Reading<crate::facts::Process>,
-) -> bool {
+fn same_holder(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Process>) -> bool {
     let process_matches = match (holder.process.seen(), process.seen()) {
         (Some(a), Some(b)) => a.pid == b.pid && a.started == b.started,
         _ => false,
@@ -162,20 +158,46 @@ fn group(socket: &Socket) -> Group<'_> {
     }
 }
 
+/// Sockets by protocol and local port.
+pub(super) fn by_port(sockets: &[Socket]) -> HashMap<(Protocol, u16), Vec<&Socket>> {
+    let mut by_port: HashMap<_, Vec<_>> = HashMap::new();
+    for socket in sockets {
+        by_port.entry((socket.protocol, socket.local_port)).or_default().push(socket);
+    }
+    by_port
+}
+
+/// Sockets that share address, port and device are SO_REUSEPORT workers of one server: one of them, and how many.
+pub(super) fn workers<'a>(sockets: &[&'a Socket]) -> Vec<(&'a Socket, usize)> {
+    let mut groups: BTreeMap<_, Vec<&Socket>> = BTreeMap::new();
+    for socket in sockets {
+        groups.entry((socket.local, socket.device, socket.v6only)).or_default().push(socket);
+    }
+    groups.into_values().map(|group| (group[0], group.len())).collect()
+}
+
 /// The pod that holds a socket, by the uid in its cgroup's name.
-pub(super) fn pod_of<'a>(snapshot: &'a Snapshot, socket: &Socket) -> Option<&'a Pod> {
-    let Owner::Held(holder) = &socket.owner else { return None };
-    let uid = &holder.cgroup.seen()?.pod.as_ref()?.pod_uid;
-    let pods = snapshot.cluster.pods.seen()?;
-    pods.iter().find(|pod| pod.uid.as_ref() == Some(uid) || pod.config_hash.as_ref() == Some(uid))
+fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
+    let Owner::Held(holder) = owner else { return None };
+    pod_of_uid(snapshot.cluster.pods.seen()?, &holder.cgroup.seen()?.pod.as_ref()?.pod_uid)
+}
+
+/// The pod whose cgroup has this uid in its name.
+pub(super) fn pod_of_uid<'a>(pods: &'a [Pod], uid: &str) -> Option<&'a Pod> {
+    pods.iter().find(|pod| pod.uid.as_deref() == Some(uid) || pod.config_hash.as_deref() == Some(uid))
 }
 
 /// Who holds a socket, in words that stay the same from look to look: `pod default/web`, `nginx`, `the kernel`.
 pub(super) fn holder_name(snapshot: &Snapshot, socket: &Socket) -> String {
-    if let Some(pod) = pod_of(snapshot, socket) {
+    owner_name(snapshot, &socket.owner)
+}
+
+/// The same of an owner.
+fn owner_name(snapshot: &Snapshot, owner: &Owner) -> String {
+    if let Some(pod) = pod_of(snapshot, owner) {
         return format!("pod {}/{}", pod.namespace, pod.name);
     }
-    match &socket.owner {
+    match owner {
         Owner::TimeWait => "a connection in TIME_WAIT, which has no owner".to_owned(),
         Owner::Kernel { link } if link.is_empty() => "the kernel".to_owned(),
         Owner::Kernel { link } => format!("the kernel (tunnel {link})"),
@@ -191,8 +213,13 @@ pub(super) fn holder_name(snapshot: &Snapshot, socket: &Socket) -> String {
 
 /// Everything known of a socket's holder, for evidence: names and values.
 pub(super) fn holder_evidence(snapshot: &Snapshot, socket: &Socket) -> Vec<(&'static str, String)> {
-    let mut values = vec![("held by", holder_name(snapshot, socket))];
-    let Owner::Held(holder) = &socket.owner else { return values };
+    owner_evidence(snapshot, &socket.owner)
+}
+
+/// The same of an owner.
+pub(super) fn owner_evidence(snapshot: &Snapshot, owner: &Owner) -> Vec<(&'static str, String)> {
+    let mut values = vec![("held by", owner_name(snapshot, owner))];
+    let Owner::Held(holder) = owner else { return values };
     match &holder.process {
         Reading::Seen(process) => {
             values.push(("process", format!("{} (pid {})", process.command, process.pid)));
@@ -212,12 +239,23 @@ pub(super) fn holder_evidence(snapshot: &Snapshot, socket: &Socket) -> Vec<(&'st
     values
 }
 
+/// `0.0.0.0:30080/tcp`.
+pub(super) fn place(socket: &Socket) -> String {
+    format!("{}/{}", SocketAddr::new(socket.local, socket.local_port), socket.protocol)
+}
+
+/// The same words with a capital letter, to begin a sentence.
+pub(super) fn capital(words: &str) -> String {
+    let mut letters = words.chars();
+    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
+}
+
 /// `tcp LISTEN 0.0.0.0:30080`, with the device where it is bound to one.
 pub(super) fn socket_in_words(socket: &Socket) -> String {
-    let local = std::net::SocketAddr::new(socket.local, socket.local_port);
+    let local = SocketAddr::new(socket.local, socket.local_port);
     let mut words = format!("{} {} {local}", socket.protocol, socket.state.name());
     if !matches!((socket.protocol, socket.state), (_, State::Listen) | (Protocol::Udp, State::Close)) {
-        words.push_str(&format!(" -> {}", std::net::SocketAddr::new(socket.remote, socket.remote_port)));
+        words.push_str(&format!(" -> {}", SocketAddr::new(socket.remote, socket.remote_port)));
     }
     if socket.retransmits > 0 {
         words.push_str(" retransmitting");

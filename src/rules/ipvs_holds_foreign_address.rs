@@ -21,12 +21,13 @@ use std::{
 
 use super::{
     Limits, Patience, Rule, Scope,
-    addresses::{Claim, kind_in_words, listed, nodes_by_address},
+    addresses::{Claim, NodesByAddress, kind_in_words, listed, nodes_by_address},
     setup::mode_in_words,
+    this_node,
 };
 use crate::{
     facts::{Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Vantage, Verdict},
 };
 
 /// More addresses than this are counted.
@@ -61,7 +62,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             Err(missing) => gap = gap.or(Some(missing)),
         }
     }
-    let subject = Subject::node(snapshot.node_name(), snapshot.own_node().and_then(|node| node.uid.as_deref()));
+    let subject = this_node(snapshot);
     let judgement = |verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict };
     let mut told: Vec<Judgement> = gap.map(|gap| judgement(Verdict::Unknown(gap))).into_iter().collect();
     if !foreign.is_empty() {
@@ -103,7 +104,7 @@ struct Known<'a> {
     gateways: &'a [IpAddr],
     nameservers: &'a Reading<Vec<IpAddr>>,
     api_servers: Result<HashSet<IpAddr>, Gap>,
-    nodes: Result<HashMap<IpAddr, Vec<(&'a Node, NodeAddressKind)>>, Gap>,
+    nodes: Result<NodesByAddress<'a>, Gap>,
     own_name: &'a str,
     /// This node's addresses on other links: these are its own whatever its name is.
     own: HashSet<IpAddr>,
@@ -237,6 +238,7 @@ mod tests {
             Mode, Why,
             healthy::{PEER, gap, ip, seen},
         },
+        findings::Subject,
         rules::expect::{expect_healthy, expect_problem, expect_unknown},
     };
 

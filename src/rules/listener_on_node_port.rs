@@ -18,13 +18,15 @@
 //! Move the process to another port, or give the Service another nodePort, best one in the static band. To keep a
 //! whole namespace from taking NodePorts, give it a `ResourceQuota` with `services.nodeports: "0"`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Limits, Patience, Rule, Scope,
     endpoints::{Backing, Endpoints},
     fate::Fate,
-    holders::{Own, Proxy, holder_evidence, holder_name, service_port, socket_in_words},
+    holders::{
+        Own, Proxy, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words, workers,
+    },
     range::{effective_ephemeral, move_service, range_in_words, served},
     setup::{Local, Setup, Setups, is_link_local, locals},
 };
@@ -52,10 +54,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let services = snapshot.cluster.services.get()?;
     let interfaces = snapshot.kernel.interfaces.get()?;
 
-    let mut by_port: HashMap<(Protocol, u16), Vec<&Socket>> = HashMap::new();
-    for socket in listeners {
-        by_port.entry((socket.protocol, socket.local_port)).or_default().push(socket);
-    }
+    let by_port = by_port(listeners);
     let hits: Vec<_> = served(services)
         .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
         .collect();
@@ -76,15 +75,6 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             workers(sockets).into_iter().filter_map(|(socket, count)| node.judge(service, port, socket, count))
         })
         .collect())
-}
-
-/// Sockets that share address, port and device are SO_REUSEPORT workers of one server: one of them, and how many.
-fn workers<'a>(sockets: &[&'a Socket]) -> Vec<(&'a Socket, usize)> {
-    let mut groups: BTreeMap<_, Vec<&Socket>> = BTreeMap::new();
-    for socket in sockets {
-        groups.entry((socket.local, socket.device, socket.v6only)).or_default().push(socket);
-    }
-    groups.into_values().map(|group| (group[0], group.len())).collect()
 }
 
 /// What every socket is judged against.
@@ -365,15 +355,6 @@ fn from(vantage: Vantage) -> &'static str {
         Vantage::Loopback => "from loopback",
         Vantage::Pods => "from its pods",
     }
-}
-
-fn place(socket: &Socket) -> String {
-    format!("{}/{}", std::net::SocketAddr::new(socket.local, socket.local_port), socket.protocol)
-}
-
-fn capital(words: &str) -> String {
-    let mut letters = words.chars();
-    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }
 
 #[cfg(test)]

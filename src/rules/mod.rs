@@ -5,16 +5,25 @@
 //! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
 
 mod addresses;
+mod census;
+mod client_socket_blocks_port;
+mod client_socket_on_node_port;
 mod endpoints;
+mod ephemeral_ports_near_exhaustion;
+mod ephemeral_range_overlaps_node_ports;
 mod external_ip_is_node_address;
 mod external_ip_shadows_node_port;
 mod fate;
 mod fixed_node_port_in_dynamic_band;
+mod health_check_node_port_unserved;
 mod holders;
+mod host_port_equals_node_port;
 mod ipvs_holds_foreign_address;
 mod limits;
+mod listener_in_node_port_range;
 mod listener_on_node_port;
 mod node_port_outside_range;
+mod node_port_range_covers_daemons;
 mod node_port_range_crowded;
 mod node_port_range_disagreement;
 mod proxy_left_behind;
@@ -24,25 +33,34 @@ mod setup;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub use census::{Census, Choice, Use, census};
 pub use limits::Limits;
 
 use crate::{
-    facts::{Source, View},
-    findings::{Judgements, RuleId, Severity},
+    facts::{Snapshot, Source, View},
+    findings::{Judgements, RuleId, Severity, Subject},
 };
 
 /// Every rule, in the order in which a person should read them.
 pub static RULES: &[&Rule] = &[
     &listener_on_node_port::RULE,
+    &client_socket_on_node_port::RULE,
+    &client_socket_blocks_port::RULE,
     &external_ip_is_node_address::RULE,
     &external_ip_shadows_node_port::RULE,
     &ipvs_holds_foreign_address::RULE,
-    &proxy_left_behind::RULE,
+    &ephemeral_range_overlaps_node_ports::RULE,
+    &ephemeral_ports_near_exhaustion::RULE,
+    &host_port_equals_node_port::RULE,
+    &health_check_node_port_unserved::RULE,
     &proxy_near_fd_limit::RULE,
-    &fixed_node_port_in_dynamic_band::RULE,
+    &proxy_left_behind::RULE,
     &node_port_range_crowded::RULE,
-    &node_port_outside_range::RULE,
     &node_port_range_disagreement::RULE,
+    &node_port_outside_range::RULE,
+    &fixed_node_port_in_dynamic_band::RULE,
+    &listener_in_node_port_range::RULE,
+    &node_port_range_covers_daemons::RULE,
 ];
 
 /// One rule: a value, not a trait.
@@ -109,12 +127,22 @@ pub struct Opinion {
     pub judgements: Option<Judgements>,
 }
 
+impl Opinion {
+    /// Asks one rule; its panic stays here.
+    fn of(rule: &'static Rule, view: View<'_>, limits: &Limits) -> Self {
+        let judgements = catch_unwind(AssertUnwindSafe(|| (rule.check)(view, limits))).ok();
+        Self { rule, judgements }
+    }
+}
+
 /// Asks every rule. A rule that panics is contained: the others are heard.
 pub fn evaluate(view: View<'_>, limits: &Limits) -> Vec<Opinion> {
-    RULES
-        .iter()
-        .map(|rule| Opinion { rule, judgements: catch_unwind(AssertUnwindSafe(|| (rule.check)(view, limits))).ok() })
-        .collect()
+    RULES.iter().map(|rule| Opinion::of(rule, view, limits)).collect()
+}
+
+/// The node that was looked at, as whom a finding is about.
+fn this_node(snapshot: &Snapshot) -> Subject {
+    Subject::node(snapshot.node_name(), snapshot.own_node().and_then(|node| node.uid.as_deref()))
 }
 
 #[cfg(test)]

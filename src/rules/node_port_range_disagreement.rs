@@ -19,12 +19,13 @@
 use super::{
     Limits, Patience, Rule, Scope,
     addresses::listed,
-    range::{allocated, effective_ephemeral, known_range, range_in_words},
+    range::{allocated, effective_ephemeral, known_range, ports_in_words, range_in_words, reserve},
     setup::mode_in_words,
+    this_node,
 };
 use crate::{
     facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Snapshot, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -40,6 +41,7 @@ pub(super) static RULE: Rule = Rule {
 
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
+    snapshot.cluster.node_port_range.get()?;
     let range = match known_range(snapshot) {
         Ok(range) => range,
         // Without a second opinion there is nothing to disagree with.
@@ -47,7 +49,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         Err(gap) => return Err(gap),
     };
     let claims = snapshot.cluster.range_claims.iter().map(|claim| claimed(snapshot, range, claim));
-    let subject = Subject::node(snapshot.node_name(), snapshot.own_node().and_then(|node| node.uid.as_deref()));
+    let subject = this_node(snapshot);
     let verdicts = claims.chain([reserved(snapshot, range)]).flat_map(|judged| match judged {
         Ok(problem) => problem.map(Verdict::Problem),
         Err(gap) => Some(Verdict::Unknown(gap)),
@@ -78,17 +80,17 @@ fn claimed(snapshot: &Snapshot, range: &NodePortRange, claim: &RangeClaim) -> Re
         Ok(_) => {}
     }
     let summary = format!(
-        "{who} takes {theirs} for the NodePort range, the API server {}: NodePorts {lacking} {lost}.",
-        range.range
+        "{who} takes {} for the NodePort range, the API server {}: NodePorts {} {lost}.",
+        ports_in_words(&theirs),
+        range.range,
+        ports_in_words(&lacking)
     );
     let evidence = Evidence::new(Severity::Warning, summary)
         .value("NodePort range", range_in_words(range))
-        .value(who, format!("{setting} {theirs} ({})", claim.place))
+        .value(who, format!("{setting} {} ({})", ports_in_words(&theirs), claim.place))
         .value("proxy mode", mode_in_words(&mode));
-    Ok(Some(
-        with_allocated(snapshot, evidence, &lacking)
-            .remedy(format!("set {setting} of {who} to {} ({})", range.range, claim.place)),
-    ))
+    let remedy = format!("set {setting} of {who} to {} ({})", range.range, claim.place);
+    Ok(Some(with_allocated(snapshot, evidence, &lacking).remedy(remedy)))
 }
 
 /// The kernel's reserved ports hold an older range, and not all of the present one that it could choose from.
@@ -108,17 +110,16 @@ fn reserved(snapshot: &Snapshot, range: &NodePortRange) -> Result<Option<Evidenc
         return Ok(None);
     }
     let summary = format!(
-        "The reserved ports of this node cover {old}, the API server gives out {}: the kernel may use NodePorts {open} for outgoing connections.",
-        range.range
+        "The reserved ports of this node cover {old}, the API server gives out {}: the kernel may use NodePorts {} for outgoing connections.",
+        range.range,
+        ports_in_words(&open)
     );
-    let all = reserved.union(&PortSet::from(range.range));
     let evidence = Evidence::new(Severity::Warning, summary)
-        .value("ip_local_reserved_ports", reserved)
+        .value("ip_local_reserved_ports", ports_in_words(reserved))
         .value("NodePort range", range_in_words(range));
-    Ok(Some(
-        with_allocated(snapshot, evidence, &open)
-            .remedy(format!("sysctl -w net.ipv4.ip_local_reserved_ports=\"{all}\"")),
-    ))
+    let mut evidence = with_allocated(snapshot, evidence, &open);
+    evidence.remedy.extend(reserve(snapshot, &range.range.into()));
+    Ok(Some(evidence))
 }
 
 fn with_allocated(snapshot: &Snapshot, evidence: Evidence, ports: &PortSet) -> Evidence {
@@ -140,6 +141,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{Why, healthy::gap},
+        findings::Subject,
         rules::expect::{expect_healthy, expect_problem, expect_unknown},
     };
 
@@ -192,7 +194,7 @@ mod tests {
         let evidence = expect_problem(&RULE, &extended, &subject());
         assert_eq!(evidence.severity, Severity::Warning);
         assert!(evidence.summary.contains("NodePorts 32768-34095"), "{}", evidence.summary);
-        assert_eq!(evidence.remedy, ["sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-34095\""]);
+        assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-34095\"");
         expect_healthy(&RULE, &extended.clone().ephemeral("32768 60999", "30000-33000,33001-34095"), &subject());
         expect_healthy(&RULE, &extended.clone().ephemeral("40000 60999", "30000-32767"), &subject());
         expect_healthy(&RULE, &extended.ephemeral("32768 60999", "2703"), &subject());

@@ -25,13 +25,14 @@ use super::{
     Limits, Patience, Rule, Scope,
     addresses::{Claim, listed},
     setup::{is_link_local, mode_in_words},
+    this_node,
 };
 use crate::{
     facts::{
         Address, Gap, IPVS_LINKS, Interfaces, Mode, Netfilter, Reading, Service, Snapshot, Source, View, VirtualServer,
         Why,
     },
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -55,7 +56,7 @@ const NFTABLES_TABLE: &str = "kube-proxy";
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
     let interfaces = snapshot.kernel.interfaces.get()?;
-    let subject = Subject::node(snapshot.node_name(), snapshot.own_node().and_then(|node| node.uid.as_deref()));
+    let subject = this_node(snapshot);
     let judgement = |verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict };
     let mode = snapshot.proxy_mode();
     let traces = traces(snapshot, interfaces);

@@ -27,17 +27,18 @@ use super::{
     holders::{Own, Proxy, holder_name, holds_ports},
     range::{most_ports_in_words, served},
     setup::{locals, mode_in_words, settings},
+    this_node,
 };
 use crate::{
     facts::{Family, Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("proxy-near-fd-limit"),
     title: "The proxy runs out of file descriptors",
     ceiling: Severity::Critical,
-    needs: &[Source::Services, Source::ProxyMetrics],
+    needs: &[Source::Services],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("proxy_near_fd_limit.rs"),
@@ -56,7 +57,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         Ok(Some(evidence)) => Verdict::Problem(evidence),
         Err(gap) => Verdict::Unknown(gap),
     };
-    let subject = Subject::node(snapshot.node_name(), snapshot.own_node().and_then(|node| node.uid.as_deref()));
+    let subject = this_node(snapshot);
     Ok(vec![Judgement { subject, port: None, protocol: None, verdict }])
 }
 
@@ -149,7 +150,8 @@ impl<'a> Holding<'a> {
             .filter(|socket| ports.contains(&(socket.protocol, socket.local_port)))
             .collect();
         let own = on_ports.iter().filter(|socket| proxy.owns(socket) == Own::Yes).count();
-        let untold = on_ports.iter().filter(|socket| !proxy.is_told(socket)).count();
+        let untold =
+            on_ports.iter().filter(|socket| proxy.owns(socket) != Own::Yes && !proxy.certainly_lacks(socket)).count();
         let answer = match (by_version, listeners) {
             (Some(true), _) => Ok(true),
             (_, Ok(_)) if own > 0 => Ok(true),

@@ -3,7 +3,16 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::holders::kubernetes_version;
-use crate::facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, ServicePort, Snapshot, Source, Why};
+use crate::{
+    facts::{
+        Gap, NodePortRange, PortRange, PortSet, RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot,
+        Source, Why,
+    },
+    findings::Severity,
+};
+
+/// How many ranges of a set are told.
+const TOLD: usize = 16;
 
 /// The static and the dynamic band (ServiceNodePortStaticSubrange, KEP-3668: on by default since Kubernetes 1.28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +75,26 @@ pub(super) fn allocated(services: &[Service]) -> BTreeMap<u16, &Service> {
     allocated
 }
 
+/// The same, and nothing where nobody gave a cluster: then no port is known to be anybody's.
+///
+/// # Errors
+/// When Services were asked for and not read.
+pub(super) fn allocated_if_known(snapshot: &Snapshot) -> Result<BTreeMap<u16, &Service>, Gap> {
+    match snapshot.cluster.services.get() {
+        Ok(services) => Ok(allocated(services)),
+        Err(_) if !snapshot.cluster.configured => Ok(BTreeMap::new()),
+        Err(gap) => Err(gap),
+    }
+}
+
+/// Every healthCheckNodePort that the proxy of each node has to serve, with its Service.
+pub(super) fn health_checks(services: &[Service]) -> impl Iterator<Item = (&Service, u16)> {
+    services
+        .iter()
+        .filter(|it| it.proxy_name.is_none() && it.kind == ServiceKind::LoadBalancer && it.external_local)
+        .filter_map(|service| Some((service, service.health_check_node_port?)))
+}
+
 /// Every nodePort of a Service that this node's proxy serves, with its Service and port.
 pub(super) fn served(services: &[Service]) -> impl Iterator<Item = (&Service, &ServicePort, u16)> {
     services
@@ -97,6 +126,65 @@ pub(super) fn effective_ephemeral(snapshot: &Snapshot) -> Result<PortSet, Gap> {
 /// `30000-32767 (kube-apiserver /flagz)`, for evidence.
 pub(super) fn range_in_words(range: &NodePortRange) -> String {
     format!("{} ({})", range.range, range.place)
+}
+
+/// A severity that rests on the range: an assumed one proves nothing critical.
+pub(super) fn at_most(range: &NodePortRange, severity: Severity) -> Severity {
+    if range.source == RangeSource::Assumed { severity.min(Severity::Warning) } else { severity }
+}
+
+/// `2703,30000-32767`, cut where it is long; `none` when it is empty.
+pub(super) fn ports_in_words(ports: &PortSet) -> String {
+    if ports.is_empty() {
+        return "none".to_owned();
+    }
+    let (told, rest) = ports.ranges().split_at(ports.ranges().len().min(TOLD));
+    let mut words = told.iter().copied().collect::<PortSet>().to_string();
+    if !rest.is_empty() {
+        let more: u32 = rest.iter().map(|range| range.size()).sum();
+        words.push_str(&format!(" and {more} more"));
+    }
+    words
+}
+
+/// The same with their number: `30080-30081 (2 ports)`.
+pub(super) fn counted(ports: &PortSet) -> String {
+    format!("{} ({} port{})", ports_in_words(ports), ports.len(), if ports.len() == 1 { "" } else { "s" })
+}
+
+/// The ephemeral range, the reserved ports and the NodePort range with their sources, for evidence.
+pub(super) fn ranges_in_words(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
+    fn words<T>(reading: &Reading<T>, words: impl Fn(&T) -> String) -> String {
+        match reading {
+            Reading::Seen(fact) => words(fact),
+            Reading::Gap(gap) => format!("unknown: {}", gap.detail),
+        }
+    }
+    let sysctls = &snapshot.kernel.sysctls;
+    vec![
+        ("ip_local_port_range", words(&sysctls.ip_local_port_range, ToString::to_string)),
+        ("ip_local_reserved_ports", words(&sysctls.ip_local_reserved_ports, ports_in_words)),
+        ("NodePort range", words(&snapshot.cluster.node_port_range, range_in_words)),
+    ]
+}
+
+/// The commands that keep the kernel from choosing `ports` by itself, for now and for good. A write replaces the whole
+/// list, so what is reserved already is written again.
+pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Vec<String> {
+    match &snapshot.kernel.sysctls.ip_local_reserved_ports {
+        Reading::Seen(reserved) => {
+            let merged = reserved.union(ports);
+            vec![
+                format!("sysctl -w net.ipv4.ip_local_reserved_ports=\"{merged}\""),
+                format!(
+                    "echo 'net.ipv4.ip_local_reserved_ports = {merged}' > /etc/sysctl.d/99-node-ports.conf # keeps it over a restart"
+                ),
+            ]
+        }
+        Reading::Gap(_) => vec![format!(
+            "add {ports} to what net.ipv4.ip_local_reserved_ports holds now, and write the whole list back: a write replaces it"
+        )],
+    }
 }
 
 /// A port that a Service could have instead: free in the API, unbound here, not an ephemeral port, the static band
@@ -132,7 +220,25 @@ pub(super) fn move_service_to(spare: Option<u16>, service: &Service, port: &Serv
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::healthy::seen;
+    use crate::facts::healthy::{gap, seen};
+
+    #[test]
+    fn reserving_keeps_what_somebody_else_reserved_and_never_guesses_it() {
+        let ports = PortSet::from(PortRange::DEFAULT_NODE_PORTS);
+        let mut world = Snapshot::healthy().ephemeral("1024 65535", "2703,31000-40000");
+        let [now, for_good] = &reserve(&world, &ports)[..] else { panic!("two commands") };
+        assert_eq!(now, "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-40000\"");
+        assert!(for_good.contains("'net.ipv4.ip_local_reserved_ports = 2703,30000-40000' > /etc/sysctl.d/"));
+        world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
+        assert!(!reserve(&world, &ports)[0].contains("sysctl -w"), "it would forget what is reserved");
+    }
+
+    #[test]
+    fn a_long_list_of_ports_is_cut() {
+        let ports: PortSet = (0..40u16).map(|n| 30000 + 2 * n).collect();
+        assert!(ports_in_words(&ports).ends_with(",30030 and 24 more"), "{}", ports_in_words(&ports));
+        assert_eq!(ports_in_words(&PortSet::default()), "none");
+    }
 
     #[test]
     fn the_bands_are_those_of_the_api_server() {

@@ -3,6 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::{
+    facts::{Gap, Mode, Reading, Snapshot, Why},
+    findings::Verdict,
+};
 
 #[test]
 fn ids_are_unique_kebab_case_words() {
@@ -22,5 +26,88 @@ fn every_page_says_what_why_when_silent_and_how_to_fix() {
         }
         let file = format!("static RULE: Rule = Rule {{\n    id: RuleId(\"{}\")", rule.id);
         assert!(rule.page.contains(&file), "{}: `page` is not its own file", rule.id);
+    }
+}
+
+#[test]
+fn nothing_is_wrong_with_a_healthy_node_in_any_mode() {
+    for mode in Mode::KUBE_PROXY {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).with_mode(mode);
+        for rule in RULES {
+            let judgements = ask(rule, &world).unwrap_or_default();
+            let wrong = judgements.iter().find(|judgement| matches!(judgement.verdict, Verdict::Problem(_)));
+            assert!(wrong.is_none(), "{}: {wrong:#?}", rule.id);
+        }
+    }
+}
+
+#[test]
+fn without_a_fact_that_it_needs_a_rule_says_which_one_and_nothing_else() {
+    for rule in RULES {
+        assert!(!rule.needs.is_empty(), "{} needs nothing", rule.id);
+        for need in rule.needs {
+            let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+            blank(&mut world, *need);
+            let gap = ask(rule, &world).expect_err(&format!("{} judged without {need:?}", rule.id));
+            assert_eq!(gap.source, *need, "{}", rule.id);
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_panics_is_contained() {
+    static BROKEN: Rule = Rule {
+        id: RuleId("broken"),
+        title: "It panics",
+        ceiling: Severity::Info,
+        needs: &[],
+        patience: Patience::One,
+        scope: Scope::Node,
+        page: "",
+        check: |_, _| panic!("broken"),
+    };
+    let world = Snapshot::healthy();
+    let opinion = Opinion::of(&BROKEN, View { now: &world, before: None }, &Limits::default());
+    assert!(opinion.judgements.is_none());
+}
+
+fn ask(rule: &Rule, world: &Snapshot) -> Judgements {
+    (rule.check)(View { now: world, before: None }, &Limits::default())
+}
+
+/// Takes one fact away.
+fn blank(world: &mut Snapshot, source: Source) {
+    fn gap<T>(reading: &mut Reading<T>, source: Source) {
+        *reading = Reading::Gap(Gap::new(source, Why::NotPermitted, "so the test says"));
+    }
+    let (kernel, cluster) = (&mut world.kernel, &mut world.cluster);
+    match source {
+        Source::Listeners => gap(&mut kernel.listeners, source),
+        Source::Clients => gap(&mut kernel.clients, source),
+        Source::EphemeralUse => gap(&mut kernel.ephemeral, source),
+        Source::Sockstat => gap(&mut kernel.sockstat, source),
+        Source::Sysctls => {
+            gap(&mut kernel.sysctls.ip_local_port_range, source);
+            gap(&mut kernel.sysctls.ip_local_reserved_ports, source);
+        }
+        Source::Addresses => gap(&mut kernel.interfaces, source),
+        Source::ResolvConf => gap(&mut kernel.nameservers, source),
+        Source::ProxyMode => gap(&mut kernel.proxy.mode, source),
+        Source::ProxyConfig => gap(&mut kernel.proxy.config, source),
+        Source::ProxyMetrics => gap(&mut kernel.proxy.metrics, source),
+        Source::ProxyProcess => gap(&mut kernel.proxy.fds, source),
+        Source::IpVs => gap(&mut kernel.ip_vs, source),
+        Source::IpVsConn => gap(&mut kernel.ip_vs_connections, source),
+        Source::Netfilter => gap(&mut kernel.netfilter, source),
+        Source::PodNamespaces => gap(&mut kernel.pod_namespaces, source),
+        Source::HealthChecks => gap(&mut kernel.health_checks, source),
+        Source::Services => gap(&mut cluster.services, source),
+        Source::EndpointSlices => gap(&mut cluster.endpoint_slices, source),
+        Source::Pods => gap(&mut cluster.pods, source),
+        Source::Nodes => gap(&mut cluster.nodes, source),
+        Source::NodePortRange => gap(&mut cluster.node_port_range, source),
+        Source::Processes | Source::Cgroups | Source::ConfigMaps => {
+            panic!("{source:?} is told per socket or object, so no rule can need it as a whole")
+        }
     }
 }

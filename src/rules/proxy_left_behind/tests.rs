@@ -4,6 +4,7 @@ use crate::{
         Protocol,
         healthy::{gap, ip, seen},
     },
+    findings::Subject,
     rules::expect::{expect_healthy, expect_problem, expect_unknown},
 };
 

@@ -4,6 +4,7 @@ use crate::{
         FdUse, Owner, ProxyMetrics, ServicePort,
         healthy::{World, daemon, gap, proxy_holder, seen},
     },
+    findings::Subject,
     rules::expect::{expect_healthy, expect_problem, expect_unknown},
 };
 

@@ -1,0 +1,117 @@
+//! One turn: the cluster, what it makes us want to know of the node, the node, the rules, the ledger.
+
+use std::{fmt, panic::resume_unwind};
+
+use jiff::Timestamp;
+use tokio::task::spawn_blocking;
+use tracing::{debug, info};
+
+use super::wanted;
+use crate::{
+    cluster::{self, ClusterSource},
+    facts::{Gap, NodePortRange, Reading, SNAPSHOT_SCHEMA, Said, Snapshot, Source, View, Why},
+    kernel::Host,
+    ledger::{Board, Ledger, Turn},
+    rules::{self, Limits, Opinion},
+};
+
+/// What one look needs to know in advance.
+#[derive(Clone, Debug)]
+pub struct Crank {
+    /// Where the cluster is told.
+    pub cluster: ClusterSource,
+    /// This node's name in the cluster, where a person or the downward API said it.
+    pub node: Option<String>,
+    /// The node.
+    pub host: Host,
+    /// What a person said about the node.
+    pub said: Said,
+    /// The NodePort range, where a person said it.
+    pub node_port_range: Option<NodePortRange>,
+    /// Whether command lines of processes may be kept; they can hold secrets.
+    pub command_lines: bool,
+}
+
+/// What a look is busy with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Services, EndpointSlices, Pods, Nodes.
+    Cluster,
+    /// Sockets, settings, addresses, the proxy.
+    Node,
+    /// The rules.
+    Rules,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Cluster => "reading the cluster",
+            Self::Node => "reading the node",
+            Self::Rules => "judging",
+        })
+    }
+}
+
+impl Crank {
+    /// Gathers everything once; each step is announced. `at` is the time of the look.
+    pub async fn gather(&self, at: Timestamp, announce: impl Fn(Step)) -> Snapshot {
+        let Self { cluster: source, node, host, said, node_port_range, command_lines } = self;
+        announce(Step::Cluster);
+        let mut cluster = cluster::read(source, node.as_deref(), &host.hostname()).await;
+        if let Some(range) = node_port_range {
+            cluster.node_port_range = Reading::Seen(range.clone());
+        }
+        info!(origin = %cluster.origin, services = cluster.services.seen().map(Vec::len), "read the cluster");
+
+        announce(Step::Node);
+        let wanted = wanted(&cluster, *command_lines);
+        let host = host.clone();
+        let reader = spawn_blocking(move || host.read(&wanted));
+        // A panic in a reader is a bug; it must not be mistaken for an empty node.
+        let kernel = reader.await.unwrap_or_else(|failed| resume_unwind(failed.into_panic()));
+        info!(listeners = kernel.listeners.seen().map(Vec::len), sockets = %kernel.socket_source, "read the node");
+        Snapshot { schema: SNAPSHOT_SCHEMA.to_owned(), at, said: said.clone(), kernel, cluster }
+    }
+}
+
+/// Judges one look by itself, without patience: what is wrong in it is told.
+pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
+    let opinions = rules::evaluate(View { now: snapshot, before: None }, limits);
+    let round = opinions.into_iter().map(|opinion| turn(opinion, 1)).collect();
+    let mut ledger = Ledger::default();
+    ledger.advance(snapshot.at, round);
+    ledger.board()
+}
+
+/// A rule that panicked could not tell.
+fn turn(Opinion { rule, judgements }: Opinion, patience: u8) -> Turn {
+    debug!(rule = rule.id.0, panicked = judgements.is_none(), "judged");
+    let judgements = judgements.unwrap_or_else(|| {
+        let source = rule.needs.first().copied().unwrap_or(Source::Listeners);
+        let detail = format!("rule {} failed on these facts; please report it with a snapshot", rule.id);
+        Err(Gap::new(source, Why::Malformed, detail))
+    });
+    Turn { rule: rule.id, patience, judgements }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::RULES;
+
+    #[test]
+    fn a_rule_that_panicked_could_not_tell_and_is_named() {
+        let turn = turn(Opinion { rule: RULES[0], judgements: None }, 1);
+        let gap = turn.judgements.expect_err("nothing could be judged");
+        assert!(gap.detail.contains(RULES[0].id.0), "{}", gap.detail);
+    }
+
+    #[test]
+    fn one_look_is_told_without_patience() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        let board = judge(&world, &Limits::default());
+        assert!(board.findings.iter().any(|finding| finding.key.port == Some(30080)), "{board:#?}");
+        assert!(board.findings.iter().all(|finding| finding.since == world.at));
+    }
+}

@@ -1,0 +1,128 @@
+//! A stage: network, mount, host name and cgroup namespaces of its own, an incident in them, and an observer that is
+//! given nothing but a manifest. Everything vanishes with the stage's processes.
+
+use std::{
+    env, fs,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, bail};
+use nix::{
+    errno::Errno,
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+    sys::{prctl, signal::Signal},
+    unistd::{getegid, geteuid, sethostname},
+};
+
+use super::{
+    incidents::{Incident, NODE, Scene, Steps},
+    manifest, network,
+    part::Player,
+};
+
+/// Makes an incident, lets an observer look at it and print what it found, and takes everything down.
+pub(super) fn run(incident: &Incident, steps: &Steps) -> anyhow::Result<()> {
+    prctl::set_pdeathsig(Signal::SIGKILL).context("asking to end with the parent")?;
+    let private = enter().context("entering namespaces of its own")?;
+    let Scene { objects, sysctls, ipvs_addresses, parts } = (incident.scene)(steps);
+
+    for (name, value) in sysctls {
+        let path = Path::new("/proc/sys/net/ipv4").join(name);
+        fs::write(&path, value).with_context(|| format!("writing {value:?} to {}", path.display()))?;
+    }
+    network::build(&ipvs_addresses).context("building the network")?;
+    let manifest = private.join("cluster.yaml");
+    write_private(&manifest, &manifest::list(&objects)?).with_context(|| format!("writing {}", manifest.display()))?;
+    let players = parts.iter().map(Player::start).collect::<anyhow::Result<Vec<_>>>()?;
+    observe(&manifest)?;
+    drop(players);
+    Ok(())
+}
+
+/// The observer: the command that a person types, without anything of this process' surroundings.
+fn observe(manifest: &Path) -> anyhow::Result<()> {
+    let status = Command::new("/proc/self/exe")
+        .args(["check", "-o", "json", "--services"])
+        .arg(manifest)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .status()
+        .context("starting portreeve check")?;
+    match status.code() {
+        Some(0..=2) => Ok(()),
+        _ => bail!("portreeve check ended with {status}"),
+    }
+}
+
+/// Moves this process into new namespaces, as root of its own where it is not root, and makes a private directory.
+fn enter() -> anyhow::Result<PathBuf> {
+    let namespaces =
+        CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWCGROUP;
+    match unshare(namespaces) {
+        Err(Errno::EPERM) => {
+            let (uid, gid) = (geteuid(), getegid());
+            unshare(namespaces | CloneFlags::CLONE_NEWUSER).context(NO_USER_NAMESPACES)?;
+            for (file, text) in
+                [("setgroups", "deny".to_owned()), ("uid_map", format!("0 {uid} 1")), ("gid_map", format!("0 {gid} 1"))]
+            {
+                fs::write(Path::new("/proc/self").join(file), text).context(NO_USER_NAMESPACES)?;
+            }
+        }
+        result => result.context("unshare")?,
+    }
+    sethostname(NODE).context("setting the host name")?;
+    let unchanged = None::<&str>;
+    mount(unchanged, "/", unchanged, MsFlags::MS_REC | MsFlags::MS_PRIVATE, unchanged)
+        .context("keeping mounts private")?;
+    // Whoever starts the demo may sit in a cgroup other than the root, and all processes of the stage with it. Seen
+    // from their own cgroup namespace they are in the root, which says nothing about who belongs together.
+    let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
+    for place in mounts.lines().filter_map(cgroup2_mount) {
+        // Nothing can be mounted upon itself, so something else comes in between.
+        mount(Some("tmpfs"), place, Some("tmpfs"), MsFlags::empty(), unchanged)
+            .and_then(|()| mount(Some("cgroup2"), place, Some("cgroup2"), MsFlags::empty(), unchanged))
+            .with_context(|| format!("mounting cgroup2 on {place}"))?;
+    }
+    let private = env::temp_dir();
+    let flags = MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_NOSUID;
+    mount(Some("tmpfs"), &private, Some("tmpfs"), flags, Some("mode=0700,size=4m"))
+        .with_context(|| format!("mounting a private {}", private.display()))?;
+    Ok(private)
+}
+
+const NO_USER_NAMESPACES: &str = "this user may not make namespaces here: allow unprivileged user namespaces \
+                                  (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root";
+
+/// The mount point in a line of mountinfo, where it is a cgroup2 mount.
+fn cgroup2_mount(line: &str) -> Option<&str> {
+    let (mount, filesystem) = line.split_once(" - ")?;
+    filesystem.starts_with("cgroup2 ").then(|| mount.split(' ').nth(4))?
+}
+
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_point_of_cgroup2_is_found_among_others() {
+        // Linux 6.18, cat /proc/self/mountinfo
+        assert_eq!(
+            cgroup2_mount("41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw"),
+            Some("/sys/fs/cgroup/unified")
+        );
+        assert_eq!(
+            cgroup2_mount("40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd"),
+            None
+        );
+        assert_eq!(cgroup2_mount("nonsense"), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! Flags that say where the facts come from, and one look with them.
+
+use std::{env, path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use jiff::{SignedDuration, Timestamp};
+use tokio::runtime;
+
+use super::progress::Progress;
+use crate::{
+    agent::{Crank, Step},
+    cluster::{Choice, ClusterSource, Environment, Input},
+    facts::{Learned, Mode, NodePortRange, PortRange, RangeSource, Said, Snapshot},
+    kernel::Host,
+};
+
+/// Where the facts come from.
+#[derive(Debug, clap::Args)]
+pub(super) struct Sources {
+    /// Read the cluster from a file, `-` for standard input: any `kubectl get ... -o yaml` or `-o json`
+    ///
+    /// Services, EndpointSlices, Pods and Nodes, in one file or several, as lists or as documents. What is not in
+    /// there is not known: `kubectl get services,endpointslices,pods,nodes -A -o yaml` has everything.
+    #[arg(long, value_name = "FILE", help_heading = "Sources")]
+    services: Vec<PathBuf>,
+    /// Read the cluster from an API server, with this kubeconfig
+    #[arg(long, value_name = "FILE", help_heading = "Sources", conflicts_with = "services")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig
+    #[arg(long, value_name = "NAME", help_heading = "Sources", conflicts_with = "services")]
+    context: Option<String>,
+    /// How long one request to the API server may take
+    #[arg(long, value_name = "DURATION", help_heading = "Sources", default_value = "10s", value_parser = duration)]
+    request_timeout: Duration,
+    /// This node's name in the cluster, where it is not its hostname
+    #[arg(long, value_name = "NAME", help_heading = "Sources", env = "NODE_NAME")]
+    node: Option<String>,
+    /// The proxy mode, instead of asking kube-proxy: iptables, ipvs, nftables or cilium
+    #[arg(long, value_name = "MODE", help_heading = "Sources")]
+    proxy_mode: Option<Mode>,
+    /// The API server's --service-node-port-range, instead of looking for it
+    #[arg(long, value_name = "FIRST-LAST", help_heading = "Sources")]
+    node_port_range: Option<PortRange>,
+    /// Where the node's root is mounted, or a recorded tree of /proc and /sys
+    #[arg(long, value_name = "DIR", help_heading = "Sources", default_value = "/")]
+    host_root: PathBuf,
+}
+
+impl Sources {
+    /// Looks once. Command lines are kept only for a person at this node.
+    pub(super) fn look(self, command_lines: bool) -> anyhow::Result<Snapshot> {
+        let Self { services, kubeconfig, context, request_timeout, node, proxy_mode, node_port_range, host_root } =
+            self;
+        let choice = Choice {
+            services: services.into_iter().map(Input::from).collect(),
+            kubeconfig,
+            context,
+            request_timeout: Some(request_timeout),
+        };
+        let crank = Crank {
+            cluster: ClusterSource::discover(choice, &environment()),
+            node,
+            host: Host::at(host_root),
+            said: Said { proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }) },
+            node_port_range: node_port_range.map(|range| said_range(range, "--node-port-range")),
+            command_lines,
+        };
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
+        let progress = Progress::start();
+        Ok(runtime.block_on(crank.gather(Timestamp::now(), |step: Step| progress.says(step))))
+    }
+}
+
+/// A range that a person said.
+pub(super) fn said_range(range: PortRange, place: &str) -> NodePortRange {
+    NodePortRange { range, source: RangeSource::Flag, place: place.to_owned() }
+}
+
+fn environment() -> Environment {
+    Environment {
+        kubeconfig: env::var_os("KUBECONFIG"),
+        home: env::var_os("HOME").map(PathBuf::from),
+        in_cluster: env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
+    }
+}
+
+/// `10s`, `1m30s`, `500ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wanted = "a duration longer than nothing, like 10s or 1m30s";
+    let duration: SignedDuration = text.parse().map_err(|_| format!("{text:?} is not {wanted}"))?;
+    Duration::try_from(duration)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| format!("{text:?} is not {wanted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_is_a_duration_longer_than_nothing() {
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        for wrong in ["0s", "-1s", "ten", "10", ""] {
+            assert!(duration(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

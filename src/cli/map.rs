@@ -1,0 +1,46 @@
+//! `map`: the NodePort range as a picture.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::ValueEnum;
+
+use super::{console::Console, gather::Sources};
+use crate::{
+    ledger::Board,
+    rules::census,
+    sinks::{Outcome, Report, write_map, write_svg},
+};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    gather: Sources,
+    /// The form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
+    output: Form,
+}
+
+/// The form of the picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// A character a port, for a terminal
+    Text,
+    /// A self-contained picture for documents
+    Svg,
+}
+
+pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { gather, output } = args;
+    let snapshot = gather.look(false)?;
+    let census = match census(&snapshot) {
+        Ok(census) => census,
+        Err(gap) => bail!("the NodePort range is not known: {}; say it with --node-port-range", gap.detail),
+    };
+    console.write(|out| match output {
+        Form::Text => write_map(&census, &console.style, out),
+        Form::Svg => write_svg(&census, out),
+    })?;
+    let outcome: Outcome = Report { snapshot: &snapshot, board: &Board::default(), min_severity: None }.outcome();
+    Ok(ExitCode::from(outcome as u8))
+}

@@ -1,0 +1,71 @@
+//! One line on standard error while something takes longer than a second, gone when it is done.
+
+use std::{
+    io::{IsTerminal, Write, stderr},
+    sync::mpsc::{self, RecvTimeoutError, Sender},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crate::agent::Step;
+
+/// How long a person waits without a word.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is going on, for a person at a terminal; silent everywhere else.
+pub(super) struct Progress(Option<(Sender<Step>, JoinHandle<()>)>);
+
+impl Progress {
+    pub(super) fn start() -> Self {
+        if !stderr().is_terminal() {
+            return Self(None);
+        }
+        let (sender, steps) = mpsc::channel();
+        let told = thread::spawn(move || {
+            let begun = Instant::now();
+            let mut now: Option<Step> = None;
+            let mut shown = false;
+            loop {
+                let step = if shown {
+                    steps.recv().map_err(|_| RecvTimeoutError::Disconnected)
+                } else {
+                    steps.recv_timeout(PATIENCE.saturating_sub(begun.elapsed()))
+                };
+                match step {
+                    Ok(step) => now = Some(step),
+                    Err(RecvTimeoutError::Timeout) => shown = true,
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+                if let (true, Some(step)) = (shown, now) {
+                    say(&format!("\r\u{1b}[K{step} ..."));
+                }
+            }
+            if shown {
+                say("\r\u{1b}[K");
+            }
+        });
+        Self(Some((sender, told)))
+    }
+
+    pub(super) fn says(&self, step: Step) {
+        if let Self(Some((sender, _))) = self {
+            // The thread ends before its sender only if standard error is broken.
+            drop(sender.send(step));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some((sender, told)) = self.0.take() {
+            drop(sender);
+            drop(told.join());
+        }
+    }
+}
+
+/// Progress that cannot be shown is not missed.
+fn say(text: &str) {
+    let mut out = stderr();
+    drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}

@@ -1,0 +1,48 @@
+//! Documents that the program writes about itself; a test compares them with what is committed.
+
+use clap::Command;
+
+use super::command;
+use crate::{
+    rules::RULES,
+    sinks::{document_schema, handbook_page},
+};
+
+/// Every generated document: its path below `docs/`, and its text.
+pub fn handbook() -> Vec<(String, String)> {
+    let mut documents = vec![
+        ("cli.md".to_owned(), reference()),
+        ("rules/README.md".to_owned(), index()),
+        ("schema/findings.schema.json".to_owned(), format!("{:#}\n", document_schema().to_value())),
+    ];
+    documents.extend(RULES.iter().map(|rule| (format!("rules/{}.md", rule.id), handbook_page(rule))));
+    documents
+}
+
+/// Every command and flag, in Markdown.
+pub fn reference() -> String {
+    let mut command = command("portreeve").term_width(100);
+    command.build();
+    let mut text = String::from("# Commands\n");
+    describe(&mut command, &mut text);
+    text
+}
+
+fn describe(command: &mut Command, text: &mut String) {
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
+    // What a terminal shows, without the blanks that clap leaves at line ends.
+    let help = command.render_long_help().to_string();
+    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    text.push_str(&format!("\n## {name}\n\n```text\n{}\n```\n", help.join("\n").trim_end()));
+    for subcommand in command.get_subcommands_mut().filter(|it| !it.is_hide_set() && it.get_name() != "help") {
+        describe(subcommand, text);
+    }
+}
+
+fn index() -> String {
+    let mut text = String::from("# Rules\n\n| rule | worst | finds |\n|---|---|---|\n");
+    for rule in RULES {
+        text.push_str(&format!("| [{0}]({0}.md) | {1} | {2} |\n", rule.id, rule.ceiling, rule.title));
+    }
+    text
+}

@@ -1,0 +1,100 @@
+//! `replay`: judges a snapshot again, as it was or as it might have been.
+
+use std::{
+    fs,
+    io::{Read, stdin},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use super::{console::Console, tell::Telling, what_if::Setting};
+use crate::facts::{SNAPSHOT_SCHEMA, Snapshot, text};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A file that `snapshot` wrote, `-` for standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Ask what if: ip_local_port_range="1024 65535", proxy_mode=nftables, node_port_range=20000-40000 ...
+    ///
+    /// May be given several times. Keys: ip_local_port_range, ip_local_reserved_ports, ip_unprivileged_port_start,
+    /// route_localnet, tcp_tw_reuse, proxy_mode, node_port_range, node_port_addresses, localhost_node_ports.
+    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "What if")]
+    settings: Vec<Setting>,
+    #[command(flatten)]
+    tell: Telling,
+}
+
+pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { file, settings, tell } = args;
+    let mut snapshot = read(&file)?;
+    for setting in settings {
+        setting.apply(&mut snapshot);
+    }
+    tell.tell(&snapshot, console)
+}
+
+fn read(file: &Path) -> anyhow::Result<Snapshot> {
+    let place = if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() };
+    let mut bytes = Vec::new();
+    if file.as_os_str() == "-" {
+        stdin().lock().read_to_end(&mut bytes).context("reading a snapshot from standard input")?;
+    } else {
+        bytes = fs::read(file).with_context(|| format!("reading a snapshot from {place}"))?;
+    }
+    parse(&bytes).with_context(|| format!("{place} is not a snapshot"))
+}
+
+/// The schema first: a document of another kind should be told by its name, not by its first missing field.
+fn parse(bytes: &[u8]) -> anyhow::Result<Snapshot> {
+    #[derive(Deserialize)]
+    struct Labelled {
+        schema: Option<String>,
+    }
+    let Labelled { schema } = serde_json::from_slice(bytes)?;
+    match schema.as_deref() {
+        Some(SNAPSHOT_SCHEMA) => Ok(serde_json::from_slice(bytes)?),
+        Some(other) => bail!("its schema is {:?}, wanted {SNAPSHOT_SCHEMA:?}", text::clean(other, text::NAME)),
+        None => bail!("it has no schema, wanted {SNAPSHOT_SCHEMA:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_survives_the_way_through_a_file() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        let bytes = serde_json::to_vec(&world).expect("a snapshot is JSON");
+        assert_eq!(parse(&bytes).expect("it parses"), world);
+    }
+
+    /// The tests of the binary begin from this file; `UPDATE=1` writes it anew.
+    #[test]
+    fn the_recorded_world_is_the_healthy_one() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        if std::env::var_os("UPDATE").is_some() {
+            let text = serde_json::to_string_pretty(&world).expect("a snapshot is JSON");
+            fs::write(&path, text + "\n").expect("the file can be written");
+        }
+        assert_eq!(read(&path).expect("the recorded world"), world, "record it anew: UPDATE=1 cargo test");
+    }
+
+    #[test]
+    fn what_is_no_snapshot_is_told_by_its_kind_or_its_place() {
+        for (bytes, wanted) in [
+            (&br#"{"schema":"portreeve/v1"}"#[..], "portreeve.snapshot/v1"),
+            (br#"{"kind":"List"}"#, "no schema"),
+            (br#"{"schema":"portreeve.snapshot/v1"}"#, "line 1 column"),
+            (b"{\n  nonsense", "line 2 column"),
+        ] {
+            let error = parse(bytes).expect_err("no snapshot").to_string();
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+}

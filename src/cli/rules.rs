@@ -1,0 +1,48 @@
+//! `rules` and `rules explain`: the catalogue, and one rule's page.
+
+use std::process::ExitCode;
+
+use super::{Misused, console::Console, nearest::nearest};
+use crate::{
+    facts::text,
+    rules::{RULES, find},
+    sinks::{catalogue, explanation},
+};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Leave out the headings of the table
+    #[arg(long)]
+    no_headers: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// What a rule finds, why it hurts, when it is silent, and how to fix it
+    Explain {
+        /// The rule's name
+        #[arg(value_name = "RULE")]
+        id: String,
+    },
+}
+
+pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { action, no_headers } = args;
+    let page = match action {
+        None => catalogue(&console.style, !no_headers),
+        Some(Action::Explain { id }) => match find(&id) {
+            Some(rule) => explanation(rule, &console.style),
+            None => return Err(unknown(&id).into()),
+        },
+    };
+    console.write(|out| out.write_all(page.as_bytes()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unknown(id: &str) -> Misused {
+    let ids: Vec<&str> = RULES.iter().map(|rule| rule.id.0).collect();
+    let id = text::clean(id, text::NAME);
+    Misused(format!("no rule {id:?}, did you mean {:?}? All of them: portreeve rules", nearest(&id, &ids)))
+}

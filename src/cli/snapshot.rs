@@ -1,0 +1,27 @@
+//! `snapshot`: everything one look sees, and no command lines, since it is made to be passed on.
+
+use std::process::ExitCode;
+
+use super::{console::Console, gather::Sources};
+use crate::{
+    ledger::Board,
+    sinks::{Outcome, Report},
+};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    gather: Sources,
+}
+
+pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { gather } = args;
+    let snapshot = gather.look(false)?;
+    console.write(|out| {
+        serde_json::to_writer_pretty(&mut *out, &snapshot)?;
+        writeln!(out)
+    })?;
+    // Nothing was judged, so this is about what could not be read alone.
+    let outcome: Outcome = Report { snapshot: &snapshot, board: &Board::default(), min_severity: None }.outcome();
+    Ok(ExitCode::from(outcome as u8))
+}

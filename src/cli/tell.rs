@@ -1,0 +1,85 @@
+//! Flags that say how a look is told, and the telling.
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+use super::console::Console;
+use crate::{
+    agent::judge,
+    facts::Snapshot,
+    findings::Severity,
+    rules::Limits,
+    sinks::{self, Outcome, Report},
+};
+
+/// How a look is told.
+#[derive(Debug, clap::Args)]
+pub(super) struct Telling {
+    /// The form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Table)]
+    output: Form,
+    /// Tell and count only findings of at least this severity: info, warning or critical
+    ///
+    /// Unless it is given, every finding is told, and those from warning on count for the exit code.
+    #[arg(long, value_name = "SEVERITY", help_heading = "Output", value_parser = severity)]
+    min_severity: Option<Severity>,
+    /// Do not exit with 1 for findings
+    #[arg(long, help_heading = "Output")]
+    exit_zero: bool,
+    /// Print only the rows of the table, for scripts
+    #[arg(long, help_heading = "Output")]
+    no_headers: bool,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// What is wrong, for whom, and what to do
+    Table,
+    /// The table with everything that is known
+    Wide,
+    /// One document, `portreeve/v1`
+    Json,
+    /// The same document
+    Yaml,
+    /// One line for node-problem-detector
+    Npd,
+    /// Test cases for a pipeline
+    Junit,
+    /// For code scanning, SARIF 2.1.0
+    Sarif,
+}
+
+impl Telling {
+    /// Judges a snapshot, prints the report, and says how the command ends.
+    pub(super) fn tell(&self, snapshot: &Snapshot, console: &Console) -> anyhow::Result<ExitCode> {
+        let Self { output, min_severity, exit_zero, no_headers } = *self;
+        let board = judge(snapshot, &Limits::default());
+        let report = Report { snapshot, board: &board, min_severity };
+        let style = &console.style;
+        console.write(|out| match output {
+            Form::Table | Form::Wide if no_headers => sinks::write_rows(&report, style, out),
+            Form::Table => sinks::write_table(&report, style, out),
+            Form::Wide => sinks::write_wide(&report, style, out),
+            Form::Json => sinks::write_json(&report, out),
+            Form::Yaml => sinks::write_yaml(&report, out),
+            Form::Npd => writeln!(out, "{}", sinks::npd_line(&report)),
+            Form::Junit => sinks::write_junit(&report, out),
+            Form::Sarif => sinks::write_sarif(&report, out),
+        })?;
+        let outcome = match report.outcome() {
+            Outcome::Findings if exit_zero && report.failures().is_empty() => Outcome::Clear,
+            Outcome::Findings if exit_zero => Outcome::NotChecked,
+            outcome => outcome,
+        };
+        Ok(ExitCode::from(outcome as u8))
+    }
+}
+
+fn severity(word: &str) -> Result<Severity, &'static str> {
+    Severity::ALL
+        .into_iter()
+        .find(|severity| severity.name() == word)
+        .ok_or("not a severity: info, warning or critical")
+}

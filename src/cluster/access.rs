@@ -1,0 +1,86 @@
+//! Everything that is asked of an API server. The chart's RBAC is compared with this table.
+
+/// One thing that is read, and what RBAC must grant for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The API group, empty for core; for a path that is no resource, empty too.
+    pub group: &'static str,
+    /// The resource in plural, or a path like `/flagz`.
+    pub resource: &'static str,
+    /// The only names asked for; empty means any.
+    pub names: &'static [&'static str],
+    /// The verbs of RBAC.
+    pub verbs: &'static [&'static str],
+    /// What it is good for, for the one who grants it.
+    pub why: &'static str,
+    /// Whether work goes on without a word when it is refused.
+    pub optional: bool,
+}
+
+/// Every request that this room makes.
+pub const ACCESS: &[Grant] = &[
+    Grant {
+        group: "",
+        resource: "services",
+        names: &[],
+        verbs: &["list"],
+        why: "NodePorts and who owns them",
+        optional: false,
+    },
+    Grant {
+        group: "discovery.k8s.io",
+        resource: "endpointslices",
+        names: &[],
+        verbs: &["list"],
+        why: "whether a Service answers, here or elsewhere",
+        optional: false,
+    },
+    Grant {
+        group: "",
+        resource: "pods",
+        names: &[],
+        verbs: &["list"],
+        why: "this node's pods by field selector, and the arguments of kube-apiserver's; RBAC cannot say `own node`",
+        optional: false,
+    },
+    Grant {
+        group: "",
+        resource: "nodes",
+        names: &[],
+        verbs: &["list"],
+        why: "addresses of every node, and k3s or RKE2 arguments",
+        optional: false,
+    },
+    Grant {
+        group: "",
+        resource: "configmaps",
+        names: &["kube-proxy", "kubeadm-config", "cilium-config"],
+        verbs: &["get"],
+        why: "settings of the proxy and the NodePort range, in kube-system",
+        optional: true,
+    },
+    Grant {
+        group: "crd.projectcalico.org",
+        resource: "felixconfigurations",
+        names: &["default"],
+        verbs: &["get"],
+        why: "what Calico thinks the NodePort range is",
+        optional: true,
+    },
+    Grant {
+        group: "config.openshift.io",
+        resource: "networks",
+        names: &["cluster"],
+        verbs: &["get"],
+        why: "the NodePort range of OpenShift",
+        optional: true,
+    },
+    Grant {
+        group: "",
+        resource: "/flagz",
+        names: &[],
+        verbs: &["get"],
+        why: "the NodePort range of kube-apiserver (Kubernetes 1.36)",
+        optional: true,
+    },
+];

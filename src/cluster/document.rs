@@ -1,0 +1,208 @@
+//! The shape of a whole document: an object, a List, or a bare list. Objects leave it as soon as they are complete.
+
+use std::fmt;
+
+use serde::{
+    Deserializer,
+    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+
+use super::{field::Field, wire::Object};
+
+/// Reads one document: an object, a List of them (or of Lists), or a bare list. Every object that is no List goes to
+/// `sink` as soon as it is complete, so that a document of any length needs the memory of one object.
+pub(super) struct Document<'a> {
+    /// The kind of items that carry none, as in an answer of the API server.
+    pub(super) kind: Option<&'a str>,
+    /// Whether the format marks the end of a document, as JSON does: then a List that ends is whole.
+    pub(super) closed: bool,
+    /// Where objects go.
+    pub(super) sink: &'a mut dyn FnMut(Object),
+}
+
+/// What a document was, once it was read to its end.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// It had `items`.
+    pub(super) list: bool,
+    /// `metadata.continue` of a List.
+    pub(super) next_page: Option<String>,
+    /// It had items but no `kind`, which kubectl writes after them: the rest is missing.
+    pub(super) cut: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Document<'_> {
+    type Value = Outcome;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Outcome, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Document<'_> {
+    type Value = Outcome;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a Kubernetes object or a List of them")
+    }
+
+    fn visit_unit<E>(self) -> Result<Outcome, E> {
+        Ok(Outcome::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Outcome, A::Error> {
+        let Self { kind, closed, sink } = self;
+        let items = Items { kind, closed, sink: &mut *sink };
+        if let Some(last) = items.visit_seq(list)? {
+            sink(last);
+        }
+        Ok(Outcome::default())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Outcome, A::Error> {
+        let Self { kind, closed, sink } = self;
+        match read_map(map, kind, closed, sink)? {
+            Whole::Object(object) => {
+                sink(*object);
+                Ok(Outcome::default())
+            }
+            Whole::List(outcome) => Ok(outcome),
+        }
+    }
+}
+
+/// One item of a List: an object to be kept, or a List whose items went to the sink.
+enum Whole {
+    Object(Box<Object>),
+    List(Outcome),
+}
+
+fn read_map<'de, A: MapAccess<'de>>(
+    mut map: A,
+    inherited: Option<&str>,
+    closed: bool,
+    sink: &mut dyn FnMut(Object),
+) -> Result<Whole, A::Error> {
+    let mut object = Object::default();
+    let mut items = false;
+    let mut last = None;
+    while let Some(key) = map.next_key::<String>()? {
+        match key.as_str() {
+            "apiVersion" => object.api_version = map.next_value()?,
+            "kind" => object.kind = map.next_value()?,
+            "metadata" => object.metadata = map.next_value()?,
+            "spec" => object.spec = map.next_value()?,
+            "status" => object.status = map.next_value()?,
+            "data" => object.data = map.next_value()?,
+            "addressType" => object.address_type = map.next_value()?,
+            "ports" => object.ports = map.next_value()?,
+            "endpoints" => object.endpoints = map.next_value()?,
+            "items" => {
+                // `ServiceList` holds Services, which then carry no kind of their own.
+                let own = object.kind.seen().and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
+                let kind = own.map(str::to_owned).or_else(|| inherited.map(str::to_owned));
+                items = true;
+                last = map.next_value_seed(Items { kind: kind.as_deref(), closed, sink: &mut *sink })?;
+            }
+            _ => {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+    }
+    if !items {
+        if matches!(object.kind, Field::Absent)
+            && let Some(kind) = inherited
+        {
+            object.kind = Field::Is(kind.to_owned());
+        }
+        return Ok(Whole::Object(Box::new(object)));
+    }
+    let cut = !closed && object.kind.seen().is_none();
+    // Where the List was cut, its last item may have been too: half a port number is worse than none.
+    if let Some(last) = last.filter(|_| !cut) {
+        sink(last);
+    }
+    let next_page = object
+        .metadata
+        .seen()
+        .and_then(|metadata| metadata.next_page.seen())
+        .map(|token| token.0.clone())
+        .filter(|token| !token.is_empty());
+    Ok(Whole::List(Outcome { list: true, next_page, cut }))
+}
+
+/// The `items` of a List. The last one is handed back: only the List knows whether it is whole.
+struct Items<'a> {
+    kind: Option<&'a str>,
+    closed: bool,
+    sink: &'a mut dyn FnMut(Object),
+}
+
+impl<'de> DeserializeSeed<'de> for Items<'_> {
+    type Value = Option<Object>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = Option<Object>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of Kubernetes objects")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let Self { kind, closed, sink } = self;
+        let mut last: Option<Object> = None;
+        loop {
+            // What came before is whole: either another item follows, or the document broke inside one.
+            let next = list.next_element_seed(Item { kind, closed, sink: &mut *sink });
+            if let Some(whole) = last.take_if(|_| !matches!(next, Ok(None))) {
+                sink(whole);
+            }
+            match next? {
+                None => return Ok(last),
+                Some(item) => last = item,
+            }
+        }
+    }
+}
+
+struct Item<'a> {
+    kind: Option<&'a str>,
+    closed: bool,
+    sink: &'a mut dyn FnMut(Object),
+}
+
+impl<'de> DeserializeSeed<'de> for Item<'_> {
+    type Value = Option<Object>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Item<'_> {
+    type Value = Option<Object>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a Kubernetes object")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        Ok(match read_map(map, self.kind, self.closed, self.sink)? {
+            Whole::Object(object) => Some(*object),
+            Whole::List(_) => None,
+        })
+    }
+}

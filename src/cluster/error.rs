@@ -1,0 +1,88 @@
+//! What can go wrong on the way to the cluster's facts.
+
+use std::{io, time::Duration};
+
+use crate::facts::{Gap, Source, Why, text};
+
+/// The longest detail of a failure, in bytes.
+const DETAIL: usize = 512;
+
+/// A source that could not be read, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// A file that cannot be opened or read.
+    #[error("{place}: cannot be read: {source}")]
+    Unreadable { place: String, source: io::Error },
+    /// A directory where a file should be.
+    #[error("{place}: is a directory, wanted a file with the output of kubectl get -o yaml")]
+    Directory { place: String },
+    /// A file without any object.
+    #[error("{place}: holds nothing, wanted the output of kubectl get -o yaml or -o json")]
+    Empty { place: String },
+    /// A file that a Windows shell redirected.
+    #[error("{place}: is UTF-16, wanted UTF-8")]
+    Utf16 { place: String },
+    /// A document that is not what it should be, from here on.
+    #[error("{place}: line {line}, column {column}: {what}")]
+    Malformed { place: String, line: u64, column: u64, what: String },
+    /// A document that stops early.
+    #[error("{place}: ends before the kind of its List: it was cut, and its last item was left out")]
+    Cut { place: String },
+    /// A kubeconfig, or a service account's files, that cannot be used.
+    #[error("{place}: {what}")]
+    Credentials { place: String, what: String },
+    /// An answer other than 200.
+    #[error("{request}: {code}: {message}")]
+    Status { request: String, code: u16, message: String },
+    /// An answer that is not the wanted object.
+    #[error("{request}: the answer ({content}) is not what was asked for: {what}")]
+    Answer { request: String, content: String, what: String },
+    /// No answer in time.
+    #[error("{request}: no answer within {} s", .limit.as_secs_f32())]
+    TimedOut { request: String, limit: Duration },
+    /// No connection, or one that broke.
+    #[error("{request}: {what}")]
+    Unreachable { request: String, what: String },
+}
+
+impl Error {
+    /// The kind of failure.
+    pub(super) fn why(&self) -> Why {
+        match self {
+            Self::Unreadable { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Why::NotPermitted,
+            Self::Status { code: 401 | 403, .. } => Why::NotPermitted,
+            Self::Status { code: 404..=406, .. } => Why::NotSupported,
+            Self::Status { code: 408 | 504, .. } | Self::TimedOut { .. } => Why::TimedOut,
+            Self::Status { code: 410, .. } => Why::Stale,
+            Self::Status { code: 400..=428, .. }
+            | Self::Directory { .. }
+            | Self::Empty { .. }
+            | Self::Utf16 { .. }
+            | Self::Malformed { .. }
+            | Self::Cut { .. }
+            | Self::Answer { .. } => Why::Malformed,
+            Self::Unreadable { .. } | Self::Credentials { .. } | Self::Status { .. } | Self::Unreachable { .. } => {
+                Why::Unreachable
+            }
+        }
+    }
+
+    /// The failure as the gap of a fact; its text may quote what somebody else wrote, so it is cleaned here.
+    pub(super) fn gap(&self, source: Source) -> Gap {
+        Gap::new(source, self.why(), text::clean(&self.to_string(), DETAIL))
+    }
+}
+
+/// An error with its causes, each said once.
+pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut said = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        cause = error.source();
+    }
+    said
+}

@@ -1,0 +1,62 @@
+//! Command-line flags as other programs write them: `--name=value`, `--name value`, and one passed on in another.
+
+/// kube-apiserver's flag for the NodePort range.
+pub(super) const RANGE_FLAG: &str = "service-node-port-range";
+
+/// Flags in the order they were given.
+#[derive(Debug, Default)]
+pub(super) struct Flags {
+    words: Vec<String>,
+}
+
+impl Flags {
+    /// Flags of a list of arguments.
+    pub(super) fn arguments(arguments: &[String]) -> Self {
+        Self { words: arguments.to_vec() }
+    }
+
+    /// Flags of a container's command: an argument may be a whole shell line.
+    pub(super) fn words<'a>(arguments: impl Iterator<Item = &'a str>) -> Self {
+        Self { words: arguments.flat_map(str::split_whitespace).map(str::to_owned).collect() }
+    }
+
+    /// The flags that were handed to another program: `--kube-proxy-arg=proxy-mode=ipvs`.
+    pub(super) fn passed_on(&self, name: &str) -> Self {
+        Self { words: self.values(name).map(|flag| format!("--{}", flag.trim_start_matches('-'))).collect() }
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// Whether a program of this name is started.
+    pub(super) fn runs(&self, program: &str) -> bool {
+        self.words.iter().any(|word| word.rsplit('/').next() == Some(program))
+    }
+
+    /// The value of a flag; the last one wins, as in Go's flag sets.
+    pub(super) fn last(&self, name: &str) -> Option<&str> {
+        self.values(name).next_back()
+    }
+
+    /// The value of a boolean flag, spelled as Go's `strconv.ParseBool` takes it; a program refuses to start on others.
+    pub(super) fn switch(&self, name: &str) -> Option<bool> {
+        match self.last(name)? {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+            _ => None,
+        }
+    }
+
+    fn values<'a>(&'a self, name: &str) -> impl DoubleEndedIterator<Item = &'a str> {
+        self.words.iter().enumerate().filter_map(move |(index, word)| {
+            let rest = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?.strip_prefix(name)?;
+            match rest.strip_prefix('=') {
+                Some(value) => Some(value),
+                None if rest.is_empty() => self.words.get(index + 1).map(String::as_str),
+                None => None,
+            }
+        })
+    }
+}

@@ -1,0 +1,250 @@
+//! Files: any output of `kubectl get -o yaml` or `-o json`, several documents, Lists, and manifests written by hand.
+//!
+//! Documents are streamed: memory is that of one object beyond the facts, however long the file is.
+
+use std::{
+    fmt, fs,
+    io::{self, BufRead, BufReader, Cursor, Read},
+    path::PathBuf,
+};
+
+use serde::de::DeserializeSeed;
+use serde_saphyr::{MessageFormatter, UserMessageFormatter};
+
+use super::{
+    document::{Document, Outcome},
+    error::Error,
+    gathered::Gathered,
+    wire::Object,
+    yaml_documents::Documents,
+};
+use crate::facts::{Gap, Source, Why, text};
+
+/// Bytes read from a file at a time.
+const BUFFER: usize = 64 << 10;
+/// The longest message of a parser that is passed on, in bytes.
+const MESSAGE: usize = 200;
+
+/// Where manifests are read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A file; what it holds is told by its content, not by its name.
+    File(PathBuf),
+    /// Standard input, `-`.
+    Stdin,
+}
+
+impl From<PathBuf> for Input {
+    fn from(path: PathBuf) -> Self {
+        if path.as_os_str() == "-" { Self::Stdin } else { Self::File(path) }
+    }
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.write_str(&text::clean(&path.to_string_lossy(), text::NAME)),
+            Self::Stdin => f.write_str("standard input"),
+        }
+    }
+}
+
+/// Reads every input; one that fails is named, and loses nothing of the others.
+pub(super) fn read(inputs: &[Input]) -> Gathered {
+    let mut gathered = Gathered::default();
+    let mut broken: Option<Error> = None;
+    for input in inputs {
+        let place = input.to_string();
+        let errors = match open(input, &place) {
+            Ok(reader) => read_from(&place, reader, &mut gathered),
+            Err(error) => vec![error],
+        };
+        for error in errors {
+            gathered.reject(error.gap(Source::Services));
+            broken.get_or_insert(error);
+        }
+    }
+    name_what_is_missing(&mut gathered, broken.as_ref());
+    gathered
+}
+
+/// Reads one input to its end, or to where it breaks.
+pub(super) fn read_from(place: &str, mut reader: impl Read, gathered: &mut Gathered) -> Vec<Error> {
+    let unreadable = |source| vec![Error::Unreadable { place: place.to_owned(), source }];
+    let mut head = Vec::with_capacity(3);
+    if let Err(error) = reader.by_ref().take(3).read_to_end(&mut head) {
+        return unreadable(error);
+    }
+    match head.as_slice() {
+        [0xfe, 0xff, ..] | [0xff, 0xfe, ..] => return vec![Error::Utf16 { place: place.to_owned() }],
+        [0xef, 0xbb, 0xbf] => head.clear(),
+        _ => {}
+    }
+    let mut found = 0_usize;
+    let mut read = {
+        let mut sink = |object| {
+            found += 1;
+            gathered.accept(place, object);
+        };
+        let mut reader = BufReader::with_capacity(BUFFER, Cursor::new(head).chain(reader));
+        match first_byte(&mut reader) {
+            Err(error) => return unreadable(error),
+            Ok((blank, Some(b'{' | b'['))) => read_json(place, Cursor::new(blank).chain(reader), &mut sink),
+            Ok((blank, _)) => read_yaml(place, Cursor::new(blank).chain(reader), &mut sink),
+        }
+    };
+    // An empty List is an answer; a file in which not even a List was found is none.
+    if read.lists == 0 && found == 0 && read.errors.is_empty() {
+        read.errors.push(Error::Empty { place: place.to_owned() });
+    }
+    read.errors
+}
+
+/// What became of the documents of one input.
+#[derive(Default)]
+struct Documented {
+    lists: usize,
+    errors: Vec<Error>,
+}
+
+impl Documented {
+    fn note(&mut self, place: &str, outcome: &Outcome) {
+        self.lists += usize::from(outcome.list);
+        if outcome.cut {
+            self.errors.push(Error::Cut { place: place.to_owned() });
+        }
+    }
+}
+
+fn open(input: &Input, place: &str) -> Result<Box<dyn Read>, Error> {
+    let unreadable = |source| Error::Unreadable { place: place.to_owned(), source };
+    match input {
+        Input::Stdin => Ok(Box::new(io::stdin().lock())),
+        Input::File(path) => {
+            let file = fs::File::open(path).map_err(unreadable)?;
+            if file.metadata().map_err(unreadable)?.is_dir() {
+                return Err(Error::Directory { place: place.to_owned() });
+            }
+            Ok(Box::new(file))
+        }
+    }
+}
+
+/// The first byte that is not blank, and the blanks before it, which count for line numbers.
+fn first_byte(reader: &mut impl BufRead) -> io::Result<(Vec<u8>, Option<u8>)> {
+    let mut blank = Vec::new();
+    loop {
+        let bytes = reader.fill_buf()?;
+        let blanks = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        blank.extend_from_slice(&bytes[..blanks]);
+        let first = bytes.get(blanks).copied();
+        let end = bytes.is_empty();
+        reader.consume(blanks);
+        // Nobody starts a JSON document after so many blank lines; YAML streams them.
+        if end || first.is_some() || blank.len() > BUFFER {
+            return Ok((blank, first));
+        }
+    }
+}
+
+/// One JSON document after the other.
+fn read_json(place: &str, reader: impl Read, sink: &mut dyn FnMut(Object)) -> Documented {
+    let mut documented = Documented::default();
+    let mut parser = serde_json::Deserializer::from_reader(BufReader::with_capacity(BUFFER, reader));
+    while parser.end().is_err() {
+        match (Document { kind: None, closed: true, sink: &mut *sink }).deserialize(&mut parser) {
+            Ok(outcome) => documented.note(place, &outcome),
+            Err(error) => {
+                documented.errors.push(json_error(place, error));
+                break;
+            }
+        }
+    }
+    documented
+}
+
+fn json_error(place: &str, error: serde_json::Error) -> Error {
+    let place = place.to_owned();
+    if error.is_io() {
+        return Error::Unreadable { place, source: error.into() };
+    }
+    let (line, column) = (error.line() as u64, error.column() as u64);
+    let message = error.to_string();
+    // serde_json ends every message with the place that is already said.
+    let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
+    Error::Malformed { place, line, column, what: text::clean(what, MESSAGE) }
+}
+
+/// One YAML document after the other; one that breaks loses only its own rest.
+fn read_yaml(place: &str, reader: impl Read, sink: &mut dyn FnMut(Object)) -> Documented {
+    let mut documented = Documented::default();
+    let mut documents = Documents::new(BufReader::with_capacity(BUFFER, reader));
+    loop {
+        match documents.advance() {
+            Ok(true) => {}
+            Ok(false) => return documented,
+            Err(source) => {
+                documented.errors.push(Error::Unreadable { place: place.to_owned(), source });
+                return documented;
+            }
+        }
+        let first_line = documents.line();
+        let result =
+            serde_saphyr::with_deserializer_from_reader_with_options(&mut documents, yaml_options(), |parser| {
+                Document { kind: None, closed: false, sink: &mut *sink }.deserialize(parser)
+            });
+        match result {
+            Ok(outcome) => documented.note(place, &outcome),
+            Err(error) => {
+                let what = UserMessageFormatter.format_message(error.without_snippet());
+                let at = error.location();
+                documented.errors.push(Error::Malformed {
+                    place: place.to_owned(),
+                    line: at.map_or_else(|| documents.line(), |at| first_line + at.line().saturating_sub(1)),
+                    column: at.map_or(1, |at| at.column()),
+                    what: text::clean(&what, MESSAGE),
+                });
+            }
+        }
+    }
+}
+
+/// Bounds for YAML: none on length, which is streamed; those on depth, anchors and aliases stay, so that a few lines
+/// cannot become a billion.
+fn yaml_options() -> serde_saphyr::Options {
+    let bounds = serde_saphyr::budget! {
+        max_reader_input_bytes: None,
+        max_events: usize::MAX,
+        max_nodes: usize::MAX,
+        max_total_scalar_bytes: usize::MAX,
+    };
+    serde_saphyr::options! {
+        budget: bounds,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
+        with_snippet: false,
+        emit_comments: false,
+        non_finite_float_policy: serde_saphyr::NonFiniteFloatPolicy::PassThrough,
+    }
+}
+
+/// What a file does not hold is unknown. An input without Services is different: it says that there are none.
+fn name_what_is_missing(gathered: &mut Gathered, broken: Option<&Error>) {
+    if let Some(error) = broken {
+        // The missing part may hold the very endpoints that keep a Service alive.
+        gathered.lack_all(&[Source::EndpointSlices], error);
+        if gathered.services.is_empty() {
+            gathered.lack_all(&[Source::Services], error);
+        }
+    }
+    let empty = [
+        (Source::EndpointSlices, gathered.endpoint_slices.is_empty(), "EndpointSlice"),
+        (Source::Pods, gathered.pods.is_empty(), "Pod"),
+        (Source::Nodes, gathered.nodes.is_empty(), "Node"),
+    ];
+    for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {
+        gathered.lack(broken.map_or_else(
+            || Gap::new(source, Why::NotAsked, format!("the input holds no {kind}")),
+            |error| error.gap(source),
+        ));
+    }
+}

@@ -1,0 +1,72 @@
+//! Where the cluster comes from: the first that applies.
+
+use std::{env, ffi::OsString, path::PathBuf, time::Duration};
+
+use super::{
+    connect::{Access, Credentials},
+    manifests::Input,
+};
+
+/// A place that tells of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterSource {
+    /// `--services`: output of `kubectl get`, or manifests.
+    Files(Vec<Input>),
+    /// An API server.
+    Api(Access),
+    /// None was given; rules that need only the node still run.
+    None,
+}
+
+/// What a person said about the source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// `--services`, each time it was given.
+    pub services: Vec<Input>,
+    /// `--kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--context`.
+    pub context: Option<String>,
+    /// `--request-timeout`.
+    pub request_timeout: Option<Duration>,
+}
+
+/// What the environment says about the source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// `$KUBECONFIG`: a list of paths as in `$PATH`.
+    pub kubeconfig: Option<OsString>,
+    /// `$HOME`.
+    pub home: Option<PathBuf>,
+    /// `$KUBERNETES_SERVICE_HOST` is set: this runs in a pod.
+    pub in_cluster: bool,
+}
+
+impl ClusterSource {
+    /// The first that applies: `--services`, `--kubeconfig` or `--context`, the pod's service account, `$KUBECONFIG`,
+    /// `~/.kube/config`, none.
+    pub fn discover(chosen: Choice, environment: &Environment) -> Self {
+        let Choice { services, kubeconfig, context, request_timeout } = chosen;
+        if !services.is_empty() {
+            return Self::Files(services);
+        }
+        let api = |credentials| {
+            Self::Api(Access { credentials, request_timeout: request_timeout.unwrap_or(Access::REQUEST_TIMEOUT) })
+        };
+        let from_files = |paths, context| api(Credentials::Kubeconfig { paths, context });
+        if let Some(path) = kubeconfig {
+            return from_files(vec![path], context);
+        }
+        if environment.in_cluster && context.is_none() {
+            return api(Credentials::InCluster);
+        }
+        let listed: Vec<PathBuf> = environment.kubeconfig.iter().flat_map(env::split_paths).collect();
+        let mut listed: Vec<_> = listed.into_iter().filter(|path| !path.as_os_str().is_empty()).collect();
+        let own = environment.home.as_ref().map(|home| home.join(".kube/config"));
+        if listed.is_empty() {
+            // A context that was named must be somewhere; that the file is missing is then worth an error.
+            listed.extend(own.filter(|path| context.is_some() || path.exists()));
+        }
+        if listed.is_empty() && context.is_none() { Self::None } else { from_files(listed, context) }
+    }
+}

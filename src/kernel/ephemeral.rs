@@ -1,0 +1,253 @@
+//! How many ephemeral ports each destination uses, in memory that does not grow with the number of sockets.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use crate::{
+    facts::{DestinationUse, EphemeralUse, Gap, Owner, PortSet, Protocol, Socket, Source, State},
+    kernel::{
+        owner::Claim,
+        record::{Accepting, Ask, Record, States},
+        sockets::Sockets,
+    },
+};
+
+/// The most destinations that are told.
+const TOLD: usize = 16;
+/// The most destinations that are counted at a time.
+const COUNTED: usize = 8192;
+
+/// What to count.
+#[derive(Clone, Copy, Debug)]
+pub struct Counting<'a> {
+    /// The local ports that count: the ephemeral range minus the reserved ones.
+    pub ports: &'a PortSet,
+    /// No destination can use more, by sockstat and sockstat6, where they could be read.
+    pub at_most: Option<u32>,
+    /// A walk is made only when `at_most` reaches this.
+    pub worth_walking: u32,
+    /// `net.ipv4.tcp_tw_reuse`, where it could be read: 1 lets a new connection take any port in TIME_WAIT, 2 only
+    /// towards loopback. Such sockets do not count.
+    pub tcp_tw_reuse: Option<u8>,
+}
+
+/// The use of the ephemeral range, and for each of its busiest destinations a socket whose holder is an example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The counts; owners are not asked yet.
+    pub ephemeral: EphemeralUse,
+    /// As many as there are busiest destinations, in their order.
+    pub examples: Vec<Claim>,
+}
+
+impl Sockets {
+    /// Counts the local ports in use by (protocol, source, destination, destination port). What one of `listeners`
+    /// accepted uses no ephemeral port.
+    ///
+    /// # Errors
+    /// A [`Gap`] of [`Source::EphemeralUse`] when TCP or UDP cannot be read.
+    pub fn ephemeral_use(&self, counting: &Counting<'_>, listeners: &[Socket]) -> Result<Counted, Gap> {
+        let at_most = if counting.ports.is_empty() { Some(0) } else { counting.at_most };
+        if let Some(at_most) = at_most.filter(|at_most| *at_most < counting.worth_walking || *at_most == 0) {
+            return Ok(Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new() }, examples: Vec::new() });
+        }
+        let accepting = Accepting::new(listeners);
+        let mut tally = self.tally(counting, &accepting, Tally::default())?;
+        if tally.floor > 0 {
+            // Some were forgotten on the way, so what is left are candidates: count exactly those.
+            tally = self.tally(counting, &accepting, tally.recount())?;
+        }
+        Ok(tally.finish(at_most))
+    }
+
+    fn tally(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, mut tally: Tally) -> Result<Tally, Gap> {
+        for (protocol, states) in [(Protocol::Tcp, States::WITH_PEER), (Protocol::Udp, States::ESTABLISHED)] {
+            let ask = Ask { source: Source::EphemeralUse, protocol, states, ports: Some(counting.ports) };
+            (tally, _) = self.walk(&ask, tally, |tally, record| {
+                if counting.counts(record) && !accepting.covers(record) {
+                    tally.count(record);
+                }
+            })?;
+        }
+        Ok(tally)
+    }
+}
+
+impl Counting<'_> {
+    fn counts(&self, record: &Record) -> bool {
+        let reusable = match self.tcp_tw_reuse {
+            Some(1) => true,
+            Some(2) => record.remote.to_canonical().is_loopback(),
+            _ => false,
+        };
+        record.state != State::TimeWait || !reusable
+    }
+}
+
+/// What competes for the same ephemeral ports. IPv4 over an IPv6 socket is IPv4.
+type Destination = (Protocol, IpAddr, IpAddr, u16);
+
+#[derive(Clone, Copy)]
+struct Count {
+    used: u32,
+    time_wait: u32,
+    /// `used`, plus what the floor was when counting began; at the floor it is forgotten.
+    credit: u64,
+    example: Claim,
+}
+
+/// Counts of the frequent destinations (Misra and Gries, 1982): when there is no room for another one, every count
+/// loses one, and those that have none left make room. Whoever has more than one socket in [`COUNTED`] stays.
+#[derive(Clone, Default)]
+struct Tally {
+    counts: HashMap<Destination, Count>,
+    floor: u64,
+    closed: bool,
+    walked: u64,
+}
+
+impl Tally {
+    fn count(&mut self, record: &Record) {
+        self.walked += 1;
+        let local = record.local.to_canonical();
+        let destination = (record.protocol, local, record.remote.to_canonical(), record.remote_port);
+        if !self.counts.contains_key(&destination) {
+            if self.closed {
+                return;
+            }
+            if self.counts.len() >= COUNTED {
+                self.floor += 1;
+                let floor = self.floor;
+                self.counts.retain(|_, count| count.credit > floor);
+                return;
+            }
+        }
+        let fresh = Count { used: 0, time_wait: 0, credit: self.floor, example: Claim::of(record) };
+        let count = self.counts.entry(destination).or_insert(fresh);
+        count.used += 1;
+        count.credit += 1;
+        if record.state == State::TimeWait {
+            count.time_wait += 1;
+        } else if count.example.state == State::TimeWait {
+            count.example = Claim::of(record);
+        }
+    }
+
+    /// The best candidates, uncounted and with no room for others.
+    fn recount(self) -> Self {
+        let mut candidates: Vec<_> = self.counts.into_iter().collect();
+        candidates.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.credit), *destination));
+        candidates.truncate(TOLD * 4);
+        let uncounted = |count: Count| Count { used: 0, time_wait: 0, ..count };
+        Self {
+            counts: candidates.into_iter().map(|(destination, count)| (destination, uncounted(count))).collect(),
+            closed: true,
+            ..Self::default()
+        }
+    }
+
+    fn finish(self, at_most: Option<u32>) -> Counted {
+        let mut busiest: Vec<_> = self.counts.into_iter().filter(|(_, count)| count.used > 0).collect();
+        busiest.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.used), *destination));
+        busiest.truncate(TOLD);
+        let examples = busiest.iter().map(|(_, count)| count.example).collect();
+        let told = |((protocol, source, destination, port), count): (Destination, Count)| DestinationUse {
+            protocol,
+            source,
+            destination,
+            port,
+            used: count.used,
+            time_wait: count.time_wait,
+            owner: Owner::NotAsked,
+        };
+        let walked = u32::try_from(self.walked).unwrap_or(u32::MAX);
+        let busiest = busiest.into_iter().map(told).collect();
+        Counted { ephemeral: EphemeralUse { at_most: at_most.unwrap_or(walked), busiest }, examples }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::record::tests::record;
+
+    fn towards(port: u16, local_port: u16, state: State) -> Record {
+        record(Protocol::Tcp, state, &format!("10.0.0.1:{local_port}"), &format!("10.0.0.2:{port}"))
+    }
+
+    fn all_ports() -> PortSet {
+        "1-65535".parse().expect("ports")
+    }
+
+    #[test]
+    fn each_destination_is_counted_on_its_own_worst_first() {
+        let mut tally = Tally::default();
+        for local_port in 40000..40010 {
+            tally.count(&towards(443, local_port, State::TimeWait));
+        }
+        tally.count(&towards(443, 40010, State::Established));
+        tally.count(&towards(80, 40000, State::Established));
+        let Counted { ephemeral, examples } = tally.finish(None);
+        let told: Vec<_> = ephemeral.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
+        assert_eq!(told, [(443, 11, 10), (80, 1, 0)]);
+        assert_eq!(examples[0].state, State::Established, "TIME_WAIT has no holder to name");
+        assert_eq!(ephemeral.at_most, 12);
+    }
+
+    #[test]
+    fn ipv4_over_an_ipv6_socket_shares_ports_with_ipv4() {
+        let mut tally = Tally::default();
+        tally.count(&record(Protocol::Tcp, State::Established, "10.0.0.1:40000", "10.0.0.2:443"));
+        tally.count(&record(Protocol::Tcp, State::Established, "[::ffff:10.0.0.1]:40001", "[::ffff:10.0.0.2]:443"));
+        assert_eq!(tally.finish(None).ephemeral.busiest[0].used, 2);
+    }
+
+    #[test]
+    fn time_wait_does_not_count_where_it_can_be_reused() {
+        let ports = all_ports();
+        let outside = towards(443, 40000, State::TimeWait);
+        let inside = record(Protocol::Tcp, State::TimeWait, "127.0.0.1:40000", "127.0.0.1:443");
+        for (tcp_tw_reuse, counts) in
+            [(Some(0), (true, true)), (Some(1), (false, false)), (Some(2), (true, false)), (None, (true, true))]
+        {
+            let counting = Counting { ports: &ports, at_most: None, worth_walking: 0, tcp_tw_reuse };
+            assert_eq!((counting.counts(&outside), counting.counts(&inside)), counts, "{tcp_tw_reuse:?}");
+        }
+        let established = Counting { ports: &ports, at_most: None, worth_walking: 0, tcp_tw_reuse: Some(1) };
+        assert!(established.counts(&towards(443, 40000, State::Established)));
+    }
+
+    #[test]
+    fn a_busy_destination_survives_a_crowd_of_idle_ones_and_is_counted_exactly() {
+        let net = tempfile::tempdir().expect("a directory");
+        let mut table = "heading\n".to_owned();
+        for index in 0..40_000u32 {
+            let busy = index % 4 == 0;
+            let remote = if busy { 0x0a00_0001u32 } else { 0x0b00_0000 + index };
+            let port = 1024 + index;
+            let socket = "01 00000000:00000000 00:00000000 00000000 0 0 1 1";
+            table += &format!(" {index}: 0100000A:{port:04X} {:08X}:01BB {socket}\n", remote.to_be());
+        }
+        std::fs::write(net.path().join("tcp"), table).expect("written");
+        std::fs::write(net.path().join("udp"), "heading\n").expect("written");
+        let ports = all_ports();
+        let counting = Counting { ports: &ports, at_most: None, worth_walking: 100, tcp_tw_reuse: None };
+        let counted = Sockets::recorded(net.path()).ephemeral_use(&counting, &[]).expect("a table");
+        let busiest = &counted.ephemeral.busiest[0];
+        assert_eq!((busiest.destination.to_string(), busiest.used), ("10.0.0.1".to_owned(), 10_000));
+        assert_eq!(counted.ephemeral.at_most, 40_000);
+    }
+
+    #[test]
+    fn a_quiet_host_is_not_walked() {
+        let ports = all_ports();
+        let counting = Counting { ports: &ports, at_most: Some(99), worth_walking: 100, tcp_tw_reuse: None };
+        let nowhere = Sockets::recorded(std::path::Path::new("/nonexistent"));
+        let counted = nowhere.ephemeral_use(&counting, &[]).expect("no walk");
+        assert_eq!((counted.ephemeral.at_most, counted.ephemeral.busiest), (99, vec![]));
+        let busy = Counting { at_most: Some(100), ..counting };
+        assert!(nowhere.ephemeral_use(&busy, &[]).is_err());
+        let none = PortSet::default();
+        let reserved = Counting { ports: &none, ..busy };
+        assert_eq!(nowhere.ephemeral_use(&reserved, &[]).expect("no walk").ephemeral.at_most, 0);
+    }
+}

@@ -1,0 +1,231 @@
+//! Reads the node: its sockets, settings, addresses and proxy, each fact with its own gap.
+//!
+//! Never: judges, fails as a whole, or writes to the host.
+
+#![allow(clippy::disallowed_methods, reason = "reads the node's files, and asks its kernel and its proxy")]
+
+mod cgroup;
+mod ephemeral;
+mod health;
+mod http;
+mod ip_vs;
+mod netfilter;
+mod netlink;
+mod owner;
+mod pods;
+mod privileges;
+mod proc_net;
+mod process;
+mod proxy;
+mod record;
+mod resolv;
+mod root;
+mod route;
+mod sock_diag;
+mod sockets;
+mod sockstat;
+mod sysctl;
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+};
+
+pub use self::{
+    cgroup::Cgroups,
+    ephemeral::{Counted, Counting},
+    owner::{Claim, Owners},
+    pods::pod_namespaces,
+    process::fds_of,
+    sockets::{Listeners, Sockets},
+};
+use self::{owner::unasked, proxy::Answers, root::Root};
+use crate::facts::{
+    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Owner, PortRange, PortSet, Reading,
+    SockStat, Socket, Source, Sysctls, Wanted, text,
+};
+
+/// Where kube-proxy answers unless `metricsBindAddress` says otherwise; which of the two follows `bindAddress`.
+const PROXY_PLACES: [SocketAddr; 2] =
+    [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10249), SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 10249)];
+
+/// Where kube-proxy answers for its own health; no fact is read there, but whoever holds it is named.
+const PROXY_HEALTH_PORT: u16 = 10256;
+
+/// A host to read: the live one, or a recorded tree of files.
+#[derive(Clone, Debug)]
+pub struct Host {
+    root: Root,
+    proxy_places: Vec<SocketAddr>,
+}
+
+impl Host {
+    /// The host whose `/` is at `root`. It is live when that is `/` or a mount of the running host's, known by its
+    /// boot id: then the kernel and the proxy are asked. Of a recorded tree only the files are read, and what they
+    /// cannot tell is a gap.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: Root::at(root.into()), proxy_places: PROXY_PLACES.to_vec() }
+    }
+
+    /// The same host, with kube-proxy looked for at these places, in this order, instead of port 10249 of both
+    /// loopback addresses. They must be addresses of this host.
+    #[must_use]
+    pub fn with_proxy_places(self, proxy_places: Vec<SocketAddr>) -> Self {
+        Self { proxy_places, ..self }
+    }
+
+    /// Whether the running kernel can be asked about it.
+    pub fn is_live(&self) -> bool {
+        self.root.is_live()
+    }
+
+    /// Its name, `/proc/sys/kernel/hostname`; `unknown` where that cannot be read.
+    pub fn hostname(&self) -> String {
+        self.name("hostname")
+    }
+
+    /// Reads every fact once, in the network namespace of the calling thread. It blocks, for some seconds where a
+    /// proxy hangs, and must not be called on an async runtime: give it a thread.
+    ///
+    /// Sockets come before the proxy is asked, so that our own connections are not among them.
+    pub fn read(&self, wanted: &Wanted) -> KernelFacts {
+        let interfaces = self.ask(Source::Addresses, route::read);
+        let sysctls = sysctl::read(&self.root);
+        let sockstat = sockstat::read(&self.root).into();
+        let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat);
+        let (answers, health_checks) = self.ask_proxies(wanted, interfaces.seen());
+        KernelFacts {
+            hostname: self.hostname(),
+            release: self.name("osrelease"),
+            capabilities: if self.is_live() { privileges::read() } else { Vec::new() },
+            proxy: proxy::facts(answers, &sockets.listeners, &self.root.path().join("proc")),
+            listeners: sockets.listeners,
+            socket_source: sockets.told_by,
+            clients: sockets.clients,
+            ephemeral: sockets.ephemeral,
+            pod_namespaces: self.ask(Source::PodNamespaces, || {
+                pod_namespaces(&self.root.path().join("proc"), PortRange::DEFAULT_EPHEMERAL.size() / 2)
+            }),
+            sysctls,
+            sockstat,
+            interfaces,
+            nameservers: resolv::read(&self.root).into(),
+            ip_vs: ip_vs::servers(&self.root).into(),
+            ip_vs_connections: ip_vs::connections(&self.root, &wanted.client_ports).into(),
+            netfilter: self.ask(Source::Netfilter, || netfilter::read(&self.root)),
+            health_checks,
+        }
+    }
+
+    /// What only a running kernel can tell.
+    fn ask<T>(&self, source: Source, reader: impl FnOnce() -> Result<T, Gap>) -> Reading<T> {
+        if self.is_live() { reader().into() } else { Reading::Gap(root::recorded(source)) }
+    }
+
+    fn sockets(
+        &self,
+        wanted: &Wanted,
+        interfaces: &Reading<Interfaces>,
+        sysctls: &Sysctls,
+        sockstat: &Reading<SockStat>,
+    ) -> HostSockets {
+        let reader = if self.is_live() {
+            Sockets::live(&self.root.path().join("proc"))
+        } else {
+            Sockets::recorded(&self.root.path().join("proc/net"))
+        };
+        let (mut listeners, told_by) = match reader.listeners() {
+            Ok(Listeners { sockets, told_by }) => (Ok(sockets), told_by),
+            Err(gap) => (Err(gap), "nothing".to_owned()),
+        };
+        // Without listeners nothing is known to be accepted, which costs the list its order only.
+        let mut clients = reader.clients(&wanted.client_ports, listeners.as_deref().unwrap_or_default());
+        let mut counted = counted(&reader, &listeners, sysctls, sockstat);
+
+        let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
+        let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH_PORT]);
+        let asked = wanted.owner_ports.union(&always.collect());
+        let of_interest = listeners.iter_mut().flatten().filter(|socket| asked.contains(socket.local_port));
+        for socket in of_interest.chain(clients.iter_mut().flat_map(|clients| &mut clients.sockets)) {
+            unnamed.push((Claim::from(&*socket), &mut socket.owner));
+        }
+        if let Ok(Counted { ephemeral, examples }) = &mut counted {
+            unnamed.extend(examples.drain(..).zip(ephemeral.busiest.iter_mut().map(|busy| &mut busy.owner)));
+        }
+        self.name_holders(unnamed, interfaces.seen(), wanted.command_lines);
+
+        let ephemeral = counted.map(|counted| counted.ephemeral).into();
+        HostSockets { listeners: listeners.into(), told_by, clients: clients.into(), ephemeral }
+    }
+
+    /// Looks for the holders of all sockets in one pass.
+    fn name_holders(&self, unnamed: Vec<(Claim, &mut Owner)>, interfaces: Option<&Interfaces>, command_lines: bool) {
+        let (claims, owners): (Vec<_>, Vec<_>) = unnamed.into_iter().unzip();
+        let found = if self.is_live() {
+            let links = interfaces.into_iter().flat_map(|interfaces| &interfaces.links);
+            let tunnels = links.filter_map(|link| Some((link.udp_port?, link.name.clone()))).collect();
+            Owners::live(self.root.path(), tunnels, command_lines).of(&claims)
+        } else {
+            let Gap { why, detail, .. } = root::recorded(Source::Processes);
+            claims.iter().map(|_| unasked(why, &detail)).collect()
+        };
+        for (owner, found) in owners.into_iter().zip(found) {
+            *owner = found;
+        }
+    }
+
+    fn ask_proxies(
+        &self,
+        wanted: &Wanted,
+        interfaces: Option<&Interfaces>,
+    ) -> (Answers, Reading<Vec<HealthCheckAnswer>>) {
+        let asked = if self.is_live() {
+            let addresses = health::addresses(interfaces);
+            http::run(async {
+                tokio::join!(proxy::read(&self.proxy_places), health::read(&wanted.health_check_ports, &addresses))
+            })
+        } else {
+            Err(root::recorded(Source::ProxyMode))
+        };
+        match asked {
+            Ok((answers, health_checks)) => (answers, Reading::Seen(health_checks)),
+            Err(gap) => (Answers::none(&gap), Reading::Gap(Gap { source: Source::HealthChecks, ..gap })),
+        }
+    }
+
+    /// A one-line file below `/proc/sys/kernel`; `unknown` where it cannot be read.
+    fn name(&self, file: &str) -> String {
+        let path = self.root.path().join("proc/sys/kernel").join(file);
+        root::read_text(Source::Sysctls, &path, 1024)
+            .map_or_else(|_| "unknown".to_owned(), |line| text::clean(&line, text::NAME))
+    }
+}
+
+/// The sockets of the host's own network namespace.
+struct HostSockets {
+    listeners: Reading<Vec<Socket>>,
+    told_by: String,
+    clients: Reading<Clients>,
+    ephemeral: Reading<EphemeralUse>,
+}
+
+/// Counts the use of the ephemeral range, where at least half of it can be in use: no rule warns below that.
+fn counted(
+    reader: &Sockets,
+    listeners: &Result<Vec<Socket>, Gap>,
+    sysctls: &Sysctls,
+    sockstat: &Reading<SockStat>,
+) -> Result<Counted, Gap> {
+    let of_ephemeral = |gap: &Gap| Gap { source: Source::EphemeralUse, ..gap.clone() };
+    let range = sysctls.ip_local_port_range.get().map_err(|gap| of_ephemeral(&gap))?;
+    let reserved = sysctls.ip_local_reserved_ports.get().map_err(|gap| of_ephemeral(&gap))?;
+    let ports = PortSet::from(*range).minus(reserved);
+    let counting = Counting {
+        ports: &ports,
+        at_most: sockstat.seen().map(|stat| stat.udp.max(stat.tcp.saturating_add(stat.tcp_time_wait))),
+        worth_walking: ports.len() / 2,
+        tcp_tw_reuse: sysctls.tcp_tw_reuse.seen().copied(),
+    };
+    // What was accepted cannot be told from what was opened without the listeners.
+    reader.ephemeral_use(&counting, listeners.as_ref().map_err(of_ephemeral)?)
+}

@@ -1,0 +1,159 @@
+//! Traces of proxies in netfilter: nft tables and chains over nfnetlink, and the tables of the legacy iptables
+//! (include/uapi/linux/netfilter/nfnetlink.h, nf_tables.h). Needs CAP_NET_ADMIN.
+
+use netlink_sys::protocols::NETLINK_NETFILTER;
+
+use super::{
+    netlink::{Malformed, Message, Request, attributes, bytes_at, dump},
+    root::{Root, read_text},
+    route::name,
+};
+use crate::facts::{Gap, Netfilter, Source, Why};
+
+/// `NFNL_SUBSYS_NFTABLES << 8`, with the number of each message in the low byte.
+const NFT_MSG_NEWTABLE: u16 = 0x0a00;
+const NFT_MSG_GETTABLE: u16 = 0x0a01;
+const NFT_MSG_NEWCHAIN: u16 = 0x0a03;
+const NFT_MSG_GETCHAIN: u16 = 0x0a04;
+
+/// The longest name nf_tables takes (`NFT_NAME_MAXLEN`).
+const NAME: usize = 256;
+
+/// Chains that exist once a Service or an endpoint: thousands that say no more than `KUBE-SERVICES` does
+/// (kubernetes pkg/proxy/iptables/proxier.go).
+const ONE_A_SERVICE: [&str; 6] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", "KUBE-XLB-"];
+
+/// The tables that the legacy iptables made, told to root only.
+const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
+
+/// Reads tables, and chains whose name begins with `KUBE-`, those of single Services left out.
+///
+/// # Errors
+/// `NotPermitted` without the capability. A kernel without nf_tables, or without the legacy iptables, has none of
+/// their tables, which is no gap.
+pub(super) fn read(root: &Root) -> Result<Netfilter, Gap> {
+    let tables = dump(&request("nft tables", NFT_MSG_GETTABLE), Vec::new, |tables, message| {
+        tables.extend(table(message)?);
+        Ok(())
+    });
+    let chains = dump(&request("nft chains", NFT_MSG_GETCHAIN), Vec::new, |chains, message| {
+        chains.extend(chain(message)?);
+        Ok(())
+    });
+    let mut legacy_tables = Vec::new();
+    for file in LEGACY {
+        let content = existing(read_text(Source::Netfilter, &root.net(file), 4096))?;
+        let family = if file == "ip_tables_names" { "ip" } else { "ip6" };
+        legacy_tables.extend(content.lines().map(|table| format!("{family} {}", name(table.as_bytes(), NAME))));
+    }
+    Ok(Netfilter { tables: existing(tables)?, chains: existing(chains)?, legacy_tables })
+}
+
+/// What the kernel does not have is empty.
+fn existing<T: Default>(read: Result<T, Gap>) -> Result<T, Gap> {
+    match read {
+        Err(gap) if gap.why == Why::NotSupported => Ok(T::default()),
+        read => read,
+    }
+}
+
+/// `struct nfgenmsg` of every family and version 0.
+fn request(what: &'static str, kind: u16) -> Request<'static> {
+    Request { source: Source::Netfilter, what, protocol: NETLINK_NETFILTER, kind, strict: false, body: &[0; 4] }
+}
+
+fn table(message: &Message<'_>) -> Result<Option<String>, Malformed> {
+    if message.kind != NFT_MSG_NEWTABLE {
+        return Ok(None);
+    }
+    Ok(Some(format!("{} {}", family(message)?, attribute(message, 1)?)))
+}
+
+fn chain(message: &Message<'_>) -> Result<Option<String>, Malformed> {
+    if message.kind != NFT_MSG_NEWCHAIN {
+        return Ok(None);
+    }
+    let chain = attribute(message, 3)?;
+    if !chain.starts_with("KUBE-") || ONE_A_SERVICE.iter().any(|prefix| chain.starts_with(prefix)) {
+        return Ok(None);
+    }
+    Ok(Some(format!("{} {} {chain}", family(message)?, attribute(message, 1)?)))
+}
+
+/// The families of nf_tables by the names that `nft` uses (include/uapi/linux/netfilter.h).
+fn family(message: &Message<'_>) -> Result<&'static str, Malformed> {
+    let [number] = bytes_at(message.body, 0)?;
+    Ok(match number {
+        1 => "inet",
+        2 => "ip",
+        3 => "arp",
+        5 => "netdev",
+        7 => "bridge",
+        10 => "ip6",
+        _ => "unknown",
+    })
+}
+
+fn attribute(message: &Message<'_>, kind: u16) -> Result<String, Malformed> {
+    for attribute in attributes(message.body.get(4..).unwrap_or_default()) {
+        let (found, payload) = attribute?;
+        if found == kind {
+            return Ok(name(payload, NAME));
+        }
+    }
+    Err(Malformed("a table or chain with its name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn message_body(family: u8, names: &[(u8, &str)]) -> Vec<u8> {
+        let mut body = vec![family, 0, 0, 0];
+        for (kind, name) in names {
+            body.extend([u8::try_from(name.len() + 5).unwrap(), 0, *kind, 0]);
+            body.extend(name.as_bytes());
+            body.push(0);
+            body.resize(body.len().next_multiple_of(4), 0);
+        }
+        body
+    }
+
+    fn chain_of(table: &str, name: &str) -> Option<String> {
+        let body = message_body(2, &[(1, table), (3, name)]);
+        chain(&Message { kind: NFT_MSG_NEWCHAIN, body: &body }).unwrap()
+    }
+
+    #[test]
+    fn a_table_is_named_with_its_family() {
+        let body = message_body(10, &[(1, "kube-proxy")]);
+        let named = table(&Message { kind: NFT_MSG_NEWTABLE, body: &body }).unwrap();
+        assert_eq!(named.as_deref(), Some("ip6 kube-proxy"));
+    }
+
+    #[test]
+    fn chains_of_a_proxy_are_kept_and_those_of_single_services_are_not() {
+        assert_eq!(chain_of("nat", "KUBE-NODEPORTS").as_deref(), Some("ip nat KUBE-NODEPORTS"));
+        assert_eq!(chain_of("nat", "KUBE-SVC-NPX46M4PTMTKRN6Y"), None);
+        assert_eq!(chain_of("nat", "DOCKER"), None);
+    }
+
+    #[test]
+    fn a_chain_without_a_name_is_malformed() {
+        let body = message_body(2, &[(1, "nat")]);
+        assert!(chain(&Message { kind: NFT_MSG_NEWCHAIN, body: &body }).is_err());
+        assert!(table(&Message { kind: NFT_MSG_NEWTABLE, body: &[] }).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(body in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let named = table(&Message { kind: NFT_MSG_NEWTABLE, body: &body });
+            prop_assert!(named.is_err() || body.len() > 4);
+            let named = chain(&Message { kind: NFT_MSG_NEWCHAIN, body: &body });
+            prop_assert!(named.is_err() || body.len() > 4);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Processes below `/proc`: which of them hold a socket, told apart from later ones of the same pid.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    facts::{FdUse, Gap, Process, Source, Why, text},
+    kernel::proc_net::why,
+};
+
+/// The longest command, in bytes; the kernel keeps 15 of a process, 63 of a kernel thread.
+const COMMAND: usize = 64;
+/// The longest command line that is kept, in bytes.
+const COMMAND_LINE: usize = 512;
+/// The inode of the initial pid namespace (include/linux/proc_ns.h `PROC_PID_INIT_INO`).
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// The processes that a `/proc` shows.
+pub(super) struct Processes<'a> {
+    proc: &'a Path,
+    command_lines: bool,
+    /// Whose descriptors were looked through, or could not be.
+    asked: HashSet<u32>,
+    denied: u32,
+}
+
+impl<'a> Processes<'a> {
+    pub(super) fn new(proc: &'a Path, command_lines: bool) -> Self {
+        Self { proc, command_lines, asked: HashSet::new(), denied: 0 }
+    }
+
+    /// Every pid that is to be seen.
+    pub(super) fn everybody(&self) -> Result<Vec<u32>, Gap> {
+        pids(self.proc)
+            .map_err(|error| Gap::new(Source::Processes, why(&error), format!("{}: {error}", self.proc.display())))
+    }
+
+    /// Who among `pids` holds the sockets that are `missing`; the oldest process where several do. What is found is
+    /// missing no more.
+    pub(super) fn holders(&mut self, mut pids: Vec<u32>, missing: &mut HashSet<u64>) -> HashMap<u64, Process> {
+        pids.retain(|pid| self.asked.insert(*pid));
+        let mut by_age = Vec::with_capacity(pids.len());
+        for pid in pids {
+            match self.started(pid) {
+                Ok(started) => by_age.push((started, pid)),
+                Err(error) => self.denied += u32::from(!is_gone(&error)),
+            }
+        }
+        by_age.sort_unstable();
+        let mut found = HashMap::new();
+        for (started, pid) in by_age {
+            if missing.is_empty() {
+                break;
+            }
+            let held = self.sockets(pid, missing).unwrap_or_else(|error| {
+                self.denied += u32::from(!is_gone(&error));
+                Vec::new()
+            });
+            if held.is_empty() {
+                continue;
+            }
+            match self.describe(pid, started) {
+                Ok(Some(process)) => {
+                    missing.retain(|inode| !held.contains(inode));
+                    found.extend(held.into_iter().map(|inode| (inode, process.clone())));
+                }
+                Ok(None) => {}
+                Err(error) => self.denied += u32::from(!is_gone(&error)),
+            }
+        }
+        found
+    }
+
+    /// Why a holder may have been overlooked, if one may have been.
+    pub(super) fn blind(&self) -> Option<Gap> {
+        let detail = if self.denied > 0 {
+            format!("{} processes do not show their descriptors: that takes CAP_SYS_PTRACE", self.denied)
+        } else if !sees_the_node(self.proc) {
+            "only processes of this pid namespace are to be seen (no hostPID)".to_owned()
+        } else {
+            return None;
+        };
+        Some(Gap::new(Source::Processes, Why::NotPermitted, detail))
+    }
+
+    fn path(&self, pid: u32, file: &str) -> PathBuf {
+        self.proc.join(pid.to_string()).join(file)
+    }
+
+    /// When a process started, in clock ticks since boot.
+    fn started(&self, pid: u32) -> io::Result<u64> {
+        let stat = fs::read(self.path(pid, "stat"))?;
+        started(&String::from_utf8_lossy(&stat)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Those of the wanted inodes that a process holds.
+    fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<Vec<u64>> {
+        let mut held = Vec::new();
+        for entry in fs::read_dir(self.path(pid, "fd"))? {
+            let target = match fs::read_link(entry?.path()) {
+                Ok(target) => target,
+                // A descriptor that was closed meanwhile holds nothing.
+                Err(error) if is_gone(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            let inode = target.to_str().and_then(socket_inode).filter(|inode| wanted.contains(inode));
+            held.extend(inode.filter(|inode| !held.contains(inode)));
+            // Listeners have low numbers, and thousands of connections may follow.
+            if held.len() == wanted.len() {
+                break;
+            }
+        }
+        Ok(held)
+    }
+
+    /// Nothing when the process ended, or the pid has become another one.
+    fn describe(&self, pid: u32, started: u64) -> io::Result<Option<Process>> {
+        let command = fs::read(self.path(pid, "comm"))?;
+        let command_line = self.command_lines.then(|| fs::read(self.path(pid, "cmdline"))).transpose()?;
+        Ok((self.started(pid)? == started).then(|| Process {
+            pid,
+            command: text::clean(&String::from_utf8_lossy(&command), COMMAND),
+            command_line: command_line.map(|line| text::clean(&arguments(&line), COMMAND_LINE)),
+            started,
+        }))
+    }
+}
+
+/// The open descriptors of a process and its soft limit; `proc` is where the host's `/proc` is mounted.
+///
+/// # Errors
+/// A [`Gap`] of [`Source::ProxyProcess`] with the file that could not be read.
+pub fn fds_of(proc: &Path, pid: u32) -> Result<FdUse, Gap> {
+    let directory = proc.join(pid.to_string());
+    let unread = |file: &Path, error: &io::Error| {
+        let why = if is_gone(error) { Why::Stale } else { why(error) };
+        Gap::new(Source::ProxyProcess, why, format!("{}: {error}", file.display()))
+    };
+    let fds = directory.join("fd");
+    let open = fs::read_dir(&fds).map_err(|error| unread(&fds, &error))?.count();
+    let file = directory.join("limits");
+    let limits = fs::read_to_string(&file).map_err(|error| unread(&file, &error))?;
+    let limit = open_files_limit(&limits).ok_or_else(|| {
+        Gap::new(Source::ProxyProcess, Why::Malformed, format!("{}: wanted `Max open files`", file.display()))
+    })?;
+    Ok(FdUse { open: u64::try_from(open).unwrap_or(u64::MAX), limit })
+}
+
+/// Every pid below a `/proc`.
+pub(super) fn pids(proc: &Path) -> io::Result<Vec<u32>> {
+    let mut pids = Vec::new();
+    for entry in fs::read_dir(proc)? {
+        pids.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    Ok(pids)
+}
+
+/// Whether a `/proc` shows every process that can hold a socket of the node: it is that of the initial pid namespace,
+/// or of one outside this process' own, or of a node that is itself a container and runs systemd (kind).
+pub(super) fn sees_the_node(proc: &Path) -> bool {
+    let own = proc.join("thread-self");
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+    let (first, ours) = (read(proc.join("1/cgroup")), read(own.join("cgroup")));
+    let initial = fs::read_link(own.join("ns/pid")).is_ok_and(|link| link.as_os_str() == INITIAL_PID_NAMESPACE);
+    // With the mount option hidepid not even the first process is to be seen.
+    !first.is_empty()
+        && (initial
+            || is_outside(&read(own.join("status")))
+            || first != ours && first.lines().any(|line| line.starts_with("0::") && line.ends_with("/init.scope")))
+}
+
+/// `NSpid` begins with the pid in the namespace of the `/proc` that was read: two numbers are two namespaces.
+fn is_outside(status: &str) -> bool {
+    let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    pids.is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
+}
+
+/// A process that ended holds nothing.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32)
+}
+
+/// `socket:[4711]`.
+fn socket_inode(link: &str) -> Option<u64> {
+    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// Field 22 of `/proc/<pid>/stat`; field 2, the command, may hold anything, parentheses too.
+fn started(stat: &str) -> Option<u64> {
+    let (_, behind_command) = stat.rsplit_once(')')?;
+    behind_command.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// A command line with its arguments joined by spaces; only the part that can be kept is looked at.
+fn arguments(line: &[u8]) -> String {
+    let line = line.get(..COMMAND_LINE * 4).unwrap_or(line);
+    let arguments: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    arguments.join(" ").trim_end().to_owned()
+}
+
+/// The soft limit in `Max open files  1024  524288  files`.
+fn open_files_limit(limits: &str) -> Option<u64> {
+    let numbers = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    match numbers.split_ascii_whitespace().next()? {
+        "unlimited" => Some(u64::MAX),
+        number => number.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A process below a made-up `/proc`, holding one socket.
+    fn process(proc: &Path, pid: u32, started: u64, inode: u64) {
+        let directory = proc.join(pid.to_string());
+        fs::create_dir_all(directory.join("fd")).expect("made");
+        symlink("/dev/null", directory.join("fd/0")).expect("linked");
+        symlink(format!("socket:[{inode}]"), directory.join("fd/3")).expect("linked");
+        let zeros = "0 ".repeat(18);
+        fs::write(directory.join("stat"), format!("{pid} (a) b) S {zeros}{started} 0\n")).expect("written");
+        fs::write(directory.join("comm"), "evil\u{1b}[31m\n").expect("written");
+        fs::write(directory.join("cmdline"), b"/bin/evil\0--name\0x\ny\0").expect("written");
+    }
+
+    fn holder(proc: &Path, pids: &[u32], inode: u64) -> Option<Process> {
+        let mut missing = HashSet::from([inode]);
+        let found = Processes::new(proc, true).holders(pids.to_vec(), &mut missing);
+        assert_eq!(missing.is_empty(), !found.is_empty());
+        found.into_values().next()
+    }
+
+    #[test]
+    fn the_oldest_holder_is_named_whatever_its_pid() {
+        let proc = tempfile::tempdir().expect("a directory");
+        process(proc.path(), 10, 900, 4711);
+        process(proc.path(), 11, 100, 4711);
+        process(proc.path(), 12, 50, 4712);
+        let found = holder(proc.path(), &[10, 11, 12, 99], 4711).expect("found");
+        assert_eq!((found.pid, found.started), (11, 100));
+    }
+
+    #[test]
+    fn names_and_command_lines_are_cleaned() {
+        let proc = tempfile::tempdir().expect("a directory");
+        process(proc.path(), 10, 900, 4711);
+        let found = holder(proc.path(), &[10], 4711).expect("found");
+        assert_eq!((found.command.as_str(), found.command_line.as_deref()), ("evil[31m", Some("/bin/evil --name xy")));
+    }
+
+    #[test]
+    fn a_process_that_hides_its_descriptors_may_be_the_holder() {
+        let proc = tempfile::tempdir().expect("a directory");
+        process(proc.path(), 10, 900, 4712);
+        process(proc.path(), 11, 901, 4712);
+        fs::remove_dir_all(proc.path().join("11/fd")).expect("removed");
+        fs::write(proc.path().join("11/fd"), "").expect("written");
+        let mut processes = Processes::new(proc.path(), false);
+        assert!(processes.holders(vec![10], &mut HashSet::from([4711])).is_empty());
+        let blind = |processes: &Processes<'_>| processes.blind().expect("a gap").detail;
+        assert!(blind(&processes).contains("no hostPID"));
+        assert!(processes.holders(vec![11], &mut HashSet::from([4711])).is_empty());
+        assert!(blind(&processes).starts_with("1 processes"));
+    }
+
+    #[test]
+    fn command_lines_are_left_alone_unless_asked_for() {
+        let proc = tempfile::tempdir().expect("a directory");
+        process(proc.path(), 10, 900, 4711);
+        let found = Processes::new(proc.path(), false).holders(vec![10], &mut HashSet::from([4711]));
+        assert_eq!(found[&4711].command_line, None);
+    }
+
+    #[test]
+    fn a_pid_that_became_another_process_is_nobody() {
+        let proc = tempfile::tempdir().expect("a directory");
+        process(proc.path(), 10, 900, 4711);
+        let described = |started| Processes::new(proc.path(), false).describe(10, started).expect("readable");
+        assert!(described(900).is_some());
+        assert!(described(899).is_none());
+    }
+
+    #[test]
+    fn a_proc_outside_the_own_pid_namespace_shows_the_node() {
+        assert!(is_outside("Name:\tx\nNSpid:\t4711\t12\n"));
+        assert!(!is_outside("Name:\tx\nNSpid:\t12\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "(?s).{0,80}", fields in "[0-9 ():]{0,80}") {
+            prop_assert_eq!(started(&format!("1 ({text}) S {}42", "0 ".repeat(18))), Some(42));
+            for text in [&text, &fields] {
+                prop_assert!(started(text).is_none_or(|_| text.contains(')')));
+                prop_assert!(open_files_limit(text).is_none());
+                prop_assert!(socket_inode(text).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn fd_use_has_the_soft_limit() {
+        let proc = tempfile::tempdir().expect("a directory");
+        process(proc.path(), 10, 900, 4711);
+        assert_eq!(fds_of(proc.path(), 10).expect_err("no limits").why, Why::Stale);
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+            Max open files            1024                 524288               files     \n";
+        fs::write(proc.path().join("10/limits"), limits).expect("written");
+        assert_eq!(fds_of(proc.path(), 10), Ok(FdUse { open: 2, limit: 1024 }));
+    }
+}

@@ -1,0 +1,200 @@
+//! kube-proxy as it answers on loopback: its mode, its settings, its metrics, and who answers.
+
+mod configz;
+mod metrics;
+
+use std::{net::SocketAddr, path::Path};
+
+use self::{configz::settings, metrics::measures};
+use super::{
+    http::{self, Answer},
+    process::fds_of,
+};
+use crate::facts::{
+    Family, Gap, Holder, Learned, Mode, Owner, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics, Reading, Socket,
+    Source, Why,
+};
+
+/// `/proxyMode` and `/configz` are short; `/metrics` of a busy kube-proxy is about 200 KiB.
+const SHORT: usize = 64 * 1024;
+const METRICS: usize = 1024 * 1024;
+
+/// What kube-proxy answered, and where.
+pub(super) struct Answers {
+    /// The place that named a mode. Somebody else who holds the port is not the proxy.
+    pub(super) place: Option<SocketAddr>,
+    pub(super) mode: Reading<Learned<Mode>>,
+    pub(super) config: Reading<ProxyConfig>,
+    pub(super) metrics: Reading<ProxyMetrics>,
+}
+
+impl Answers {
+    /// The same gap for each fact, under each fact's own source.
+    pub(super) fn none(gap: &Gap) -> Self {
+        let of = |source| Gap { source, ..gap.clone() };
+        Self {
+            place: None,
+            mode: Reading::Gap(of(Source::ProxyMode)),
+            config: Reading::Gap(of(Source::ProxyConfig)),
+            metrics: Reading::Gap(of(Source::ProxyMetrics)),
+        }
+    }
+}
+
+/// Asks each place in turn for `/proxyMode`, and the first that names a mode for the rest. Where none does, the first
+/// at which somebody listens is asked: a proxy may be too old, or not kube-proxy at all.
+pub(super) async fn read(places: &[SocketAddr]) -> Answers {
+    let mut somebody = None;
+    let mut refused = Vec::new();
+    for place in places {
+        let mode = http::get(Source::ProxyMode, *place, "/proxyMode", SHORT)
+            .await
+            .and_then(|answer| answer.success(Source::ProxyMode))
+            .and_then(|answer| mode(&answer));
+        match mode {
+            Ok(mode) => {
+                somebody = Some((*place, Ok(mode)));
+                break;
+            }
+            Err(gap) if gap.why == Why::Unreachable => refused.push(gap.detail),
+            Err(gap) => somebody = somebody.or(Some((*place, Err(gap)))),
+        }
+    }
+    let Some((place, mode)) = somebody else {
+        return Answers::none(&Gap::new(Source::ProxyMode, Why::Unreachable, refused.join("; ")));
+    };
+    let of = async |source, path, limit| http::get(source, place, path, limit).await?.success(source);
+    let (config, metrics) =
+        tokio::join!(of(Source::ProxyConfig, "/configz", SHORT), of(Source::ProxyMetrics, "/metrics", METRICS));
+    Answers {
+        place: mode.is_ok().then_some(place),
+        mode: mode.into(),
+        config: config.and_then(|answer| settings(&answer)).into(),
+        metrics: metrics.and_then(|answer| measures(&answer)).into(),
+    }
+}
+
+/// The answers with who gave them: the holder of the listener at their place.
+pub(super) fn facts(answers: Answers, listeners: &Reading<Vec<Socket>>, proc: &Path) -> ProxyFacts {
+    let Answers { place, mode, config, metrics } = answers;
+    let (cgroup, process) = match holder(place, &mode, listeners) {
+        Ok(Holder { cgroup, process }) => (cgroup, process.get().cloned()),
+        Err(gap) => (Reading::Gap(gap.clone()), Err(gap)),
+    };
+    let process = process.map_err(|gap| Gap { source: Source::ProxyProcess, ..gap });
+    let fds = process.as_ref().map_err(Gap::clone).and_then(|process| fds_of(proc, process.pid));
+    let (process, fds) = (process.into(), fds.into());
+    ProxyFacts { mode, config, metrics, cgroup, process, fds }
+}
+
+fn holder(
+    place: Option<SocketAddr>,
+    mode: &Reading<Learned<Mode>>,
+    listeners: &Reading<Vec<Socket>>,
+) -> Result<Holder, Gap> {
+    let gap = |why, detail: &str| Gap::new(Source::ProxyProcess, why, detail);
+    let Some(place) = place else {
+        let Gap { why, detail, .. } = mode.get().err().unwrap_or_else(|| gap(Why::NotAsked, "nobody was asked"));
+        return Err(gap(why, &detail));
+    };
+    let listeners = listeners.get().map_err(|listeners| gap(listeners.why, &listeners.detail))?;
+    let listens = |socket: &&Socket| {
+        socket.protocol == Protocol::Tcp
+            && socket.local_port == place.port()
+            && (socket.local.to_canonical() == place.ip()
+                || socket.local.is_unspecified() && socket.serves(Family::of(place.ip())) != Some(false))
+    };
+    // The kernel prefers the listener on the very address.
+    let listener = listeners.iter().filter(listens).min_by_key(|socket| socket.local.is_unspecified());
+    match listener.map(|listener| &listener.owner) {
+        Some(Owner::Held(holder)) => Ok(holder.clone()),
+        Some(_) => Err(gap(Why::NotAsked, &format!("nobody asked who listens at {place}"))),
+        None => Err(gap(Why::Ambiguous, &format!("{place} answered, but no listener was seen there"))),
+    }
+}
+
+fn mode(answer: &Answer) -> Result<Learned<Mode>, Gap> {
+    let word = answer.body.trim();
+    let value = Mode::KUBE_PROXY
+        .into_iter()
+        .find(|mode| mode.name() == word)
+        .ok_or_else(|| answer.malformed(Source::ProxyMode, "iptables, ipvs or nftables"))?;
+    Ok(Learned { value, place: answer.place.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use hyper::StatusCode;
+
+    use super::*;
+    use crate::facts::{Process, State};
+
+    fn answer(body: &str) -> Answer {
+        Answer { place: "127.0.0.1:10249/proxyMode".to_owned(), status: StatusCode::OK, body: body.to_owned() }
+    }
+
+    #[test]
+    fn a_mode_is_one_of_kube_proxy_s_own_words() {
+        assert_eq!(mode(&answer("ipvs\n")).unwrap().value, Mode::Ipvs);
+        for wrong in ["", "cilium", "<!DOCTYPE html><html>", "userspace", "iptables ipvs"] {
+            assert_eq!(mode(&answer(wrong)).unwrap_err().why, Why::Malformed, "{wrong:?}");
+        }
+        let gap = mode(&answer("<html>\u{1b}[31m\u{202e}")).unwrap_err();
+        let want = r#"127.0.0.1:10249/proxyMode answered "<html>[31m", wanted iptables, ipvs or nftables"#;
+        assert_eq!(gap.detail, want);
+    }
+
+    /// A TCP listener held by the process of this pid.
+    fn listener(local: &str, local_port: u16, v6only: Option<bool>, pid: u32) -> Socket {
+        let local: IpAddr = local.parse().unwrap();
+        let gap = Gap::new(Source::Cgroups, Why::NotSupported, "");
+        let process = Process { pid, command: "kube-proxy".to_owned(), command_line: None, started: 1 };
+        Socket {
+            protocol: Protocol::Tcp,
+            state: State::Listen,
+            family: Family::of(local),
+            local,
+            local_port,
+            remote: Ipv4Addr::UNSPECIFIED.into(),
+            remote_port: 0,
+            v6only,
+            uid: 0,
+            inode: 1,
+            cgroup: None,
+            device: 0,
+            retransmits: 0,
+            owner: Owner::Held(Holder { cgroup: Reading::Gap(gap), process: Reading::Seen(process) }),
+        }
+    }
+
+    #[test]
+    fn whoever_listens_at_the_place_is_the_proxy_the_closest_first() {
+        let answers = || Answers {
+            place: Some("127.0.0.1:10249".parse().unwrap()),
+            ..Answers::none(&Gap::new(Source::ProxyMode, Why::Malformed, ""))
+        };
+        let pid = |listeners: &[Socket]| {
+            let facts = facts(answers(), &Reading::Seen(listeners.to_vec()), Path::new("/nonexistent"));
+            facts.process.seen().map(|process| process.pid)
+        };
+        let wildcard = listener("0.0.0.0", 10249, None, 2);
+        assert_eq!(pid(&[wildcard.clone(), listener("127.0.0.1", 10249, None, 1)]), Some(1));
+        assert_eq!(pid(&[listener("127.0.0.2", 10249, None, 1), wildcard]), Some(2));
+        assert_eq!(pid(&[listener("::", 10249, Some(false), 3)]), Some(3));
+        assert_eq!(pid(&[listener("::ffff:127.0.0.1", 10249, None, 4)]), Some(4));
+        for other in [listener("::", 10249, Some(true), 3), listener("127.0.0.1", 10256, None, 1)] {
+            assert_eq!(pid(&[other]), None);
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_did_not_answer_has_no_process_for_the_same_reason() {
+        let silent = Gap::new(Source::ProxyMode, Why::Unreachable, "connection refused");
+        let facts = facts(Answers::none(&silent), &Reading::Seen(Vec::new()), Path::new("/proc"));
+        for gap in [facts.process.gap(), facts.fds.gap(), facts.cgroup.gap()] {
+            assert_eq!(gap, Some(&Gap { source: Source::ProxyProcess, ..silent.clone() }));
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Socket tables over `NETLINK_SOCK_DIAG` (include/uapi/linux/inet_diag.h): no privilege, no text, filtered in the kernel.
+
+use std::net::IpAddr;
+
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+
+use crate::{
+    facts::{Family, Gap, PortRange, Protocol, State},
+    kernel::{
+        netlink::{self, Malformed, Request, attributes, bytes_at},
+        record::{Ask, Record},
+    },
+};
+
+/// One request for both families; TCP only.
+const TCPDIAG_GETSOCK: u16 = 18;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const INET_DIAG_REQ_BYTECODE: u16 = 1;
+const INET_DIAG_SKV6ONLY: u16 = 11;
+const INET_DIAG_CGROUP_ID: u16 = 21;
+const INET_DIAG_BC_S_GE: u8 = 2;
+const INET_DIAG_BC_S_LE: u8 = 3;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+/// `sizeof(struct inet_diag_msg)`.
+const MESSAGE: usize = 72;
+/// `idiag_timer`: a segment is being retransmitted.
+const TIMER_RETRANSMIT: u8 = 1;
+
+/// Adds every socket asked for to what was `collected` before, in the network namespace of the calling thread.
+/// A table that changes under the walk may show a socket twice.
+///
+/// # Errors
+/// As [`netlink::dump`]; `NotSupported` when the kernel has no diag module for the protocol.
+pub(super) fn walk<T: Clone>(ask: &Ask<'_>, mut collected: T, mut each: impl FnMut(&mut T, &Record)) -> Result<T, Gap> {
+    for (kind, body) in requests(ask) {
+        let request = Request {
+            source: ask.source,
+            what: match ask.protocol {
+                Protocol::Tcp => "TCP sockets over sock_diag",
+                Protocol::Udp => "UDP sockets over sock_diag",
+                Protocol::Sctp => "SCTP sockets over sock_diag",
+            },
+            protocol: NETLINK_SOCK_DIAG,
+            kind,
+            strict: false,
+            body: &body,
+        };
+        // Each dump starts from a copy, so that a torn one takes only its own with it.
+        collected = netlink::dump(
+            &request,
+            || collected.clone(),
+            |collected, message| {
+                if let Some(record) = parse(ask.protocol, message.body)?.filter(|record| ask.wants(record)) {
+                    each(collected, &record);
+                }
+                Ok(())
+            },
+        )?;
+    }
+    Ok(collected)
+}
+
+/// The requests that make a walk: one for TCP, one a family for the others.
+fn requests(ask: &Ask<'_>) -> Vec<(u16, Vec<u8>)> {
+    let filter = ask.ports.and_then(|ports| {
+        let (first, last) = (ports.ranges().first()?.first, ports.ranges().last()?.last);
+        Some(bytecode(PortRange { first, last }))
+    });
+    let id = [0; 48];
+    // SCTP numbers the states of associations in its own way; the kernel matches none of them but LISTEN.
+    let states = ask.states.0.to_ne_bytes();
+    let finish = |mut body: Vec<u8>| {
+        body.extend(filter.iter().flatten());
+        body
+    };
+    match ask.protocol {
+        // struct inet_diag_req
+        Protocol::Tcp => vec![(TCPDIAG_GETSOCK, finish([&[0; 4][..], &id, &states, &[0; 4]].concat()))],
+        // struct inet_diag_req_v2
+        Protocol::Udp | Protocol::Sctp => {
+            let number = if ask.protocol == Protocol::Udp { 17 } else { 132 };
+            let body = |family| finish([&[family, number, 0, 0][..], &states, &id].concat());
+            [AF_INET, AF_INET6].map(|family| (SOCK_DIAG_BY_FAMILY, body(family))).into()
+        }
+    }
+}
+
+/// The attribute with a filter program for one range of local ports (net/ipv4/inet_diag.c `inet_diag_bc_run`): each
+/// test is an operation with its jumps, and a second word whose jump is the port. Beyond the end means no.
+fn bytecode(ports: PortRange) -> Vec<u8> {
+    let test = |code: u8, no: u16, port: u16| {
+        let [low, high] = no.to_ne_bytes();
+        let [port_low, port_high] = port.to_ne_bytes();
+        [code, 8, low, high, 0, 0, port_low, port_high]
+    };
+    let program = [test(INET_DIAG_BC_S_GE, 20, ports.first), test(INET_DIAG_BC_S_LE, 12, ports.last)].concat();
+    [&20u16.to_ne_bytes()[..], &INET_DIAG_REQ_BYTECODE.to_ne_bytes(), &program].concat()
+}
+
+/// Reads `struct inet_diag_msg` and its attributes; nothing for a family or a state that is none of ours.
+fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malformed> {
+    let [family, state, timer, retransmits] = bytes_at(body, 0)?;
+    let family = match family {
+        AF_INET => Family::V4,
+        AF_INET6 => Family::V6,
+        _ => return Ok(None),
+    };
+    let remote_port = u16::from_be_bytes(bytes_at(body, 6)?);
+    let state = if protocol == Protocol::Sctp { sctp_state(state, remote_port) } else { State::from_number(state) };
+    let Some(state) = state else { return Ok(None) };
+    let mut record = Record {
+        protocol,
+        local_port: u16::from_be_bytes(bytes_at(body, 4)?),
+        local: address(family, body, 8)?,
+        remote: address(family, body, 24)?,
+        remote_port,
+        family,
+        state,
+        inode: u64::from(u32::from_ne_bytes(bytes_at(body, 68)?)),
+        v6only: None,
+        uid: u32::from_ne_bytes(bytes_at(body, 64)?),
+        cgroup: None,
+        device: u32::from_ne_bytes(bytes_at(body, 40)?),
+        retransmits: if timer == TIMER_RETRANSMIT { retransmits } else { 0 },
+    };
+    for attribute in attributes(body.get(MESSAGE..).unwrap_or_default()) {
+        match attribute? {
+            (INET_DIAG_SKV6ONLY, payload) => record.v6only = Some(bytes_at::<1>(payload, 0)? != [0]),
+            (INET_DIAG_CGROUP_ID, payload) => record.cgroup = Some(u64::from_ne_bytes(bytes_at(payload, 0)?)),
+            _ => {}
+        }
+    }
+    Ok(Some(record))
+}
+
+fn address(family: Family, body: &[u8], offset: usize) -> Result<IpAddr, Malformed> {
+    Ok(match family {
+        Family::V4 => bytes_at::<4>(body, offset)?.into(),
+        Family::V6 => bytes_at::<16>(body, offset)?.into(),
+    })
+}
+
+/// An endpoint has a TCP state and no peer, an association a state of its own (include/net/sctp/constants.h).
+fn sctp_state(number: u8, remote_port: u16) -> Option<State> {
+    match number {
+        _ if remote_port == 0 => State::from_number(number),
+        0 => Some(State::Close),
+        1 | 2 => Some(State::SynSent),
+        3 => Some(State::Established),
+        4..=7 => Some(State::Closing),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        facts::{PortSet, Source},
+        kernel::record::States,
+    };
+
+    /// `[::]:30080` in LISTEN, v6only off, cgroup 1; made by hand after `struct inet_diag_msg`.
+    fn listening() -> Vec<u8> {
+        let mut bytes = vec![AF_INET6, 10, 0, 0, 0x75, 0x80, 0, 0];
+        bytes.resize(64, 0);
+        bytes.extend(1000u32.to_ne_bytes());
+        bytes.extend(4711u32.to_ne_bytes());
+        bytes.extend([5, 0, 8, 0, 0, 0, 0, 0]);
+        bytes.extend([5, 0, 11, 0, 0, 0, 0, 0]);
+        bytes.extend([12, 0, 21, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        bytes
+    }
+
+    #[test]
+    fn a_listener_tells_its_v6only_uid_inode_and_cgroup() {
+        let record = parse(Protocol::Tcp, &listening()).expect("sound").expect("ours");
+        assert_eq!((record.local.to_string(), record.local_port), ("::".to_owned(), 30080));
+        assert_eq!((record.v6only, record.uid, record.inode, record.cgroup), (Some(false), 1000, 4711, Some(1)));
+    }
+
+    #[test]
+    fn retransmits_count_only_while_retransmitting() {
+        let mut bytes = listening();
+        bytes[1] = State::SynSent as u8;
+        for (timer, retransmits) in [(1, 3), (2, 0), (4, 0)] {
+            bytes[2..4].copy_from_slice(&[timer, 3]);
+            assert_eq!(parse(Protocol::Tcp, &bytes).expect("sound").expect("ours").retransmits, retransmits);
+        }
+    }
+
+    #[test]
+    fn a_message_without_its_tail_is_malformed() {
+        for length in 0..MESSAGE {
+            assert!(parse(Protocol::Tcp, &listening()[..length]).is_err(), "{length} bytes");
+        }
+        let mut cut = listening();
+        cut.truncate(MESSAGE + 12);
+        assert!(parse(Protocol::Tcp, &cut).is_err());
+    }
+
+    #[test]
+    fn an_sctp_association_is_told_from_its_endpoint() {
+        let mut bytes = listening();
+        assert_eq!(parse(Protocol::Sctp, &bytes).expect("sound").expect("ours").state, State::Listen);
+        bytes[1] = 3;
+        bytes[6] = 1;
+        assert_eq!(parse(Protocol::Sctp, &bytes).expect("sound").expect("ours").state, State::Established);
+    }
+
+    #[test]
+    fn the_filter_spans_the_hull_of_the_ports() {
+        let ports: PortSet = "30000-30010,32767".parse().expect("ports");
+        let ask = |protocol| Ask { source: Source::Clients, protocol, states: States::WITH_PEER, ports: Some(&ports) };
+        let tcp = requests(&ask(Protocol::Tcp));
+        assert_eq!(tcp.len(), 1, "one walk serves both families");
+        let program = [[2, 8, 20, 0, 0, 0, 0x30, 0x75], [3, 8, 12, 0, 0, 0, 0xff, 0x7f]].concat();
+        assert!(tcp[0].1.ends_with(&[&[20, 0, 1, 0][..], &program].concat()));
+        assert_eq!(tcp[0].1.len(), 60 + 20);
+        let udp = requests(&ask(Protocol::Udp));
+        assert_eq!(udp.iter().map(|(_, body)| (body[0], body.len())).collect::<Vec<_>>(), [(2, 76), (10, 76)]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let short = bytes.len() < MESSAGE && bytes.first().is_some_and(|family| [AF_INET, AF_INET6].contains(family));
+            let ours = parse(Protocol::Tcp, &bytes);
+            prop_assert!(!short || !matches!(ours, Ok(Some(_))));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! `/proc/net/sockstat` and `/proc/net/sockstat6`: how many sockets there are, without walking them
+//! (net/ipv4/proc.c, net/ipv6/proc.c).
+
+use std::{io::BufRead, path::Path};
+
+use super::root::{Root, each_line, open};
+use crate::facts::{Gap, SockStat, Source, Why};
+
+/// Reads and sums both families of the host.
+///
+/// # Errors
+/// A gap naming the file. Without `sockstat6` the kernel has no IPv6, which is no gap.
+pub(super) fn read(root: &Root) -> Result<SockStat, Gap> {
+    of(&root.net(""))
+}
+
+/// The same of the network namespace whose `/proc/<pid>/net` is at `net`.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn of(net: &Path) -> Result<SockStat, Gap> {
+    let path = net.join("sockstat");
+    let mut sums = Sums::default();
+    sums.add(&path, open(Source::Sockstat, &path)?)?;
+    let v6 = net.join("sockstat6");
+    match open(Source::Sockstat, &v6) {
+        Err(gap) if gap.why == Why::NotSupported => {}
+        opened => sums.add(&v6, opened?)?,
+    }
+    sums.finish(&path)
+}
+
+#[derive(Default)]
+struct Sums {
+    tcp: Option<u32>,
+    tcp_time_wait: Option<u32>,
+    udp: Option<u32>,
+}
+
+impl Sums {
+    fn add(&mut self, name: &Path, reader: impl BufRead) -> Result<(), Gap> {
+        each_line(Source::Sockstat, name, "PROTOCOL: NAME COUNT ...", reader, |line| {
+            let (protocol, counts) = line.split_once(':')?;
+            let (sum, wait) = match protocol {
+                "TCP" | "TCP6" => (&mut self.tcp, Some(&mut self.tcp_time_wait)),
+                "UDP" | "UDP6" => (&mut self.udp, None),
+                _ => return Some(()),
+            };
+            *sum = Some(sum.unwrap_or(0).saturating_add(count(counts, "inuse")?));
+            // Told once, for both families together.
+            if let (Some(wait), "TCP") = (wait, protocol) {
+                *wait = Some(count(counts, "tw")?);
+            }
+            Some(())
+        })
+    }
+
+    fn finish(self, name: &Path) -> Result<SockStat, Gap> {
+        match self {
+            Self { tcp: Some(tcp), tcp_time_wait: Some(tcp_time_wait), udp: Some(udp) } => {
+                Ok(SockStat { tcp, tcp_time_wait, udp })
+            }
+            _ => {
+                let detail = format!("{}: wanted the lines TCP and UDP", name.display());
+                Err(Gap::new(Source::Sockstat, Why::Malformed, detail))
+            }
+        }
+    }
+}
+
+/// The number after a name.
+fn count(counts: &str, name: &str) -> Option<u32> {
+    let mut words = counts.split_ascii_whitespace();
+    words.find(|word| *word == name)?;
+    words.next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    // Linux 6.18: `cat /proc/net/sockstat` and `cat /proc/net/sockstat6`.
+    const V4: &str = "sockets: used 53\nTCP: inuse 5 orphan 0 tw 2 alloc 7 mem 1\nUDP: inuse 3 mem 2\n\
+                      UDPLITE: inuse 0\nRAW: inuse 0\nFRAG: inuse 0 memory 0\n";
+    const V6: &str = "TCP6: inuse 4\nUDP6: inuse 1\nUDPLITE6: inuse 0\nRAW6: inuse 0\nFRAG6: inuse 0 memory 0\n";
+
+    fn recorded(v4: &str, v6: Option<&str>) -> Result<SockStat, Gap> {
+        let tree = tempfile::tempdir().unwrap();
+        let net = tree.path().join("proc/net");
+        std::fs::create_dir_all(&net).unwrap();
+        std::fs::write(net.join("sockstat"), v4).unwrap();
+        if let Some(v6) = v6 {
+            std::fs::write(net.join("sockstat6"), v6).unwrap();
+        }
+        read(&Root::at(tree.path().into()))
+    }
+
+    #[test]
+    fn both_families_are_summed() {
+        assert_eq!(recorded(V4, Some(V6)), Ok(SockStat { tcp: 9, tcp_time_wait: 2, udp: 4 }));
+    }
+
+    #[test]
+    fn a_kernel_without_ipv6_has_ipv4_only() {
+        assert_eq!(recorded(V4, None), Ok(SockStat { tcp: 5, tcp_time_wait: 2, udp: 3 }));
+    }
+
+    #[test]
+    fn a_torn_line_and_an_empty_file_are_malformed() {
+        let gap = recorded("sockets: used 1\nTCP: inuse 5 orphan", None).unwrap_err();
+        assert_eq!(gap.why, Why::Malformed);
+        assert!(gap.detail.contains("sockstat line 2"), "{}", gap.detail);
+        assert_eq!(recorded("", None).unwrap_err().why, Why::Malformed);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_counted_or_refused(text in "(TCP6?|UDP6?|x)?:?( (inuse|tw|[0-9]{1,12}|.)){0,4}\n?") {
+            let mut sums = Sums::default();
+            if sums.add(Path::new("sockstat"), text.as_bytes()).is_ok() && text.starts_with("UDP:") {
+                prop_assert!(sums.udp.is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! An outgoing connection sits on a port on which somebody needs to listen, and nobody does.
+//!
+//! ## Why it hurts
+//! As long as a connection has a local port, nobody can begin to listen on it: `bind` fails with *address already in
+//! use*, even with SO_REUSEADDR, and `ss -l` shows nobody there. It happens when the ephemeral range covers the port
+//! of a server that starts later or restarts: a Service's health check, a hostNetwork pod, kube-proxy itself. The pod
+//! crash-loops, or the load balancer drops the node, until the connection happens to end.
+//!
+//! ## Silent when
+//! somebody listens on the port, the pod is ready or finished, or the Service needs no health check here. While the
+//! rightful listener is there, accepted connections look the same and block nothing.
+//!
+//! ## Fix
+//! Reserve the port, so that the kernel does not choose it, and end the connection: restart the process that has it.
+//! TIME_WAIT has no owner, and ends by itself within a minute.
+
+use std::collections::HashMap;
+
+use super::{
+    Limits, Patience, Rule, Scope,
+    holders::{by_port, capital, holder_evidence, holder_name, socket_in_words},
+    range::{health_checks, ranges_in_words, reserve},
+    this_node,
+};
+use crate::{
+    facts::{Gap, Mode, Owner, PortSet, Protocol, Snapshot, Socket, Source, View, Why},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+};
+
+/// How many sockets on one port are told.
+const TOLD: usize = 8;
+/// kube-proxy's metrics and mode.
+const PROXY_METRICS: u16 = 10249;
+/// kube-proxy's own health.
+const PROXY_HEALTH: u16 = 10256;
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("client-socket-blocks-port"),
+    title: "An outgoing connection keeps a server off its port",
+    ceiling: Severity::Warning,
+    needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Pods],
+    patience: Patience::TwoScans,
+    scope: Scope::Node,
+    page: include_str!("client_socket_blocks_port.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let clients = snapshot.kernel.clients.get()?;
+    let listening = by_port(snapshot.kernel.listeners.get()?);
+    let services = snapshot.cluster.services.get()?;
+    let pods = snapshot.cluster.pods.get()?;
+
+    let blocking: HashMap<_, _> =
+        by_port(&clients.sockets).into_iter().filter(|(port, _)| !listening.contains_key(port)).collect();
+    let health_checks = health_checks(services).map(|(service, port)| Absent {
+        subject: Subject::service(service),
+        port,
+        protocol: Protocol::Tcp,
+        whose: format!("the health check of Service {}/{}", service.namespace, service.name),
+        expected: Ok(()),
+    });
+    let here = pods.iter().filter(|pod| pod.node.as_deref().is_none_or(|node| node == snapshot.node_name()));
+    let unready = here.filter(|pod| pod.host_network && !pod.finished && !pod.ready).flat_map(|pod| {
+        pod.ports.iter().map(move |port| Absent {
+            subject: Subject::pod(pod),
+            port: port.port,
+            protocol: port.protocol,
+            whose: format!("hostNetwork pod {}/{}", pod.namespace, pod.name),
+            expected: Ok(()),
+        })
+    });
+    Ok(health_checks
+        .chain(unready)
+        .chain(proxy(snapshot))
+        .filter_map(|absent| {
+            let sockets = blocking.get(&(absent.protocol, absent.port))?;
+            let verdict = match &absent.expected {
+                Ok(()) => Verdict::Problem(evidence(snapshot, &absent, sockets)),
+                Err(gap) => Verdict::Unknown(gap.clone()),
+            };
+            let Absent { subject, port, protocol, .. } = absent;
+            Some(Judgement { subject, port: Some(port), protocol: Some(protocol), verdict })
+        })
+        .collect())
+}
+
+/// Somebody who would listen, if there is nobody who does.
+struct Absent {
+    subject: Subject,
+    port: u16,
+    protocol: Protocol,
+    /// In words.
+    whose: String,
+    /// That somebody would listen there at all, or why that is not known.
+    expected: Result<(), Gap>,
+}
+
+/// kube-proxy's own ports. One that answers `/proxyMode` has its metrics port, if perhaps another one.
+fn proxy(snapshot: &Snapshot) -> Vec<Absent> {
+    let expected = match snapshot.proxy_mode() {
+        Ok(mode) if mode.value == Mode::Cilium => return Vec::new(),
+        Ok(_) => Ok(()),
+        Err(gap) => {
+            Err(Gap::new(gap.source, Why::Ambiguous, "a connection is on a port of kube-proxy, if there is one"))
+        }
+    };
+    let answers = snapshot.kernel.proxy.mode.seen().is_some();
+    [PROXY_METRICS, PROXY_HEALTH]
+        .into_iter()
+        .filter(|port| *port != PROXY_METRICS || !answers)
+        .map(|port| Absent {
+            subject: this_node(snapshot),
+            port,
+            protocol: Protocol::Tcp,
+            whose: "kube-proxy".to_owned(),
+            expected: expected.clone(),
+        })
+        .collect()
+}
+
+fn evidence(snapshot: &Snapshot, absent: &Absent, sockets: &[&Socket]) -> Evidence {
+    let Absent { port, protocol, whose, .. } = absent;
+    // A live process can be told to let go; TIME_WAIT cannot.
+    let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
+    let holder = owned.or(sockets.first()).map_or_else(String::new, |socket| holder_name(snapshot, socket));
+    let sentence = format!(
+        "{} has an outgoing connection from port {port}/{protocol}, on which nobody listens: {whose} cannot have it.",
+        capital(&holder)
+    );
+    let mut evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
+    for socket in sockets.iter().take(TOLD) {
+        evidence = evidence.value("socket", socket_in_words(socket));
+        evidence.values.extend(holder_evidence(snapshot, socket));
+    }
+    if sockets.len() > TOLD {
+        evidence = evidence.value("socket", format!("and {} more", sockets.len() - TOLD));
+    }
+    evidence.values.extend(ranges_in_words(snapshot));
+    let range = snapshot.cluster.node_port_range.seen().map(|range| range.range);
+    let ports = match range.filter(|range| range.contains(*port)) {
+        Some(range) => PortSet::from(range),
+        None => [*port].into_iter().collect(),
+    };
+    let evidence = reserve(snapshot, &ports).into_iter().fold(evidence, Evidence::remedy);
+    evidence.remedy(match owned {
+        Some(_) => format!("then restart {holder}, or let it reconnect"),
+        None => "then wait a minute: TIME_WAIT ends by itself".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{
+            ContainerPort, Pod, Service, ServiceKind, State,
+            healthy::{World, gap, seen},
+        },
+        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    };
+
+    const REMOTE: &str = "192.0.2.9:443";
+
+    fn balanced(it: World) -> World {
+        it.local().with(|service| {
+            service.kind = ServiceKind::LoadBalancer;
+            service.health_check_node_port = Some(30999);
+        })
+    }
+
+    /// A Service whose health check needs 30999, and a connection from there.
+    fn checked() -> Snapshot {
+        Snapshot::healthy().service("lb", balanced).connects(State::Established, "192.0.2.1:30999", REMOTE)
+    }
+
+    fn service() -> Subject {
+        Subject::service(&checked().cluster.services.seen().expect("services")[0])
+    }
+
+    /// A hostNetwork pod that needs 8443, and a connection from there.
+    fn unready(change: fn(&mut Pod)) -> (Snapshot, Subject) {
+        let world = Snapshot::healthy().connects(State::Established, "192.0.2.1:8443", REMOTE).pod("ingress", |pod| {
+            (pod.host_network, pod.ready) = (true, false);
+            pod.ports.push(ContainerPort { port: 8443, host_port: Some(8443), host_ip: None, protocol: Protocol::Tcp });
+            change(pod);
+        });
+        let subject = Subject::pod(&world.cluster.pods.seen().expect("pods")[0]);
+        (world, subject)
+    }
+
+    #[test]
+    fn a_health_check_cannot_listen_where_a_connection_is() {
+        let evidence = expect_problem(&RULE, &checked(), &service());
+        assert_eq!(evidence.severity, Severity::Warning);
+        let told = format!("{evidence:?}");
+        assert!(told.contains("Process nginx has an outgoing connection from port 30999/tcp"), "{told}");
+        assert!(told.contains("tcp ESTAB 192.0.2.1:30999 -> 192.0.2.9:443") && told.contains("pid 4242"), "{told}");
+        assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"30000-32767\"");
+        assert_eq!(evidence.remedy.last().map(String::as_str), Some("then restart process nginx, or let it reconnect"));
+    }
+
+    #[test]
+    fn time_wait_has_no_owner_and_ends_by_itself() {
+        let world = Snapshot::healthy().service("lb", balanced);
+        let world =
+            world.socket(Protocol::Tcp, State::TimeWait, "192.0.2.1:30999", REMOTE, |it| it.owner = Owner::TimeWait);
+        let told = format!("{:?}", expect_problem(&RULE, &world, &service()));
+        assert!(
+            told.contains("A connection in TIME_WAIT, which has no owner") && told.contains("wait a minute"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn an_unready_host_network_pod_cannot_listen_where_a_connection_is() {
+        let (world, subject) = unready(|_| ());
+        let evidence = expect_problem(&RULE, &world, &subject);
+        assert!(evidence.summary.contains("hostNetwork pod default/ingress cannot have it"), "{}", evidence.summary);
+        assert!(evidence.remedy[0].ends_with("=\"8443\""), "{:?}", evidence.remedy);
+    }
+
+    #[test]
+    fn ready_finished_foreign_and_other_pods_are_silent() {
+        let changes: [fn(&mut Pod); 5] = [
+            |pod| pod.ready = true,
+            |pod| pod.finished = true,
+            |pod| pod.node = Some("n2".to_owned()),
+            |pod| pod.host_network = false,
+            |pod| pod.ports[0].protocol = Protocol::Udp,
+        ];
+        for change in changes {
+            let (world, subject) = unready(change);
+            expect_healthy(&RULE, &world, &subject);
+        }
+    }
+
+    #[test]
+    fn where_somebody_listens_connections_are_accepted_ones() {
+        expect_healthy(&RULE, &checked().listens("0.0.0.0:30999"), &service());
+        let changed = |change: fn(&mut Service)| {
+            let world = Snapshot::healthy().service("lb", |it| balanced(it).with(change));
+            world.connects(State::Established, "192.0.2.1:30999", REMOTE)
+        };
+        expect_healthy(&RULE, &changed(|service| service.external_local = false), &service());
+        expect_healthy(&RULE, &changed(|service| service.proxy_name = Some("other".to_owned())), &service());
+    }
+
+    #[test]
+    fn kube_proxys_own_ports_count_where_there_is_a_kube_proxy() {
+        let node = Subject::node("n1", None);
+        let blocked = |port: u16| {
+            let mut world =
+                Snapshot::healthy().connects(State::Established, &format!("127.0.0.1:{port}"), "127.0.0.1:6443");
+            seen(&mut world.kernel.listeners).retain(|socket| socket.local_port != port);
+            world
+        };
+        let evidence = expect_problem(&RULE, &blocked(10256), &node);
+        assert!(evidence.summary.contains("kube-proxy cannot have it"), "{}", evidence.summary);
+        expect_healthy(&RULE, &blocked(10249), &node);
+        let mut silent = blocked(10249);
+        silent.kernel.proxy.mode = gap(Source::ProxyMode, Why::Unreachable);
+        expect_problem(&RULE, &silent, &node);
+        assert_eq!(expect_unknown(&RULE, &blocked(10249).without_proxy(), &node).source, Source::ProxyMode);
+        expect_healthy(&RULE, &blocked(10256).with_mode(Mode::Cilium), &node);
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let without = |blind: fn(&mut Snapshot)| {
+            let mut world = checked();
+            blind(&mut world);
+            expect_unknown(&RULE, &world, &service()).source
+        };
+        assert_eq!(without(|it| it.kernel.clients = gap(Source::Clients, Why::Torn)), Source::Clients);
+        assert_eq!(without(|it| it.kernel.listeners = gap(Source::Listeners, Why::Torn)), Source::Listeners);
+        assert_eq!(without(|it| it.cluster.services = gap(Source::Services, Why::Unreachable)), Source::Services);
+        assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
+    }
+}

@@ -1,0 +1,383 @@
+//! An outgoing connection of this node uses a Service's NodePort as its local port.
+//!
+//! ## Why it hurts
+//! Nothing holds a NodePort, so the kernel hands it to an outgoing connection when the ephemeral range covers it. In
+//! ipvs mode the answer to node:NodePort is taken for a new client of the Service and sent to a pod: the connection
+//! hangs in SYN-SENT, and a UDP request never gets its answer. A connection that was open before the Service appeared
+//! goes on until it has to reconnect. In iptables and nftables mode all of them work, as long as conntrack remembers
+//! them.
+//!
+//! ## Silent when
+//! - a listener covers the local port: then the connection was accepted, not made;
+//! - the local address is one on which this proxy takes nothing (127.0.0.1 in nftables and ipvs mode);
+//! - the connection is over, or about to be.
+//!
+//! ## Fix
+//! Reserve the NodePort range, so that the kernel does not choose from it, and restart or reconnect the process. A
+//! process that binds the port on purpose needs another one.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, HashSet},
+    net::{IpAddr, SocketAddr},
+};
+
+use super::{
+    Limits, Patience, Rule, Scope,
+    holders::{by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words},
+    range::{effective_ephemeral, ranges_in_words, reserve},
+    setup::{Local, Setup, Setups, locals},
+    this_node,
+};
+use crate::{
+    facts::{
+        Family, Gap, Mode, PortSet, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, View, Why,
+    },
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+};
+
+/// How many sockets of one Service port are told.
+const TOLD: usize = 8;
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("client-socket-on-node-port"),
+    title: "An outgoing connection uses a NodePort as its local port",
+    ceiling: Severity::Critical,
+    needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Addresses],
+    patience: Patience::TwoScans,
+    scope: Scope::Node,
+    page: include_str!("client_socket_on_node_port.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let clients = snapshot.kernel.clients.get()?;
+    let listeners = snapshot.kernel.listeners.get()?;
+    let services = snapshot.cluster.services.get()?;
+    let interfaces = snapshot.kernel.interfaces.get()?;
+
+    let accepting = by_port(listeners);
+    let mut sockets = Vec::new();
+    let mut all_outgoing_listed = clients.beyond == 0;
+    for socket in clients.sockets.iter().filter(|socket| matches!(socket.state, State::Established | State::SynSent)) {
+        match accepted(socket, &accepting) {
+            // The reader leaves accepted ones out before any other.
+            Some(true) => all_outgoing_listed = true,
+            accepted => sockets.push((socket, accepted)),
+        }
+    }
+    // Where the range was not read, `listener-on-node-port` says that these could not be told apart.
+    if let Ok(ephemeral) = effective_ephemeral(snapshot) {
+        sockets.extend(listeners.iter().filter(|it| may_be_client(it, &ephemeral)).map(|it| (it, Some(false))));
+    }
+
+    let node = Node {
+        snapshot,
+        claims: Claims::of(services, &sockets.iter().map(|(socket, _)| (socket.protocol, socket.local_port)).collect()),
+        setups: Setups::of(snapshot, interfaces),
+        locals: locals(interfaces),
+        virtual_servers: virtual_servers(snapshot),
+    };
+    let mut judgements = node.judge(&sockets);
+    if !all_outgoing_listed {
+        let detail = "there are more connections on NodePorts than are listed; those that hang come first";
+        let verdict = Verdict::Unknown(Gap::new(Source::Clients, Why::Ambiguous, detail));
+        judgements.push(Judgement { subject: this_node(snapshot), port: None, protocol: None, verdict });
+    }
+    Ok(judgements)
+}
+
+/// Whether a listener covers the local end of a connection, which then was accepted. Nothing where it is not known
+/// whether the listener serves IPv4.
+fn accepted(socket: &Socket, listeners: &HashMap<(Protocol, u16), Vec<&Socket>>) -> Option<bool> {
+    let local = socket.local.to_canonical();
+    let covers = |listener: &&Socket| match listener.local.to_canonical() {
+        bound if bound == local => Some(true),
+        bound if bound.is_unspecified() => listener.serves(Family::of(local)),
+        _ => Some(false),
+    };
+    let answers: Vec<_> =
+        listeners.get(&(socket.protocol, socket.local_port)).into_iter().flatten().map(covers).collect();
+    if answers.contains(&Some(true)) {
+        return Some(true);
+    }
+    answers.iter().all(Option::is_some).then_some(false)
+}
+
+/// An unconnected UDP socket in the effective ephemeral range is a client more often than not.
+fn may_be_client(socket: &Socket, ephemeral: &PortSet) -> bool {
+    is_unconnected(socket) && ephemeral.contains(socket.local_port)
+}
+
+fn is_unconnected(socket: &Socket) -> bool {
+    socket.protocol == Protocol::Udp && socket.state == State::Close
+}
+
+/// A Service port at whose address and port a socket may be.
+#[derive(Clone, Copy)]
+struct Claim<'a> {
+    service: &'a Service,
+    port: &'a ServicePort,
+    /// By its nodePort, or else by an external address and its own port.
+    by_node_port: bool,
+}
+
+/// The Service ports by protocol and number, those on which there is a socket.
+struct Claims<'a>(HashMap<(Protocol, u16), Vec<Claim<'a>>>);
+
+impl<'a> Claims<'a> {
+    fn of(services: &'a [Service], wanted: &HashSet<(Protocol, u16)>) -> Self {
+        let mut claims: HashMap<_, Vec<_>> = HashMap::new();
+        for service in services.iter().filter(|service| service.proxy_name.is_none()) {
+            let has_external = !service.external_ips.is_empty() || !service.load_balancer_ips.is_empty();
+            for port in &service.ports {
+                for (number, by_node_port) in [(port.node_port, true), (has_external.then_some(port.port), false)] {
+                    if let Some(key) = number.map(|number| (port.protocol, number)).filter(|key| wanted.contains(key)) {
+                        claims.entry(key).or_default().push(Claim { service, port, by_node_port });
+                    }
+                }
+            }
+        }
+        Self(claims)
+    }
+
+    /// Those that a socket's local address meets too.
+    fn on(&self, socket: &Socket) -> impl Iterator<Item = Claim<'a>> {
+        let local = socket.local.to_canonical();
+        let claims = self.0.get(&(socket.protocol, socket.local_port)).into_iter().flatten().copied();
+        claims.filter(move |Claim { service, by_node_port, .. }| match by_node_port {
+            true => local.is_unspecified() || service.families.contains(&Family::of(local)),
+            false => service.external_ips.iter().chain(&service.load_balancer_ips).any(|ip| *ip == local),
+        })
+    }
+}
+
+/// The addresses and ports that IPVS serves, and why they could not be read. An empty table says nothing about a mode
+/// that a person asked about.
+fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16)>, String> {
+    match &snapshot.kernel.ip_vs {
+        Reading::Gap(gap) => Err(gap.detail.clone()),
+        Reading::Seen(servers) if servers.is_empty() && snapshot.said.proxy_mode.is_some() => {
+            Err("/proc/net/ip_vs is empty, since the mode was only said".to_owned())
+        }
+        Reading::Seen(servers) => Ok(servers.iter().map(|it| (it.protocol, it.ip, it.port)).collect()),
+    }
+}
+
+/// What every socket is judged against.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    claims: Claims<'a>,
+    setups: Setups,
+    locals: Vec<Local>,
+    /// What IPVS serves, or why that is predicted instead.
+    virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
+}
+
+/// A socket, the Service that owns its port where one is known, and how bad that is.
+struct Hit<'a> {
+    socket: &'a Socket,
+    claim: Option<Claim<'a>>,
+    severity: Result<Severity, Gap>,
+}
+
+impl<'a> Node<'a> {
+    fn judge(&self, sockets: &[(&'a Socket, Option<bool>)]) -> Vec<Judgement> {
+        let mut hits: BTreeMap<(Subject, Protocol, u16), Vec<Hit<'a>>> = BTreeMap::new();
+        for (socket, accepted) in sockets {
+            let mut claims: Vec<_> = self.claims.on(socket).map(Some).collect();
+            if claims.is_empty() {
+                // IPVS may serve an address that no Service explains any more.
+                claims.push(None);
+            }
+            for claim in claims {
+                let Some(severity) = self.severity(socket, claim).transpose() else { continue };
+                let severity = match accepted {
+                    Some(_) => severity,
+                    None => Err(Gap::new(
+                        Source::Listeners,
+                        Why::Ambiguous,
+                        "a connection on a NodePort was accepted, unless an IPv6 listener is v6only, which was not told",
+                    )),
+                };
+                let subject = claim.map_or_else(|| this_node(self.snapshot), |claim| Subject::service(claim.service));
+                let hit = Hit { socket, claim, severity };
+                hits.entry((subject, socket.protocol, socket.local_port)).or_default().push(hit);
+            }
+        }
+        hits.into_iter()
+            .map(|((subject, protocol, port), hits)| Judgement {
+                subject,
+                port: Some(port),
+                protocol: Some(protocol),
+                verdict: self.verdict(hits),
+            })
+            .collect()
+    }
+
+    /// What holds in every possible setup: the mildest severity, where none is silent. Nothing where all are.
+    fn severity(&self, socket: &Socket, claim: Option<Claim<'_>>) -> Result<Option<Severity>, Gap> {
+        let severities: Vec<_> =
+            self.setups.candidates.iter().map(|setup| self.severity_in(setup, socket, claim)).collect();
+        match severities.iter().min().copied().flatten() {
+            Some(mildest) => Ok(Some(mildest)),
+            None if severities.iter().all(Option::is_none) => Ok(None),
+            None => Err(self.setups.ambiguity()),
+        }
+    }
+
+    fn severity_in(&self, setup: &Setup, socket: &Socket, claim: Option<Claim<'_>>) -> Option<Severity> {
+        if !self.takes(setup, socket, claim) {
+            return None;
+        }
+        let asked_again = socket.retransmits > 0;
+        Some(match setup.mode {
+            Mode::Iptables | Mode::Nftables => Severity::Info,
+            Mode::Cilium if socket.protocol == Protocol::Udp || asked_again => Severity::Warning,
+            Mode::Cilium => Severity::Info,
+            Mode::Ipvs => match (socket.protocol, socket.state) {
+                // Not proven: it may be a server, or the first answer is still on its way.
+                (Protocol::Udp, State::Close) | (_, State::SynSent) if !asked_again => Severity::Warning,
+                (Protocol::Udp, _) | (_, State::SynSent) => Severity::Critical,
+                _ => Severity::Info,
+            },
+        })
+    }
+
+    /// Whether the proxy takes what arrives at a socket's local address and port and is not remembered otherwise.
+    fn takes(&self, setup: &Setup, socket: &Socket, claim: Option<Claim<'_>>) -> bool {
+        let mut bound = self.bound(socket).iter().filter(|local| socket.serves(Family::of(local.ip)) == Some(true));
+        match (setup.mode, claim, &self.virtual_servers) {
+            (Mode::Ipvs, _, Ok(servers)) => {
+                bound.any(|local| servers.contains(&(socket.protocol, local.ip, socket.local_port)))
+            }
+            (_, None, _) => false,
+            (_, Some(Claim { by_node_port: false, .. }), _) => true,
+            (_, Some(Claim { service, .. }), _) => bound
+                .filter(|local| service.families.contains(&Family::of(local.ip)))
+                .any(|local| setup.may_take(*local)),
+        }
+    }
+
+    /// The node's addresses at which a socket is; they are sorted.
+    fn bound(&self, socket: &Socket) -> &[Local] {
+        if socket.local.is_unspecified() {
+            return &self.locals;
+        }
+        let index = self.locals.binary_search_by_key(&socket.local.to_canonical(), |local| local.ip);
+        index.map_or(&[], |index| &self.locals[index..=index])
+    }
+
+    /// One finding about all sockets of one Service port; the worst one gives the sentence.
+    fn verdict(&self, mut hits: Vec<Hit<'_>>) -> Verdict {
+        hits.sort_by_key(|hit| Reverse(hit.severity.as_ref().ok().copied()));
+        let severity = match &hits[0].severity {
+            Ok(severity) => *severity,
+            Err(gap) => return Verdict::Unknown(gap.clone()),
+        };
+        let worst = &hits[0];
+        let mut evidence = Evidence::new(severity, self.sentence(worst, severity));
+        for hit in hits.iter().filter(|hit| hit.severity.is_ok()).take(TOLD) {
+            evidence = evidence.value("socket", socket_in_words(hit.socket));
+            evidence.values.extend(holder_evidence(self.snapshot, hit.socket));
+        }
+        if hits.len() > TOLD {
+            evidence = evidence.value("socket", format!("and {} more", hits.len() - TOLD));
+        }
+        evidence = self.facts(evidence, worst);
+        if severity == Severity::Critical {
+            evidence = evidence.affects([Vantage::Node]);
+        }
+        Verdict::Problem(self.remedies(evidence, worst.socket))
+    }
+
+    fn sentence(&self, hit: &Hit<'_>, severity: Severity) -> String {
+        let socket = hit.socket;
+        let ipvs = self.setups.mode.as_ref().is_ok_and(|mode| mode.value == Mode::Ipvs);
+        let ends = match (severity, ipvs, socket.protocol, socket.state) {
+            (Severity::Critical, _, Protocol::Udp, _) => {
+                "ipvs takes the answers for new clients and sends them to a pod"
+            }
+            (Severity::Critical, ..) => "it hangs, since ipvs takes the answer for a new client and sends it to a pod",
+            (Severity::Warning, true, Protocol::Udp, _) => "if it waits for answers, ipvs sends them to a pod",
+            (Severity::Warning, true, ..) => "ipvs will take the answer for a new client and send it to a pod",
+            (Severity::Warning, ..) => "the proxy may take its answers for new clients",
+            (Severity::Info, true, ..) => "it works until it has to reconnect",
+            (Severity::Info, ..) => "it works as long as the kernel's conntrack remembers it",
+        };
+        let whose = match hit.claim {
+            Some(Claim { service, port, by_node_port: true }) => {
+                format!("the NodePort of {}", service_port(service, &port.name))
+            }
+            Some(Claim { service, port, .. }) => {
+                format!("an external address and port of {}", service_port(service, &port.name))
+            }
+            None => "an IPVS virtual server that no Service explains".to_owned(),
+        };
+        format!("{} sends from {}, {whose}: {ends}.", capital(&holder_name(self.snapshot, socket)), place(socket))
+    }
+
+    /// The Service, the proxy, the ranges, and the kernel's own lines.
+    fn facts(&self, mut evidence: Evidence, hit: &Hit<'_>) -> Evidence {
+        let socket = hit.socket;
+        if let Some(Claim { service, port, .. }) = hit.claim {
+            let node_port = port.node_port.map_or_else(|| "none".to_owned(), |number| number.to_string());
+            let words = format!(
+                "{} type {}, port {}, nodePort {node_port}, {}",
+                service_port(service, &port.name),
+                service.kind.name(),
+                port.port,
+                port.protocol
+            );
+            evidence = evidence.value("service", words);
+        }
+        evidence = evidence.value("proxy mode", self.setups.mode_in_words());
+        evidence.values.extend(ranges_in_words(self.snapshot));
+        if !self.setups.candidates.iter().any(|setup| setup.mode == Mode::Ipvs) {
+            return evidence;
+        }
+        evidence = match &self.virtual_servers {
+            Ok(_) => evidence.value("ip_vs virtual server", place(socket)),
+            Err(why) => {
+                evidence.value("ip_vs virtual server", format!("{} expected in ipvs mode: {why}", place(socket)))
+            }
+        };
+        match &self.snapshot.kernel.ip_vs_connections {
+            Reading::Gap(gap) => evidence.value("ip_vs connection", format!("not seen: {}", gap.detail)),
+            Reading::Seen(connections) => connections
+                .iter()
+                .filter(|it| {
+                    it.protocol == socket.protocol && it.to == (socket.local.to_canonical(), socket.local_port)
+                })
+                .filter(|it| it.from == (socket.remote.to_canonical(), socket.remote_port) || is_unconnected(socket))
+                .take(TOLD)
+                .fold(evidence, |evidence, it| {
+                    let end = |(ip, port)| SocketAddr::new(ip, port);
+                    let (from, to, pod) = (end(it.from), end(it.to), end(it.destination));
+                    evidence.value("ip_vs connection", format!("{} {from} -> {to} -> {pod} {}", it.protocol, it.state))
+                }),
+        }
+    }
+
+    fn remedies(&self, evidence: Evidence, socket: &Socket) -> Evidence {
+        let holder = holder_name(self.snapshot, socket);
+        let port = socket.local_port;
+        let reserved = &self.snapshot.kernel.sysctls.ip_local_reserved_ports;
+        if reserved.seen().is_some_and(|reserved| reserved.contains(port)) {
+            return evidence.remedy(format!(
+                "restart {holder}: the port is reserved now, so only a process that binds it on purpose gets it again"
+            ));
+        }
+        let node_ports = self.snapshot.cluster.node_port_range.seen().map(|range| range.range);
+        let ports = match node_ports.filter(|range| range.contains(port)) {
+            Some(range) => PortSet::from(range),
+            None => [port].into_iter().collect(),
+        };
+        let evidence = reserve(self.snapshot, &ports).into_iter().fold(evidence, Evidence::remedy);
+        evidence.remedy(format!("then restart {holder}, or let it reconnect"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+use super::*;
+use crate::{
+    facts::{
+        IpVsConnection, VirtualServer,
+        healthy::{PRIMARY, SECOND, World, gap, ip, seen},
+    },
+    rules::expect::{expect_healthy, expect_problem, expect_unknown},
+};
+
+const LOCAL: &str = "192.0.2.1:30080";
+const REMOTE: &str = "192.0.2.9:8080";
+
+fn web() -> Snapshot {
+    Snapshot::healthy().service("web", |it| it.node_port(30080)).ephemeral("1024 65535", "")
+}
+
+fn subject() -> Subject {
+    Subject::service(&web().cluster.services.seen().expect("services")[0])
+}
+
+/// A connection that waits for its first answer and has asked again.
+fn hanging() -> Snapshot {
+    web().socket(Protocol::Tcp, State::SynSent, LOCAL, REMOTE, |socket| socket.retransmits = 2)
+}
+
+fn with_table(mut world: Snapshot, servers: &[(Protocol, &str, u16)]) -> Snapshot {
+    world.kernel.ip_vs = Reading::Seen(
+        servers
+            .iter()
+            .map(|(protocol, address, port)| VirtualServer {
+                protocol: *protocol,
+                ip: ip(address),
+                port: *port,
+                real_servers: 1,
+            })
+            .collect(),
+    );
+    world
+}
+
+fn severity(world: &Snapshot) -> Severity {
+    expect_problem(&RULE, world, &subject()).severity
+}
+
+#[test]
+fn a_hanging_connection_is_critical_in_ipvs_mode_and_info_elsewhere() {
+    let world = hanging();
+    assert_eq!(severity(&world.with_mode(Mode::Ipvs)), Severity::Critical);
+    for mode in [Mode::Iptables, Mode::Nftables] {
+        let evidence = expect_problem(&RULE, &world.with_mode(mode), &subject());
+        assert_eq!(evidence.severity, Severity::Info, "{mode}");
+        assert!(evidence.affects.is_empty());
+    }
+}
+
+#[test]
+fn a_udp_client_is_critical_and_an_established_connection_survives() {
+    let udp = Snapshot::healthy().service("web", |it| it.node_port(30080).protocol(Protocol::Udp)).socket(
+        Protocol::Udp,
+        State::Established,
+        LOCAL,
+        REMOTE,
+        |_| (),
+    );
+    assert_eq!(severity(&udp.with_mode(Mode::Ipvs)), Severity::Critical);
+    assert_eq!(severity(&udp), Severity::Info);
+    let established = web().connects(State::Established, LOCAL, REMOTE).with_mode(Mode::Ipvs);
+    assert_eq!(severity(&established), Severity::Info);
+    let beginning = web().connects(State::SynSent, LOCAL, REMOTE).with_mode(Mode::Ipvs);
+    assert_eq!(severity(&beginning), Severity::Warning, "not proven before it asked again");
+}
+
+#[test]
+fn the_kernels_own_lines_prove_it() {
+    let mut world = with_table(hanging().with_mode(Mode::Ipvs), &[(Protocol::Tcp, PRIMARY[0], 30080)]);
+    let connection = |from: &str| IpVsConnection {
+        protocol: Protocol::Tcp,
+        from: (ip(from), 8080),
+        to: (ip(PRIMARY[0]), 30080),
+        destination: (ip("10.244.0.5"), 8080),
+        state: "SYN_RECV".to_owned(),
+    };
+    world.kernel.ip_vs_connections = Reading::Seen(vec![connection("192.0.2.9"), connection("203.0.113.5")]);
+    let evidence = expect_problem(&RULE, &world, &subject());
+    let told = |name| {
+        let found = evidence.values.iter().filter(|(it, _)| *it == name).map(|(_, value)| value.as_str());
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(told("socket"), ["tcp SYN-SENT 192.0.2.1:30080 -> 192.0.2.9:8080 retransmitting"]);
+    assert_eq!(told("ip_vs virtual server"), ["192.0.2.1:30080/tcp"]);
+    assert_eq!(told("ip_vs connection"), ["tcp 192.0.2.9:8080 -> 192.0.2.1:30080 -> 10.244.0.5:8080 SYN_RECV"]);
+    assert_eq!(told("process"), ["nginx (pid 4242)"]);
+    assert!(evidence.affects.contains(&Vantage::Node));
+    assert!(evidence.summary.starts_with("Process nginx sends from 192.0.2.1:30080/tcp, the NodePort of default/web"));
+    assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"30000-32767\"");
+    assert!(evidence.remedy[2].contains("restart process nginx"), "{:?}", evidence.remedy);
+}
+
+#[test]
+fn the_table_decides_where_it_can_be_read_and_is_predicted_where_not() {
+    let world = hanging().with_mode(Mode::Ipvs);
+    let elsewhere = with_table(world.clone(), &[(Protocol::Tcp, SECOND[0], 30080), (Protocol::Udp, PRIMARY[0], 30080)]);
+    expect_healthy(&RULE, &elsewhere, &subject());
+    let predicted = format!("{:?}", expect_problem(&RULE, &world, &subject()));
+    assert!(predicted.contains("192.0.2.1:30080/tcp expected in ipvs mode: so the test says"), "{predicted}");
+    let second = world.with_config(|config| config.node_port_addresses = vec!["192.0.2.2/32".to_owned()]);
+    expect_healthy(&RULE, &second, &subject());
+}
+
+#[test]
+fn an_empty_table_says_nothing_about_a_mode_that_somebody_asked_about() {
+    let mut asked = with_table(hanging(), &[]);
+    asked.said.proxy_mode = Some(crate::facts::Learned { value: Mode::Ipvs, place: "--proxy-mode".to_owned() });
+    assert_eq!(severity(&asked), Severity::Critical);
+    expect_healthy(&RULE, &with_table(hanging(), &[]).with_mode(Mode::Ipvs), &subject());
+}
+
+#[test]
+fn a_virtual_server_at_an_external_address_counts_and_one_without_a_service_too() {
+    let external = |it: World| it.with(|service| service.external_ips = vec![ip(PRIMARY[0])]);
+    let socket = |world: Snapshot, local: &str| {
+        world.socket(Protocol::Tcp, State::SynSent, local, REMOTE, |socket| socket.retransmits = 1)
+    };
+    let world = socket(Snapshot::healthy().service("web", external), "192.0.2.1:80").with_mode(Mode::Ipvs);
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert_eq!(evidence.severity, Severity::Critical);
+    assert!(evidence.summary.contains("an external address and port of default/web"), "{}", evidence.summary);
+    assert!(evidence.remedy[0].ends_with("=\"80\""), "{:?}", evidence.remedy);
+
+    let stale = socket(Snapshot::healthy(), LOCAL).with_mode(Mode::Ipvs);
+    let node = Subject::node("n1", None);
+    expect_healthy(&RULE, &stale, &node);
+    let stale = with_table(stale, &[(Protocol::Tcp, PRIMARY[0], 30080)]);
+    assert_eq!(expect_problem(&RULE, &stale, &node).severity, Severity::Critical);
+}
+
+#[test]
+fn accepted_connections_are_no_clients() {
+    let world = hanging().with_mode(Mode::Ipvs);
+    for listener in ["0.0.0.0:30080", "192.0.2.1:30080", "[::]:30080"] {
+        expect_healthy(&RULE, &world.clone().listens(listener), &subject());
+    }
+    for listener in ["192.0.2.2:30080", "127.0.0.1:30080", "0.0.0.0:30081"] {
+        assert_eq!(severity(&world.clone().listens(listener)), Severity::Critical, "{listener} is another one");
+    }
+    let v6only =
+        |only| world.clone().socket(Protocol::Tcp, State::Listen, "[::]:30080", "[::]:0", |it| it.v6only = only);
+    assert_eq!(severity(&v6only(Some(true))), Severity::Critical);
+    assert_eq!(expect_unknown(&RULE, &v6only(None), &subject()).source, Source::Listeners);
+    let mapped =
+        web().socket(Protocol::Tcp, State::SynSent, "[::ffff:192.0.2.1]:30080", "[::ffff:192.0.2.9]:8080", |it| {
+            it.retransmits = 1;
+        });
+    assert_eq!(severity(&mapped.with_mode(Mode::Ipvs)), Severity::Critical, "IPv4 over an IPv6 socket");
+    expect_healthy(&RULE, &mapped.with_mode(Mode::Ipvs).listens("0.0.0.0:30080"), &subject());
+}
+
+#[test]
+fn loopback_other_families_protocols_and_finished_connections_are_silent() {
+    let connects = |local: &str, remote: &str| web().connects(State::SynSent, local, remote);
+    let loopback = connects("127.0.0.1:30080", "127.0.0.1:8080");
+    expect_healthy(&RULE, &loopback.with_mode(Mode::Ipvs), &subject());
+    expect_healthy(&RULE, &loopback.with_mode(Mode::Nftables), &subject());
+    expect_healthy(&RULE, &web().connects(State::TimeWait, LOCAL, REMOTE).with_mode(Mode::Ipvs), &subject());
+    expect_healthy(&RULE, &connects("192.0.2.1:30081", REMOTE).with_mode(Mode::Ipvs), &subject());
+    let mut v4_only = connects("[2001:db8::1]:30080", "[2001:db8::9]:8080").with_mode(Mode::Ipvs);
+    assert_eq!(severity(&v4_only), Severity::Warning);
+    seen(&mut v4_only.cluster.services)[0].families = vec![Family::V4];
+    expect_healthy(&RULE, &v4_only, &subject());
+}
+
+#[test]
+fn an_unconnected_udp_socket_in_the_ephemeral_range_may_wait_for_answers() {
+    let world = Snapshot::healthy()
+        .service("web", |it| it.node_port(30080).protocol(Protocol::Udp))
+        .listens_udp("0.0.0.0:30080")
+        .with_mode(Mode::Ipvs);
+    expect_healthy(&RULE, &world, &subject());
+    let wide = world.ephemeral("1024 65535", "");
+    assert_eq!(severity(&wide), Severity::Warning);
+    assert_eq!(severity(&with_table(wide.clone(), &[(Protocol::Udp, SECOND[0], 30080)])), Severity::Warning);
+    assert_eq!(severity(&wide.with_mode(Mode::Iptables)), Severity::Info);
+}
+
+#[test]
+fn many_sockets_of_one_service_are_one_finding_with_the_worst_first() {
+    let many =
+        (0..20).fold(web(), |world, n| world.connects(State::Established, LOCAL, &format!("192.0.2.9:{}", 9000 + n)));
+    let many = many.socket(Protocol::Tcp, State::SynSent, LOCAL, REMOTE, |socket| socket.retransmits = 1);
+    let judgements = (RULE.check)(View { now: &many.with_mode(Mode::Ipvs), before: None }, &Limits::default());
+    assert_eq!(judgements.expect("judged").len(), 1);
+    let evidence = expect_problem(&RULE, &many.with_mode(Mode::Ipvs), &subject());
+    assert_eq!(evidence.severity, Severity::Critical);
+    assert!(evidence.values[0].1.starts_with("tcp SYN-SENT"), "{:?}", evidence.values);
+    assert!(evidence.values.contains(&("socket", "and 13 more".to_owned())), "{:?}", evidence.values);
+}
+
+#[test]
+fn an_unknown_mode_leaves_what_every_mode_shares() {
+    assert_eq!(severity(&hanging().without_proxy()), Severity::Info);
+    let second = web().connects(State::Established, "192.0.2.2:30080", REMOTE).without_proxy();
+    assert_eq!(expect_unknown(&RULE, &second, &subject()).source, Source::ProxyMode);
+}
+
+#[test]
+fn a_reserved_port_was_chosen_on_purpose_or_before() {
+    let reserved = hanging().ephemeral("1024 65535", "30000-32767").with_mode(Mode::Ipvs);
+    let evidence = expect_problem(&RULE, &reserved, &subject());
+    assert!(evidence.remedy[0].contains("reserved now") && evidence.remedy.len() == 1, "{:?}", evidence.remedy);
+}
+
+#[test]
+fn sockets_that_were_not_listed_are_unknown_unless_only_accepted_ones_are_missing() {
+    let mut crowded = hanging();
+    seen(&mut crowded.kernel.clients).beyond = 7;
+    assert_eq!(expect_unknown(&RULE, &crowded, &Subject::node("n1", None)).source, Source::Clients);
+    let accepted = crowded.listens("0.0.0.0:30090").connects(State::Established, "192.0.2.1:30090", REMOTE);
+    expect_healthy(&RULE, &accepted, &Subject::node("n1", None));
+}
+
+#[test]
+fn unread_is_unknown() {
+    let without = |blind: fn(&mut Snapshot)| {
+        let mut world = hanging();
+        blind(&mut world);
+        expect_unknown(&RULE, &world, &subject()).source
+    };
+    assert_eq!(without(|it| it.kernel.clients = gap(Source::Clients, Why::Torn)), Source::Clients);
+    assert_eq!(without(|it| it.kernel.listeners = gap(Source::Listeners, Why::Torn)), Source::Listeners);
+    assert_eq!(without(|it| it.kernel.interfaces = gap(Source::Addresses, Why::Torn)), Source::Addresses);
+    assert_eq!(without(|it| it.cluster.services = gap(Source::Services, Why::Unreachable)), Source::Services);
+}

@@ -1,0 +1,285 @@
+//! A load balancer asks this node for a Service's health, and nobody answers, or somebody else does.
+//!
+//! ## Why it hurts
+//! A Service of type LoadBalancer with `externalTrafficPolicy: Local` has a healthCheckNodePort. The load balancer
+//! asks it on each node, and sends nothing to a node that does not answer as expected. When kube-proxy could not bind
+//! the port, because another process or an outgoing connection has it, this node's pods get no traffic from outside.
+//! kube-proxy says so once, in an Event `FailedToStartServiceHealthcheck` of the Service.
+//!
+//! ## Silent when
+//! - the listener is the proxy's own, or answers with the Service's name, whoever it is;
+//! - the node is excluded from load balancers (`node.kubernetes.io/exclude-from-external-load-balancers`);
+//! - another proxy serves the Service (`service.kubernetes.io/service-proxy-name`).
+//!
+//! ## Fix
+//! Free the port; kube-proxy tries again at its next sync. To have another healthCheckNodePort drawn, set
+//! `externalTrafficPolicy` to Cluster and back to Local.
+
+use std::collections::HashMap;
+
+use super::{
+    Limits, Patience, Rule, Scope,
+    holders::{Own, Proxy, by_port, holder_evidence, holder_name, socket_in_words},
+    range::{health_checks, ranges_in_words},
+};
+use crate::{
+    facts::{Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("health-check-node-port-unserved"),
+    title: "A load balancer's health check gets no answer from this node",
+    ceiling: Severity::Critical,
+    needs: &[Source::Listeners, Source::Services],
+    patience: Patience::TwoScans,
+    scope: Scope::Node,
+    page: include_str!("health_check_node_port_unserved.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let listeners = snapshot.kernel.listeners.get()?;
+    let services = snapshot.cluster.services.get()?;
+    if health_checks(services).next().is_none() {
+        return Ok(Vec::new());
+    }
+    let answers = snapshot.kernel.health_checks.seen().into_iter().flatten();
+    let node = Node {
+        snapshot,
+        by_port: by_port(listeners),
+        answers: answers.map(|answer| (answer.port, answer)).collect(),
+        proxy: Proxy::of(snapshot),
+    };
+    Ok(health_checks(services).filter_map(|(service, port)| node.judge(service, port)).collect())
+}
+
+/// What every health check is judged against.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    by_port: HashMap<(Protocol, u16), Vec<&'a Socket>>,
+    answers: HashMap<u16, &'a HealthCheckAnswer>,
+    proxy: Proxy<'a>,
+}
+
+/// What is on a healthCheckNodePort instead of the Service's health.
+enum Wrong<'a> {
+    /// No socket at all.
+    Nobody,
+    /// A socket of somebody else's, and what it answered for.
+    Other(&'a Socket, Option<&'a str>),
+}
+
+impl<'a> Node<'a> {
+    fn judge(&self, service: &Service, port: u16) -> Option<Judgement> {
+        let verdict = match self.wrong(service, port) {
+            Ok(None) => return None,
+            Ok(Some(wrong)) => match self.is_asked() {
+                Ok(true) => Verdict::Problem(self.evidence(service, port, &wrong)),
+                Ok(false) => return None,
+                Err(gap) => Verdict::Unknown(gap),
+            },
+            Err(gap) => Verdict::Unknown(gap),
+        };
+        Some(Judgement { subject: Subject::service(service), port: Some(port), protocol: Some(Protocol::Tcp), verdict })
+    }
+
+    /// Whether load balancers ask this node at all.
+    fn is_asked(&self) -> Result<bool, Gap> {
+        self.snapshot.cluster.nodes.get()?;
+        let node = self.snapshot.own_node().ok_or_else(|| {
+            let detail = "this node's own Node object was not found, so it may be excluded from load balancers";
+            Gap::new(Source::Nodes, Why::Ambiguous, detail)
+        })?;
+        Ok(!node.excluded_from_load_balancers)
+    }
+
+    /// What is wrong with a health check; nothing when it is served. A body that names the Service says most, then
+    /// whose the socket is.
+    fn wrong(&self, service: &Service, port: u16) -> Result<Option<Wrong<'a>>, Gap> {
+        let name = format!("{}/{}", service.namespace, service.name);
+        let answer = self.answers.get(&port).map(|answer| &answer.service);
+        let named = answer.and_then(|answer| answer.seen()).map(Option::as_deref);
+        if named == Some(Some(name.as_str())) {
+            return Ok(None);
+        }
+        let Some(sockets) = self.by_port.get(&(Protocol::Tcp, port)) else { return Ok(Some(Wrong::Nobody)) };
+        if sockets.iter().any(|socket| self.proxy.owns(socket) == Own::Yes) {
+            return Ok(None);
+        }
+        let first = sockets.first().copied();
+        match (named, answer.and_then(Reading::gap)) {
+            (Some(named), _) => Ok(first.map(|socket| Wrong::Other(socket, named))),
+            (None, _) if sockets.iter().all(|socket| self.proxy.certainly_lacks(socket)) => {
+                Ok(first.map(|socket| Wrong::Other(socket, None)))
+            }
+            (None, Some(gap)) => Err(gap.clone()),
+            (None, None) => Err(self.snapshot.kernel.health_checks.gap().cloned().unwrap_or_else(|| {
+                let detail = "more healthCheckNodePorts than are asked, and the listener's owner is not known";
+                Gap::new(Source::HealthChecks, Why::NotAsked, detail)
+            })),
+        }
+    }
+
+    fn evidence(&self, service: &Service, port: u16, wrong: &Wrong<'_>) -> Evidence {
+        let name = format!("{}/{}", service.namespace, service.name);
+        let mode = self.snapshot.proxy_mode();
+        // Where no proxy is known, the node may not be meant to serve Services at all.
+        let severity = if mode.is_ok() { Severity::Critical } else { Severity::Warning };
+        let what = match wrong {
+            Wrong::Nobody => "nobody listens".to_owned(),
+            Wrong::Other(socket, _) => format!("{} answers instead", holder_name(self.snapshot, socket)),
+        };
+        let sentence = format!(
+            "The health check of {name} on {port}/tcp is not served here, {what}: its load balancer sends nothing to this node."
+        );
+        let mut evidence = Evidence::new(severity, sentence);
+        if let Wrong::Other(socket, named) = wrong {
+            evidence = evidence.value("listener", socket_in_words(socket));
+            evidence.values.extend(holder_evidence(self.snapshot, socket));
+            if let Some(named) = named {
+                evidence = evidence.value("answers for", format!("Service {named}"));
+            }
+        }
+        evidence = evidence
+            .value(
+                "service",
+                format!("{name} type LoadBalancer, externalTrafficPolicy Local, healthCheckNodePort {port}"),
+            )
+            .value(
+                "proxy mode",
+                match &mode {
+                    Ok(mode) => format!("{} (from {})", mode.value, mode.place),
+                    Err(gap) => format!("unknown, perhaps there is no proxy: {}", gap.detail),
+                },
+            );
+        evidence.values.extend(ranges_in_words(self.snapshot));
+        if severity == Severity::Critical {
+            evidence = evidence.affects([Vantage::Remote]);
+        }
+        let evidence = match wrong {
+            Wrong::Nobody => evidence.remedy(format!(
+                "kubectl -n {} get events --field-selector reason=FailedToStartServiceHealthcheck, then restart this node's kube-proxy",
+                service.namespace
+            )),
+            Wrong::Other(socket, _) => evidence
+                .remedy(format!("move {} off port {port}/tcp", holder_name(self.snapshot, socket))),
+        };
+        evidence.remedy(format!(
+            "or have another port drawn: kubectl -n {} patch service {} -p '{{\"spec\":{{\"externalTrafficPolicy\":\"Cluster\"}}}}', then the same with Local",
+            service.namespace, service.name
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{
+            ServiceKind,
+            healthy::{World, gap, proxy_holder, seen},
+        },
+        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    };
+
+    fn balanced(it: World) -> World {
+        it.node_port(30080).local().with(|service| {
+            service.kind = ServiceKind::LoadBalancer;
+            service.health_check_node_port = Some(30999);
+        })
+    }
+
+    fn world() -> Snapshot {
+        Snapshot::healthy().service("lb", balanced)
+    }
+
+    fn subject() -> Subject {
+        Subject::service(&world().cluster.services.seen().expect("services")[0])
+    }
+
+    fn answered(mut world: Snapshot, service: Reading<Option<String>>) -> Snapshot {
+        seen(&mut world.kernel.health_checks).push(HealthCheckAnswer { port: 30999, service });
+        world
+    }
+
+    fn names(name: &str) -> Reading<Option<String>> {
+        Reading::Seen(Some(name.to_owned()))
+    }
+
+    #[test]
+    fn nobody_there_is_critical_for_outside_clients() {
+        let evidence = expect_problem(&RULE, &world(), &subject());
+        assert_eq!(evidence.severity, Severity::Critical);
+        assert!(evidence.affects.contains(&Vantage::Remote));
+        let told = format!("{evidence:?}");
+        assert!(told.contains("30999/tcp is not served here, nobody listens"), "{told}");
+        assert!(told.contains("FailedToStartServiceHealthcheck") && told.contains("externalTrafficPolicy"), "{told}");
+    }
+
+    #[test]
+    fn without_a_known_proxy_it_is_a_warning() {
+        let evidence = expect_problem(&RULE, &world().without_proxy(), &subject());
+        assert_eq!(evidence.severity, Severity::Warning);
+        assert!(evidence.affects.is_empty());
+    }
+
+    #[test]
+    fn somebody_else_is_named() {
+        let squatted = world().listens("0.0.0.0:30999");
+        for answer in [Reading::Seen(None), names("default/other"), gap(Source::HealthChecks, Why::TimedOut)] {
+            let evidence = expect_problem(&RULE, &answered(squatted.clone(), answer), &subject());
+            assert_eq!(evidence.severity, Severity::Critical);
+            let told = format!("{evidence:?}");
+            assert!(told.contains("process nginx answers instead") && told.contains("pid 4242"), "{told}");
+            assert!(told.contains("move process nginx off port 30999/tcp"), "{told}");
+        }
+        let other = expect_problem(&RULE, &answered(squatted, names("default/other")), &subject());
+        assert!(format!("{other:?}").contains("Service default/other"));
+    }
+
+    #[test]
+    fn the_proxys_own_listener_and_the_right_answer_are_healthy() {
+        expect_healthy(&RULE, &world().listens_as("[::]:30999", proxy_holder()), &subject());
+        expect_healthy(&RULE, &answered(world().listens("[::]:30999"), names("default/lb")), &subject());
+        expect_healthy(&RULE, &answered(world(), names("default/lb")), &subject());
+    }
+
+    #[test]
+    fn an_excluded_node_another_proxy_and_another_policy_are_silent() {
+        let mut excluded = world();
+        seen(&mut excluded.cluster.nodes)[0].excluded_from_load_balancers = true;
+        expect_healthy(&RULE, &excluded, &subject());
+        let changed = |change: fn(&mut Service)| Snapshot::healthy().service("lb", |it| balanced(it).with(change));
+        expect_healthy(&RULE, &changed(|service| service.proxy_name = Some("other".to_owned())), &subject());
+        expect_healthy(&RULE, &changed(|service| service.external_local = false), &subject());
+        expect_healthy(&RULE, &changed(|service| service.kind = ServiceKind::NodePort), &subject());
+    }
+
+    #[test]
+    fn a_listener_of_whom_nothing_is_known_is_unknown() {
+        let mut world = world().without_proxy().listens("0.0.0.0:30999");
+        world.kernel.health_checks = gap(Source::HealthChecks, Why::TimedOut);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::HealthChecks);
+    }
+
+    #[test]
+    fn a_node_that_may_be_excluded_is_unknown() {
+        let mut absent = world();
+        seen(&mut absent.cluster.nodes).clear();
+        assert_eq!(expect_unknown(&RULE, &absent, &subject()).why, Why::Ambiguous);
+        absent.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+        assert_eq!(expect_unknown(&RULE, &absent, &subject()).source, Source::Nodes);
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut world = world();
+        world.kernel.listeners = gap(Source::Listeners, Why::Torn);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
+        let mut world = Snapshot::healthy();
+        world.cluster.services = gap(Source::Services, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
+    }
+}

@@ -1,0 +1,349 @@
+//! A pod's hostPort is the NodePort of a Service.
+//!
+//! ## Why it hurts
+//! Both are redirections on the node, and neither the scheduler nor the API server compares them. Who wins depends on
+//! the proxy: in iptables mode the Service while it has endpoints, and the pod when it has none; in ipvs mode the pod,
+//! which steals the Service's NodePort; in nftables mode the order is not defined and can change with any restart.
+//! Cilium ignores such a hostPort altogether.
+//!
+//! ## Silent when
+//! - protocol or address differ: the pod's `hostIP` is an address on which this proxy serves no NodePorts;
+//! - the pod uses the host's network (Kubernetes copies its container ports into hostPort; if it listens there,
+//!   `listener-on-node-port` says so), is finished, or runs on another node;
+//! - another proxy serves the Service (`service.kubernetes.io/service-proxy-name`).
+//!
+//! ## Fix
+//! Give the pod another hostPort, outside the NodePort range, or the Service another nodePort.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+};
+
+use super::{
+    Limits, Patience, Rule, Scope,
+    endpoints::{Backing, Endpoints},
+    holders::service_port,
+    range::{move_service, range_in_words, served},
+    setup::{Local, Setup, Setups, locals},
+};
+use crate::{
+    facts::{ContainerPort, Family, Mode, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},
+    findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("host-port-equals-node-port"),
+    title: "A pod's hostPort is a Service's NodePort",
+    ceiling: Severity::Critical,
+    needs: &[Source::Pods, Source::Services, Source::Addresses],
+    patience: Patience::TwoScans,
+    scope: Scope::Node,
+    page: include_str!("host_port_equals_node_port.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let pods = snapshot.cluster.pods.get()?;
+    let services = snapshot.cluster.services.get()?;
+    let interfaces = snapshot.kernel.interfaces.get()?;
+
+    let mut host_ports: HashMap<(Protocol, u16), Vec<(&Pod, &ContainerPort)>> = HashMap::new();
+    let here = pods.iter().filter(|pod| pod.node.as_deref().is_none_or(|node| node == snapshot.node_name()));
+    for pod in here.filter(|pod| !pod.host_network && !pod.finished) {
+        for port in &pod.ports {
+            if let Some(host_port) = port.host_port {
+                host_ports.entry((port.protocol, host_port)).or_default().push((pod, port));
+            }
+        }
+    }
+    let hits: Vec<_> = served(services)
+        .filter_map(|(service, port, number)| Some((service, port, host_ports.get(&(port.protocol, number))?)))
+        .collect();
+    if hits.is_empty() {
+        return Ok(Vec::new());
+    }
+    let node = Node {
+        snapshot,
+        setups: Setups::of(snapshot, interfaces),
+        locals: locals(interfaces),
+        endpoints: Endpoints::of(snapshot),
+    };
+    Ok(hits
+        .into_iter()
+        .flat_map(|(service, port, pods)| {
+            pods.iter().filter_map(|(pod, host)| node.judge(&Clash { service, port, pod, host }))
+        })
+        .collect())
+}
+
+/// Two claims to one port.
+struct Clash<'a> {
+    service: &'a Service,
+    port: &'a ServicePort,
+    pod: &'a Pod,
+    host: &'a ContainerPort,
+}
+
+/// What every clash is judged against.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    setups: Setups,
+    locals: Vec<Local>,
+    endpoints: Endpoints<'a>,
+}
+
+/// Who answers on a port that both claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Winner {
+    /// The pod, since the Service has nobody to send to.
+    PodForNow,
+    /// Either.
+    Undefined,
+    /// The Service: the pod's hostPort gets nothing.
+    Service,
+    /// The pod: the Service's NodePort gets nothing.
+    Pod,
+}
+
+impl Node<'_> {
+    fn judge(&self, clash: &Clash<'_>) -> Option<Judgement> {
+        let outcomes: Vec<_> = self.setups.candidates.iter().flat_map(|setup| self.outcomes(setup, clash)).collect();
+        let mildest = outcomes.iter().min_by_key(|outcome| outcome.as_ref().map(|(severity, ..)| *severity));
+        let verdict = match mildest? {
+            Some((severity, winner, affected)) => {
+                let agreed = outcomes.iter().flatten().all(|(_, other, _)| other == winner);
+                Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), affected))
+            }
+            None if outcomes.iter().all(Option::is_none) => return None,
+            None => Verdict::Unknown(self.setups.ambiguity()),
+        };
+        Some(Judgement {
+            subject: Subject::pod(clash.pod),
+            port: clash.host.host_port,
+            protocol: Some(clash.host.protocol),
+            verdict,
+        })
+    }
+
+    /// How bad it is, who wins and who loses, with each value that unknown endpoints may have; nothing where the two
+    /// do not meet.
+    fn outcomes(&self, setup: &Setup, clash: &Clash<'_>) -> Vec<Option<(Severity, Winner, Affected)>> {
+        let meeting: Vec<Local> = self
+            .locals
+            .iter()
+            .copied()
+            .filter(|local| clash.service.families.contains(&Family::of(local.ip)))
+            .filter(|local| clash.host.host_ip.is_none_or(|ip| covers(ip, local.ip)) && setup.captures(*local))
+            .collect();
+        if meeting.is_empty() {
+            return vec![None];
+        }
+        let families: BTreeSet<Family> = meeting.iter().map(|local| Family::of(local.ip)).collect();
+        let known: Result<Vec<Backing>, _> =
+            families.iter().map(|family| self.endpoints.backing(clash.service, clash.port, *family)).collect();
+        // One family with endpoints suffices: there the Service answers.
+        let has_endpoints = match known {
+            Ok(backings) => vec![backings.contains(&Backing::Ready)],
+            Err(_) => vec![true, false],
+        };
+        has_endpoints
+            .into_iter()
+            .map(|has_endpoints| {
+                let winner = winner(setup.mode, has_endpoints);
+                let affected = match winner {
+                    Winner::Service | Winner::Pod => vantages(&meeting),
+                    Winner::PodForNow | Winner::Undefined => Affected::new(),
+                };
+                let critical = affected.contains(&Vantage::Remote);
+                Some((if critical { Severity::Critical } else { Severity::Warning }, winner, affected))
+            })
+            .collect()
+    }
+
+    fn evidence(&self, clash: &Clash<'_>, severity: Severity, winner: Option<Winner>, affected: &Affected) -> Evidence {
+        let Clash { service, port, pod, host } = clash;
+        let name = service_port(service, &port.name);
+        let number = port.node_port.unwrap_or_default();
+        let ends = match winner {
+            Some(Winner::Service) => "the Service gets its connections while it has endpoints".to_owned(),
+            Some(Winner::Pod) => "the pod gets the Service's connections".to_owned(),
+            Some(Winner::PodForNow) => "the Service will take its connections once it has endpoints".to_owned(),
+            Some(Winner::Undefined) => "it is not defined who gets a connection".to_owned(),
+            None => "one of them loses its connections".to_owned(),
+        };
+        let sentence = format!(
+            "hostPort {number}/{} of pod {}/{} is the NodePort of {name}: {ends}.",
+            host.protocol, pod.namespace, pod.name
+        );
+        let mut evidence = Evidence::new(severity, sentence)
+            .value("pod", format!("{}/{}", pod.namespace, pod.name))
+            .value(
+                "hostPort",
+                format!(
+                    "{number}/{} on {} to container port {}",
+                    host.protocol,
+                    host.host_ip.map_or("every address".to_owned(), |ip| ip.to_string()),
+                    host.port
+                ),
+            )
+            .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol));
+        for family in &service.families {
+            let words = self.endpoints.in_words(service, port, *family);
+            evidence = evidence.value("endpoints", format!("{family}: {words}"));
+        }
+        evidence = evidence.value("proxy mode", self.setups.mode_in_words());
+        if let Some(range) = self.snapshot.cluster.node_port_range.seen() {
+            evidence = evidence.value("NodePort range", range_in_words(range));
+        }
+        evidence
+            .affects(affected.iter().copied())
+            .remedy(format!(
+                "give pod {}/{} another hostPort, outside the NodePort range, where its containers are declared, or",
+                pod.namespace, pod.name
+            ))
+            .remedy(move_service(self.snapshot, service, port))
+    }
+}
+
+/// Kubernetes' order of redirections: portmap appends its rules and kube-proxy prepends, IPVS comes after both, and
+/// nftables chains of one priority have no order.
+fn winner(mode: Mode, has_endpoints: bool) -> Winner {
+    match (mode, has_endpoints) {
+        (Mode::Iptables, true) | (Mode::Cilium, _) => Winner::Service,
+        (Mode::Iptables, false) => Winner::PodForNow,
+        (Mode::Ipvs, _) => Winner::Pod,
+        (Mode::Nftables, _) => Winner::Undefined,
+    }
+}
+
+/// Whether a hostIP stands for an address of the node.
+fn covers(host_ip: IpAddr, local: IpAddr) -> bool {
+    host_ip == local || host_ip.is_unspecified() && Family::of(host_ip) == Family::of(local)
+}
+
+fn vantages(meeting: &[Local]) -> Affected {
+    meeting
+        .iter()
+        .flat_map(|local| match local.ip.is_loopback() {
+            true => vec![Vantage::Loopback],
+            false => vec![Vantage::Remote, Vantage::Node, Vantage::Pods],
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{
+            Why,
+            healthy::{PRIMARY, SECOND, World, gap, ip, seen},
+        },
+        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    };
+
+    fn clash(change: impl FnOnce(World) -> World) -> Snapshot {
+        Snapshot::healthy().service("web", |it| change(it.node_port(30080))).pod("edge", |pod| pod.host_port(80, 30080))
+    }
+
+    fn subject() -> Subject {
+        Subject::pod(&clash(|it| it).cluster.pods.seen().expect("pods")[0])
+    }
+
+    fn severity(world: &Snapshot) -> Severity {
+        expect_problem(&RULE, world, &subject()).severity
+    }
+
+    fn with_host_ip(address: &str) -> Snapshot {
+        Snapshot::healthy().service("web", |it| it.node_port(30080)).pod("edge", |pod| {
+            pod.host_port(80, 30080);
+            pod.ports[0].host_ip = Some(ip(address));
+        })
+    }
+
+    #[test]
+    fn who_wins_depends_on_the_mode_and_on_endpoints() {
+        for (mode, with, without) in [
+            (Mode::Iptables, Severity::Critical, Severity::Warning),
+            (Mode::Ipvs, Severity::Critical, Severity::Critical),
+            (Mode::Nftables, Severity::Warning, Severity::Warning),
+            (Mode::Cilium, Severity::Critical, Severity::Critical),
+        ] {
+            assert_eq!(severity(&clash(|it| it).with_mode(mode)), with, "{mode} with endpoints");
+            let without_endpoints = clash(World::without_endpoints).with_mode(mode);
+            assert_eq!(severity(&without_endpoints), without, "{mode} without");
+        }
+    }
+
+    #[test]
+    fn the_evidence_names_both_and_how_to_part_them() {
+        let evidence = expect_problem(&RULE, &clash(|it| it).with_mode(Mode::Ipvs), &subject());
+        let told = format!("{evidence:?}");
+        assert!(told.contains("the pod gets the Service's connections"), "{told}");
+        assert!(told.contains("30080/tcp on every address to container port 80"), "{told}");
+        assert!(told.contains("ipvs (from 127.0.0.1:10249/proxyMode)"), "{told}");
+        assert!(told.contains("another hostPort") && told.contains("/spec/ports/0/nodePort"), "{told}");
+        assert_eq!(evidence.affects, Affected::from([Vantage::Remote, Vantage::Node, Vantage::Pods]));
+    }
+
+    #[test]
+    fn host_network_finished_and_foreign_pods_are_silent() {
+        type Change = fn(&mut Pod);
+        let changes: [Change; 3] =
+            [|pod| pod.host_network = true, |pod| pod.finished = true, |pod| pod.node = Some("n2".to_owned())];
+        for change in changes {
+            let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).pod("edge", |pod| {
+                pod.host_port(80, 30080);
+                change(pod);
+            });
+            expect_healthy(&RULE, &world, &subject());
+        }
+    }
+
+    #[test]
+    fn another_protocol_port_family_or_proxy_is_silent() {
+        expect_healthy(&RULE, &clash(|it| it.protocol(Protocol::Udp)), &subject());
+        expect_healthy(&RULE, &clash(|it| it.node_port(30081)), &subject());
+        let other = |it: World| it.with(|service| service.proxy_name = Some("other".to_owned()));
+        expect_healthy(&RULE, &clash(other), &subject());
+        let mut v4_only = with_host_ip(PRIMARY[1]).with_mode(Mode::Ipvs);
+        seen(&mut v4_only.cluster.services)[0].families = vec![Family::V4];
+        expect_healthy(&RULE, &v4_only, &subject());
+    }
+
+    #[test]
+    fn a_host_ip_where_no_node_port_is_served_is_silent() {
+        assert_eq!(severity(&with_host_ip(SECOND[0]).with_mode(Mode::Ipvs)), Severity::Critical);
+        assert_eq!(severity(&with_host_ip("0.0.0.0")), Severity::Critical);
+        expect_healthy(&RULE, &with_host_ip(SECOND[0]).with_mode(Mode::Nftables), &subject());
+        let loopback = with_host_ip("127.0.0.1");
+        assert_eq!(severity(&loopback), Severity::Warning, "only the node itself loses");
+        expect_healthy(&RULE, &loopback.with_mode(Mode::Ipvs), &subject());
+    }
+
+    #[test]
+    fn what_every_mode_and_every_backing_share_is_told_and_the_rest_is_unknown() {
+        assert_eq!(severity(&clash(|it| it).without_proxy()), Severity::Warning);
+        let second = with_host_ip(SECOND[0]).without_proxy();
+        assert_eq!(expect_unknown(&RULE, &second, &subject()).source, Source::ProxyMode);
+        let mut blind = clash(|it| it);
+        blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+        assert_eq!(severity(&blind), Severity::Warning);
+        assert_eq!(severity(&blind.with_mode(Mode::Ipvs)), Severity::Critical);
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut world = clash(|it| it);
+        world.cluster.pods = gap(Source::Pods, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods);
+        let mut world = clash(|it| it);
+        world.cluster.services = gap(Source::Services, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
+        let mut world = clash(|it| it);
+        world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Addresses);
+    }
+}

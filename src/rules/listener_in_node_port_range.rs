@@ -1,0 +1,258 @@
+//! A process listens inside the NodePort range, on a port that no Service has yet.
+//!
+//! ## Why it hurts
+//! Nothing is wrong today. But the API server may give this port to the next Service, automatically or because
+//! somebody asks for it, and from then on new connections go to that Service instead of the process. The API server
+//! knows nothing of the process, and the process notices nothing.
+//!
+//! ## Silent when
+//! - a Service has the port already: `listener-on-node-port` says more, and a healthCheckNodePort is the proxy's;
+//! - the port belongs to a well-known daemon: `node-port-range-covers-daemons` lists those together;
+//! - the process listens only where this proxy never takes a connection: 127.0.0.1 in nftables and ipvs mode, an
+//!   address outside `nodePortAddresses`;
+//! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not.
+//!
+//! ## Fix
+//! Move the process out of the range. Where it asked the kernel for any port (containerd's `stream_server_port = "0"`
+//! does), give it a fixed one, or reserve the NodePort range so that the kernel does not choose from it.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Limits, Patience, Rule, Scope,
+    holders::{
+        DAEMON_PORTS, Own, Proxy, by_port, capital, holder_evidence, holder_name, place, socket_in_words, workers,
+    },
+    range::{allocated_if_known, bands, effective_ephemeral, ranges_in_words, reserve},
+    setup::{Local, Setups, locals},
+    this_node,
+};
+use crate::{
+    facts::{Family, Gap, NodePortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, State, View},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("listener-in-node-port-range"),
+    title: "A process listens where the next NodePort may be",
+    ceiling: Severity::Info,
+    needs: &[Source::Listeners, Source::Services, Source::NodePortRange, Source::Addresses],
+    patience: Patience::TwoScans,
+    scope: Scope::Node,
+    page: include_str!("listener_in_node_port_range.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let listeners = snapshot.kernel.listeners.get()?;
+    let range = snapshot.cluster.node_port_range.get()?;
+    let interfaces = snapshot.kernel.interfaces.get()?;
+    let allocated = allocated_if_known(snapshot)?;
+
+    let node = Node {
+        snapshot,
+        range,
+        setups: Setups::of(snapshot, interfaces),
+        locals: locals(interfaces),
+        proxy: Proxy::of(snapshot),
+        ephemeral: effective_ephemeral(snapshot),
+    };
+    let latent: BTreeMap<_, _> = by_port(listeners)
+        .into_iter()
+        .filter(|((_, port), _)| range.range.contains(*port) && !allocated.contains_key(port))
+        .filter(|((_, port), _)| !DAEMON_PORTS.contains(port))
+        .collect();
+    Ok(latent.values().flat_map(|sockets| workers(sockets)).filter_map(|(socket, _)| node.judge(socket)).collect())
+}
+
+/// What every socket is judged against.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    range: &'a NodePortRange,
+    setups: Setups,
+    locals: Vec<Local>,
+    proxy: Proxy<'a>,
+    ephemeral: Result<PortSet, Gap>,
+}
+
+impl Node<'_> {
+    fn judge(&self, socket: &Socket) -> Option<Judgement> {
+        if self.proxy.owns(socket) == Own::Yes {
+            return None;
+        }
+        let by_kernel = self.ephemeral.as_ref().map(|ports| ports.contains(socket.local_port));
+        let verdict = match (is_unconnected(socket), by_kernel) {
+            (true, Ok(true)) => return None,
+            (true, Err(gap)) => Verdict::Unknown(gap.clone()),
+            (_, by_kernel) => match self.setups.all(|setup| self.bound(socket).any(|local| setup.may_take(local))) {
+                Some(false) => return None,
+                None => Verdict::Unknown(self.setups.ambiguity()),
+                Some(true) => Verdict::Problem(self.evidence(socket, by_kernel.is_ok_and(|it| it))),
+            },
+        };
+        Some(Judgement {
+            subject: this_node(self.snapshot),
+            port: Some(socket.local_port),
+            protocol: Some(socket.protocol),
+            verdict,
+        })
+    }
+
+    /// The node's addresses on which a socket answers.
+    fn bound(&self, socket: &Socket) -> impl Iterator<Item = Local> {
+        self.locals
+            .iter()
+            .copied()
+            .filter(|local| socket.serves(Family::of(local.ip)) == Some(true))
+            .filter(|local| socket.local.is_unspecified() || socket.local == local.ip)
+    }
+
+    fn evidence(&self, socket: &Socket, by_kernel: bool) -> Evidence {
+        let holder = holder_name(self.snapshot, socket);
+        let sentence = format!(
+            "{} listens on {}, inside the NodePort range: a Service that gets this port takes its new connections.",
+            capital(&holder),
+            place(socket)
+        );
+        let mut evidence = Evidence::new(Severity::Info, sentence).value("listener", socket_in_words(socket));
+        evidence.values.extend(holder_evidence(self.snapshot, socket));
+        if by_kernel {
+            evidence = evidence.value(
+                "chosen by",
+                "perhaps the kernel: the port is in the ephemeral range and not reserved, so it may be another one after a restart",
+            );
+        }
+        let bands = bands(self.range.range);
+        evidence = evidence.value(
+            "band",
+            match bands.fixed {
+                Some(fixed) if fixed.contains(socket.local_port) => {
+                    format!("static ({fixed}): given to Services that ask for it")
+                }
+                _ => format!("dynamic ({}): given to any new Service", bands.dynamic),
+            },
+        );
+        if let Reading::Gap(_) = self.snapshot.cluster.services {
+            evidence = evidence.value("services", "no cluster was given: one may have this port already");
+        }
+        evidence = evidence.value("proxy mode", self.setups.mode_in_words());
+        evidence.values.extend(ranges_in_words(self.snapshot));
+        evidence = evidence.remedy(format!("move {holder} off port {}/{}", socket.local_port, socket.protocol));
+        if by_kernel {
+            let range = PortSet::from(self.range.range);
+            return reserve(self.snapshot, &range).into_iter().fold(evidence, Evidence::remedy);
+        }
+        evidence
+    }
+}
+
+/// A UDP socket that has no peer: a server, or a client that sends to many.
+fn is_unconnected(socket: &Socket) -> bool {
+    socket.protocol == Protocol::Udp && socket.state == State::Close
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{
+            Mode, Why,
+            healthy::{SECOND, gap, proxy_holder, seen},
+        },
+        findings::Subject,
+        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    };
+
+    fn subject() -> Subject {
+        Subject::node("n1", None)
+    }
+
+    fn world() -> Snapshot {
+        Snapshot::healthy().listens("0.0.0.0:30500")
+    }
+
+    fn told(world: &Snapshot) -> String {
+        let evidence = expect_problem(&RULE, world, &subject());
+        assert_eq!(evidence.severity, Severity::Info);
+        assert!(evidence.affects.is_empty(), "nobody loses yet");
+        format!("{evidence:?}")
+    }
+
+    #[test]
+    fn a_listener_on_a_port_that_no_service_has_yet_is_worth_knowing() {
+        let told = told(&world());
+        assert!(told.contains("Process nginx listens on 0.0.0.0:30500/tcp"), "{told}");
+        assert!(told.contains("dynamic (30086-32767)") && told.contains("kube-apiserver /flagz"), "{told}");
+        assert!(told.contains("move process nginx off port 30500/tcp") && !told.contains("sysctl -w"), "{told}");
+    }
+
+    #[test]
+    fn an_allocated_port_is_another_rules_and_a_health_check_is_allocated() {
+        expect_healthy(&RULE, &world().service("web", |it| it.node_port(30500)), &subject());
+        let check =
+            |world: Snapshot| world.service("lb", |it| it.with(|service| service.health_check_node_port = Some(30500)));
+        expect_healthy(&RULE, &check(world()), &subject());
+    }
+
+    #[test]
+    fn outside_the_range_and_on_well_known_ports_is_silent() {
+        expect_healthy(&RULE, &Snapshot::healthy().listens("0.0.0.0:29999"), &subject());
+        expect_healthy(&RULE, &Snapshot::healthy().node_port_range("1-65535"), &subject());
+        expect_healthy(&RULE, &Snapshot::healthy().listens_as("0.0.0.0:30500", proxy_holder()), &subject());
+    }
+
+    #[test]
+    fn where_the_mode_never_takes_a_connection_it_is_silent() {
+        let loopback = Snapshot::healthy().listens("127.0.0.1:30500");
+        told(&loopback);
+        expect_healthy(&RULE, &loopback.with_mode(Mode::Nftables), &subject());
+        expect_healthy(&RULE, &loopback.with_mode(Mode::Ipvs), &subject());
+        assert_eq!(expect_unknown(&RULE, &loopback.without_proxy(), &subject()).source, Source::ProxyMode);
+        let second = Snapshot::healthy().listens(&format!("{}:30500", SECOND[0]));
+        expect_healthy(&RULE, &second.with_mode(Mode::Nftables), &subject());
+        told(&world().without_proxy());
+    }
+
+    #[test]
+    fn a_port_that_the_kernel_may_have_chosen_is_said_to_be() {
+        let told = told(&world().ephemeral("1024 65535", "2703"));
+        assert!(told.contains("perhaps the kernel"), "{told}");
+        assert!(told.contains("ip_local_reserved_ports=\\\"2703,30000-32767\\\""), "{told}");
+        let reserved = world().ephemeral("1024 65535", "30000-32767");
+        assert!(!self::told(&reserved).contains("perhaps the kernel"));
+    }
+
+    #[test]
+    fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client() {
+        let udp = Snapshot::healthy().listens_udp("0.0.0.0:30500");
+        told(&udp);
+        expect_healthy(&RULE, &udp.clone().ephemeral("1024 65535", ""), &subject());
+        let mut unread = udp;
+        unread.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Sysctls);
+    }
+
+    #[test]
+    fn without_any_cluster_the_node_is_still_judged_and_says_so() {
+        let mut alone = world().assumed_range();
+        alone.cluster.configured = false;
+        alone.cluster.services = gap(Source::Services, Why::NotAsked);
+        let told = told(&alone);
+        assert!(told.contains("no cluster was given") && told.contains("assumed"), "{told}");
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut unread = world();
+        unread.cluster.services = gap(Source::Services, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Services);
+        let mut unread = world();
+        unread.cluster.node_port_range = gap(Source::NodePortRange, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::NodePortRange);
+        let mut torn = world();
+        seen(&mut torn.kernel.listeners).clear();
+        torn.kernel.listeners = gap(Source::Listeners, Why::Torn);
+        assert_eq!(expect_unknown(&RULE, &torn, &subject()).why, Why::Torn);
+    }
+}

@@ -1,0 +1,114 @@
+//! The picture in characters.
+
+use std::io::{self, Write};
+
+use super::{
+    super::{
+        Style,
+        paint::{Ink, tidy, wrap},
+    },
+    Cell, ROW, counts, remarks, rows,
+};
+use crate::{findings::Severity, rules::Census};
+
+/// Writes the map, its legend and who is in conflict. Rows are 107 columns wide whatever the terminal is.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_map(census: &Census, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let range = census.range.range;
+    let title = format!("NodePorts {range} ({})", tidy(&census.range.place));
+    writeln!(out, "{}\n", style.paint(Ink::Heading, &title))?;
+    let ruler: String = (0..ROW / 10).map(|tens| format!("{:<10}", format!("+{}", tens * 10))).collect();
+    writeln!(out, "{:7}{}", "", style.paint(Ink::Faint, ruler.trim_end()))?;
+    for first in rows(census) {
+        let mut line = String::new();
+        let mut run: Option<(Ink, String)> = None;
+        for port in first..=first.saturating_add(ROW - 1) {
+            let (ink, symbol) = if range.contains(port) { drawn(census, port) } else { (Ink::Plain, ' ') };
+            match &mut run {
+                Some((same, text)) if *same == ink => text.push(symbol),
+                _ => {
+                    if let Some((ink, text)) = run.replace((ink, symbol.to_string())) {
+                        line.push_str(&style.paint(ink, &text));
+                    }
+                }
+            }
+        }
+        if let Some((ink, text)) = run {
+            line.push_str(&style.paint(ink, text.trim_end()));
+        }
+        writeln!(out, "{}  {}", style.paint(Ink::Faint, &format!("{first:>5}")), line.trim_end())?;
+    }
+    writeln!(out)?;
+    for (cell, count) in counts(census) {
+        let symbol = style.paint(ink(cell), &symbol(cell).to_string());
+        writeln!(out, "  {symbol} {count:>5}  {}", cell.words())?;
+    }
+    write_conflicts(census, style, out)?;
+    writeln!(out)?;
+    for remark in remarks(census) {
+        for line in wrap(&tidy(&remark), style.width.clamp(40, 107)) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(())
+}
+
+/// How many listeners are named.
+const NAMED: usize = 10;
+
+fn write_conflicts(census: &Census, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let listened = || census.used.iter().filter_map(|(port, used)| Some((port, used.listener.as_deref()?, used)));
+    if listened().next().is_none() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    for (port, listener, used) in listened().take(NAMED) {
+        let (ink, service) = match &used.allocated {
+            Some((service, _)) => (ink(Cell::Contested), format!(", owned by Service {}", tidy(service))),
+            None => (ink(Cell::Listener), String::new()),
+        };
+        writeln!(out, "  {}  {} listens{service}", style.paint(ink, &format!("{port:>5}")), tidy(listener))?;
+    }
+    let more = listened().count().saturating_sub(NAMED);
+    if more > 0 {
+        writeln!(out, "  and {more} more listeners")?;
+    }
+    Ok(())
+}
+
+/// Allocated ports that the kernel may give away are underlined; their own symbol stays.
+fn drawn(census: &Census, port: u16) -> (Ink, char) {
+    let cell = Cell::of(census, port);
+    let at_risk = matches!(cell, Cell::Fixed | Cell::Automatic | Cell::Allocated) && census.ephemeral.contains(port);
+    (if at_risk { Ink::Raw("4;33") } else { ink(cell) }, symbol(cell))
+}
+
+/// ASCII, told apart without colour too.
+fn symbol(cell: Cell) -> char {
+    match cell {
+        Cell::Contested => '!',
+        Cell::Listener => 'L',
+        Cell::Fixed => '#',
+        Cell::Automatic => '+',
+        Cell::Allocated => 'o',
+        Cell::Ephemeral => '~',
+        Cell::Reserved => '-',
+        Cell::FreeStatic => ':',
+        Cell::Free => '.',
+    }
+}
+
+fn ink(cell: Cell) -> Ink {
+    match cell {
+        Cell::Contested => Ink::Bad(Severity::Critical),
+        Cell::Listener => Ink::Raw("35"),
+        Cell::Fixed => Ink::Raw("1;36"),
+        Cell::Automatic | Cell::Allocated => Ink::Raw("36"),
+        Cell::Ephemeral => Ink::Raw("33"),
+        Cell::Reserved => Ink::Raw("32"),
+        Cell::FreeStatic => Ink::Plain,
+        Cell::Free => Ink::Faint,
+    }
+}

@@ -1,0 +1,32 @@
+//! Tells: one look as a table, as documents for machines, and as a picture.
+//!
+//! Never: decides whether something is wrong; blocks the loop.
+//!
+//! Of the rules only their catalogue and their census of ports are known here: titles, pages, who uses which port.
+
+mod catalogue;
+mod document;
+mod junit;
+mod map;
+mod npd;
+mod paint;
+mod report;
+mod sarif;
+mod table;
+mod unseen;
+mod xml;
+
+pub use catalogue::{catalogue, explanation, handbook_page};
+pub use document::{Document, document_schema, write_json, write_yaml};
+pub use junit::write_junit;
+pub use map::{write_map, write_svg};
+pub use npd::{NPD_LINE, npd_line};
+pub use paint::Style;
+pub(crate) use paint::{Ink, tidy, wrap};
+pub use report::{Outcome, Report};
+pub use sarif::write_sarif;
+pub use table::{write_rows, write_table, write_wide};
+pub use unseen::Unseen;
+
+#[cfg(test)]
+mod tests;

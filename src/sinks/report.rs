@@ -1,0 +1,92 @@
+//! What every report reads: one look, its board, and how severe a finding must be to count.
+
+use super::{Unseen, unseen};
+use crate::{
+    facts::{Gap, Reading, Snapshot, Why},
+    findings::{Finding, Severity},
+    ledger::Board,
+};
+
+/// One look, ready to be told.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// What was seen.
+    pub snapshot: &'a Snapshot,
+    /// What is wrong, and what could not be told.
+    pub board: &'a Board,
+    /// Findings milder than this are neither told nor counted. Where nothing was chosen, all are told, and those from
+    /// [`Severity::Warning`] on count.
+    pub min_severity: Option<Severity>,
+}
+
+/// What a look comes to; its number is the exit code of `check`, and of a node-problem-detector plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing that counts.
+    Clear = 0,
+    /// Findings that count.
+    Findings = 1,
+    /// No findings, but something that had to be readable was not.
+    NotChecked = 2,
+}
+
+impl<'a> Report<'a> {
+    /// The findings that are told, worst first.
+    pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
+        let mildest = self.min_severity.unwrap_or(Severity::Info);
+        self.board.findings.iter().filter(move |finding| finding.evidence.severity >= mildest)
+    }
+
+    /// How many findings of a severity there are, told or not.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.board.findings.iter().filter(|finding| finding.evidence.severity == severity).count()
+    }
+
+    /// Whether there is a finding that counts, else whether all could be looked at that had to be.
+    pub fn outcome(&self) -> Outcome {
+        let counts = self.min_severity.unwrap_or(Severity::Warning);
+        if self.board.findings.iter().any(|finding| finding.evidence.severity >= counts) {
+            Outcome::Findings
+        } else if self.failures().is_empty() {
+            Outcome::Clear
+        } else {
+            Outcome::NotChecked
+        }
+    }
+
+    /// What had to be readable and was not: a configured cluster, and the core of the node: sockets, settings,
+    /// addresses. What a profile may not see and what this kernel does not have are no failures.
+    pub fn failures(&self) -> Vec<&'a Gap> {
+        let Snapshot { kernel, cluster, .. } = self.snapshot;
+        let sysctls = &kernel.sysctls;
+        let mut failures: Vec<&Gap> = Vec::new();
+        if cluster.configured {
+            failures.extend(cluster.services.gap());
+            failures.extend(cluster.endpoint_slices.gap().filter(|gap| is_failure(gap)));
+            failures.extend(cluster.rejected.iter().filter(|gap| is_failure(gap)));
+        }
+        let core = [
+            gap_of(&kernel.listeners),
+            gap_of(&kernel.clients),
+            gap_of(&kernel.interfaces),
+            gap_of(&sysctls.ip_local_port_range),
+            gap_of(&sysctls.ip_local_reserved_ports),
+            gap_of(&sysctls.route_localnet),
+        ];
+        failures.extend(core.into_iter().flatten().filter(|gap| is_failure(gap)));
+        failures
+    }
+
+    /// Everything that could not be seen or told.
+    pub fn unseen(&self) -> Vec<Unseen<'a>> {
+        unseen::unseen(self.snapshot, self.board)
+    }
+}
+
+fn gap_of<T>(reading: &Reading<T>) -> Option<&Gap> {
+    reading.gap()
+}
+
+fn is_failure(gap: &Gap) -> bool {
+    !matches!(gap.why, Why::NotPermitted | Why::NotSupported | Why::NotAsked | Why::NotYet)
+}

@@ -1,0 +1,91 @@
+//! One finding, explained: what, evidence, who is affected, what to do.
+
+use std::io;
+
+use super::{
+    super::paint::{Ink, tidy},
+    Page,
+    rows::port,
+};
+use crate::findings::{Finding, Severity};
+
+/// Columns of the labels at the left.
+const LABEL: usize = 8;
+/// How many values the compact table shows.
+const VALUES: usize = 6;
+/// The widest name that others are aligned with.
+const WIDEST_NAME: usize = 26;
+/// Programs that a remedy may tell to run; such a line is printed to be copied, never wrapped.
+const PROGRAMS: [&str; 12] = [
+    "kubectl",
+    "sysctl",
+    "ip",
+    "nft",
+    "iptables",
+    "ipvsadm",
+    "systemctl",
+    "echo",
+    "printf",
+    "kill",
+    "portreeve",
+    "sudo",
+];
+
+impl Page<'_> {
+    pub(super) fn block(&mut self, finding: &Finding) -> io::Result<()> {
+        let evidence = &finding.evidence;
+        let subject = tidy(&finding.key.subject.to_string());
+        let title = match port(finding) {
+            Some(port) => format!("{subject}, port {port}"),
+            None => subject,
+        };
+        self.blank()?;
+        let severity = self.style.paint(Ink::Bad(evidence.severity), &evidence.severity.name().to_uppercase());
+        writeln!(self.out, "{severity}  {}", self.style.paint(Ink::Heading, &title))?;
+        for (ink, line) in self.wrapped(Ink::Plain, &evidence.summary, 2) {
+            self.line(2, ink, &line)?;
+        }
+        self.blank()?;
+        if self.wide || evidence.severity > Severity::Info {
+            self.values(&evidence.values)?;
+        }
+        if !evidence.affects.is_empty() {
+            let who: Vec<String> = evidence.affects.iter().map(ToString::to_string).collect();
+            self.labelled(2, "Affects", LABEL, &[(Ink::Plain, who.join(", "))])?;
+        }
+        let remedy: Vec<(Ink, String)> = evidence.remedy.iter().flat_map(|remedy| self.remedy(remedy)).collect();
+        self.labelled(2, "Remedy", LABEL, &remedy)?;
+        let explain = format!("{} rules explain {}", self.style.program, finding.key.rule);
+        self.labelled(2, "Why", LABEL, &[(Ink::Faint, explain)])
+    }
+
+    fn values(&mut self, values: &[(&'static str, String)]) -> io::Result<()> {
+        let shown = if self.wide { values.len() } else { VALUES.min(values.len()) };
+        let widest = values.iter().take(shown).map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        let widest = widest.min(WIDEST_NAME);
+        let mut lines = Vec::new();
+        let mut before = "";
+        for (name, value) in values.iter().take(shown) {
+            let label = if *name == before { "" } else { *name };
+            before = name;
+            for (index, (ink, line)) in self.wrapped(Ink::Plain, value, LABEL + widest + 6).into_iter().enumerate() {
+                let label = if index == 0 { label } else { "" };
+                lines.push((ink, format!("{label:widest$}  {line}")));
+            }
+        }
+        if shown < values.len() {
+            lines.push((Ink::Faint, format!("{} more with -o wide", values.len() - shown)));
+        }
+        self.labelled(2, "Evidence", LABEL, &lines)
+    }
+
+    fn remedy(&self, remedy: &str) -> Vec<(Ink, String)> {
+        let remedy = tidy(remedy);
+        let program = remedy.split_whitespace().next().unwrap_or_default();
+        if PROGRAMS.contains(&program) {
+            vec![(Ink::Command, remedy)]
+        } else {
+            self.wrapped(Ink::Plain, &remedy, LABEL + 4)
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The look for a person: what is wrong, for whom, what to type next, how we know, and what could not be seen.
+
+mod block;
+mod gaps;
+mod looked;
+mod rows;
+
+use std::io::{self, Write};
+
+use super::{
+    Outcome, Report, Style,
+    paint::{Ink, tidy, wrap},
+};
+use crate::findings::Severity;
+
+/// How many findings the compact table explains; it lists all of them.
+const EXPLAINED: usize = 20;
+
+/// Writes the compact table: a list, what each finding needs to be acted on, and what stands behind it.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_table(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide: false, out }.write(report)
+}
+
+/// Writes the table with everything that is known.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_wide(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide: true, out }.write(report)
+}
+
+/// Writes the rows of the list alone, for scripts.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_rows(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide: true, out }.rows(report, false)
+}
+
+/// A page in the making.
+struct Page<'a> {
+    style: &'a Style,
+    wide: bool,
+    out: &'a mut dyn Write,
+}
+
+impl Page<'_> {
+    fn write(&mut self, report: &Report<'_>) -> io::Result<()> {
+        let (headline, ink) = headline(report);
+        self.line(0, ink, &headline)?;
+        let told = report.findings().count();
+        if told > 0 {
+            self.blank()?;
+            self.rows(report, true)?;
+            let explained = if self.wide { told } else { EXPLAINED };
+            for finding in report.findings().take(explained) {
+                self.block(finding)?;
+            }
+            if told > explained {
+                let more = format!("{} more findings are explained with -o wide.", told - explained);
+                self.blank()?;
+                self.line(0, Ink::Faint, &more)?;
+            }
+        }
+        self.looked_at(report)?;
+        self.not_seen(report)
+    }
+
+    /// One line, as it is: neither wrapped nor cut.
+    fn line(&mut self, indent: usize, ink: Ink, text: &str) -> io::Result<()> {
+        writeln!(self.out, "{:indent$}{}", "", self.style.paint(ink, text))
+    }
+
+    fn blank(&mut self) -> io::Result<()> {
+        writeln!(self.out)
+    }
+
+    /// A label and the lines beside it, the label on the first one only.
+    fn labelled(&mut self, indent: usize, label: &str, room: usize, lines: &[(Ink, String)]) -> io::Result<()> {
+        for (index, (ink, line)) in lines.iter().enumerate() {
+            let label = if index == 0 { label } else { "" };
+            let pad = room.saturating_sub(label.chars().count());
+            let label = self.style.paint(Ink::Faint, label);
+            writeln!(self.out, "{:indent$}{label}{:pad$}  {}", "", "", self.style.paint(*ink, line))?;
+        }
+        Ok(())
+    }
+
+    /// A stranger's text, wrapped to what is left beside `taken` columns; lines over 120 columns tire the eye.
+    fn wrapped(&self, ink: Ink, text: &str, taken: usize) -> Vec<(Ink, String)> {
+        let width = self.style.width.min(120).saturating_sub(taken).max(30);
+        wrap(&tidy(text), width).into_iter().map(|line| (ink, line)).collect()
+    }
+}
+
+fn headline(report: &Report<'_>) -> (String, Ink) {
+    let node = tidy(report.snapshot.node_name());
+    let counts: Vec<(Severity, usize)> = Severity::ALL
+        .into_iter()
+        .rev()
+        .map(|severity| (severity, report.count(severity)))
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    if let Some((worst, _)) = counts.first() {
+        let told: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
+        let hidden = counts.iter().map(|(_, count)| count).sum::<usize>() - report.findings().count();
+        let hidden = if hidden > 0 { format!(" ({hidden} milder not shown)") } else { String::new() };
+        return (format!("{node}: {}{hidden}", told.join(", ")), Ink::Bad(*worst));
+    }
+    match report.outcome() {
+        Outcome::NotChecked => {
+            (format!("{node}: could not be checked; see below what failed."), Ink::Bad(Severity::Critical))
+        }
+        _ if report.board.unknown.is_empty() => (format!("{node}: no port conflicts."), Ink::Good),
+        _ => (format!("{node}: no port conflicts in what could be seen."), Ink::Good),
+    }
+}

@@ -1,0 +1,325 @@
+//! Reports of three looks: a rich one with hostile names, a healthy one, and one that saw next to nothing.
+
+use std::io;
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+use crate::{
+    facts::{
+        Gap, Owner, Protocol, Reading, Snapshot, Source, Why,
+        healthy::{gap, seen, squatter},
+    },
+    findings::{Evidence, Finding, Key, RuleId, Severity, Subject, Unknown, Vantage},
+    ledger::Board,
+    rules::census,
+};
+
+const HOSTILE: &str = "web\u{1b}[31m\n\r\u{202e}<forged attr=\"'&\u{fffe}>]]>\u{200b}";
+
+fn finding(world: &Snapshot, rule: &'static str, subject: Subject, port: Option<u16>, evidence: Evidence) -> Finding {
+    let protocol = port.map(|_| Protocol::Tcp);
+    Finding { key: Key { rule: RuleId(rule), subject, port, protocol }, evidence, since: world.at }
+}
+
+/// Three findings, four unknowns, and a name that fights back.
+fn rich() -> (Snapshot, Board) {
+    let mut world = Snapshot::healthy()
+        .service("web", |it| it.node_port(30080).with(|service| service.ports[0].fixed = Some(true)))
+        .service("api", |it| it.node_port(30443))
+        .listens("0.0.0.0:30080")
+        .listens("127.0.0.1:31000")
+        .ephemeral("30400 60999", "30500-32767");
+    world.kernel.pod_namespaces = gap(Source::PodNamespaces, Why::NotPermitted);
+    if let Some(socket) = seen(&mut world.kernel.listeners).last_mut() {
+        let Owner::Held(mut holder) = squatter() else { unreachable!("a squatter is a process") };
+        holder.process = Reading::Gap(Gap::new(Source::Processes, Why::NotPermitted, "/proc/4242/fd: not permitted"));
+        socket.owner = Owner::Held(holder);
+    }
+    let web = Subject::service(&seen(&mut world.cluster.services)[0]);
+    let squatted = Evidence::new(
+        Severity::Critical,
+        "Process nginx listens on 0.0.0.0:30080/tcp, the NodePort of default/web: new connections go to the Service's pods instead.",
+    )
+    .value("listener", "tcp LISTEN 0.0.0.0:30080")
+    .value("process", format!("nginx {HOSTILE} (pid 4242)"))
+    .value("endpoints", "IPv4: 1 usable of 1, 1 on this node")
+    .value("endpoints", "IPv6: 1 usable of 1, 1 on this node")
+    .value("from elsewhere", "to 192.0.2.1, 192.0.2.2, 2001:db8::1, 2001:db8::2 are answered by a pod of the Service")
+    .value("proxy mode", "iptables (from 127.0.0.1:10249/proxyMode)")
+    .value("NodePort range", "30000-32767 (kube-apiserver /flagz)")
+    .affects([Vantage::Remote, Vantage::Pods])
+    .remedy("move nginx off port 30080/tcp, or")
+    .remedy("kubectl -n default patch service web --type=json -p '[{\"op\":\"replace\",\"path\":\"/spec/ports/0/nodePort\",\"value\":30000}]'");
+    let overlap = Evidence::new(Severity::Warning, "The ephemeral port range overlaps the NodePort range.")
+        .value("unreserved", "100 ports: 30400-30499")
+        .affects([Vantage::Node])
+        .remedy("sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767");
+    let listener = Evidence::new(Severity::Info, "Process nginx listens inside the NodePort range.")
+        .value("listener", "tcp LISTEN 127.0.0.1:31000")
+        .remedy(format!("kubectl delete {HOSTILE}"));
+    let findings = vec![
+        finding(&world, "listener-on-node-port", web.clone(), Some(30080), squatted),
+        finding(&world, "ephemeral-range-overlaps-node-ports", Subject::node("n1", None), None, overlap),
+        finding(&world, "listener-in-node-port-range", Subject::node(HOSTILE, None), Some(31000), listener),
+    ];
+    let unknown = |rule, subject, source, why, detail: &str| Unknown {
+        rule: RuleId(rule),
+        subject,
+        gap: Gap::new(source, why, detail),
+    };
+    let unknown = vec![
+        unknown("proxy-left-behind", None, Source::Netfilter, Why::NotPermitted, "NETLINK_NETFILTER: not permitted"),
+        unknown("proxy-near-fd-limit", None, Source::ProxyMetrics, Why::TimedOut, HOSTILE),
+        unknown("host-port-equals-node-port", Some(web), Source::Pods, Why::NotAsked, "the input holds no Pod"),
+        unknown("node-port-range-crowded", None, Source::Pods, Why::NotAsked, "the input holds no Pod"),
+    ];
+    (world, Board { findings, unknown })
+}
+
+fn healthy() -> (Snapshot, Board) {
+    (Snapshot::healthy().service("web", |it| it.node_port(30080)), Board::default())
+}
+
+/// A configured cluster that does not answer, and a torn socket dump.
+fn blind() -> (Snapshot, Board) {
+    let mut world = Snapshot::healthy().without_proxy();
+    let refused = || Gap::new(Source::Services, Why::Unreachable, "https://192.0.2.7:6443: connection refused");
+    world.cluster.services = Reading::Gap(refused());
+    world.cluster.node_port_range = gap(Source::NodePortRange, Why::Ambiguous);
+    world.kernel.listeners = gap(Source::Listeners, Why::Torn);
+    let unknown = Unknown { rule: RuleId("listener-on-node-port"), subject: None, gap: refused() };
+    (world, Board { findings: Vec::new(), unknown: vec![unknown] })
+}
+
+fn style() -> Style {
+    Style { width: 100, colour: false, program: "portreeve".to_owned() }
+}
+
+fn written(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).expect("memory takes everything");
+    String::from_utf8(out).expect("UTF-8")
+}
+
+fn report<'a>((snapshot, board): &'a (Snapshot, Board)) -> Report<'a> {
+    Report { snapshot, board, min_severity: None }
+}
+
+/// Every form of a report by its name.
+fn every_form(report: &Report<'_>) -> Vec<(&'static str, String)> {
+    let style = style();
+    vec![
+        ("table", written(|out| write_table(report, &style, out))),
+        ("wide", written(|out| write_wide(report, &style, out))),
+        ("rows", written(|out| write_rows(report, &style, out))),
+        ("json", written(|out| write_json(report, out))),
+        ("yaml", written(|out| write_yaml(report, out))),
+        ("junit", written(|out| write_junit(report, out))),
+        ("sarif", written(|out| write_sarif(report, out))),
+        ("npd", npd_line(report)),
+    ]
+}
+
+#[test]
+fn the_table_says_what_for_whom_and_what_next() {
+    insta::assert_snapshot!("rich_table", written(|out| write_table(&report(&rich()), &style(), out)));
+}
+
+#[test]
+fn the_wide_table_says_everything() {
+    insta::assert_snapshot!("rich_wide", written(|out| write_wide(&report(&rich()), &style(), out)));
+}
+
+#[test]
+fn a_healthy_node_is_one_calm_line_and_what_was_looked_at() {
+    insta::assert_snapshot!("healthy_table", written(|out| write_table(&report(&healthy()), &style(), out)));
+}
+
+#[test]
+fn what_failed_comes_first_and_is_never_fine() {
+    insta::assert_snapshot!("blind_table", written(|out| write_table(&report(&blind()), &style(), out)));
+}
+
+#[test]
+fn the_map_shows_who_has_what() {
+    let census = census(&rich().0.node_port_range("30000-30511")).expect("the range is known");
+    insta::assert_snapshot!("map", written(|out| write_map(&census, &style(), out)));
+}
+
+#[test]
+fn the_document_is_stable() {
+    insta::assert_snapshot!("rich_json", written(|out| write_json(&report(&rich()), out)));
+}
+
+#[test]
+fn the_outcome_counts_from_warning_on_unless_chosen() {
+    let rich = rich();
+    let outcome = |min_severity| Report { min_severity, ..report(&rich) }.outcome();
+    assert_eq!(outcome(None), Outcome::Findings);
+    assert_eq!(outcome(Some(Severity::Critical)), Outcome::Findings);
+    let mild = (rich.0.clone(), Board { findings: rich.1.findings[2..].to_vec(), unknown: rich.1.unknown.clone() });
+    assert_eq!(report(&mild).outcome(), Outcome::Clear, "what a profile may not see changes nothing");
+    assert_eq!(Report { min_severity: Some(Severity::Info), ..report(&mild) }.outcome(), Outcome::Findings);
+    assert_eq!(report(&healthy()).outcome(), Outcome::Clear);
+    assert_eq!(report(&blind()).outcome(), Outcome::NotChecked);
+}
+
+#[test]
+fn a_finding_counts_even_where_something_failed() {
+    let (world, _) = blind();
+    let both = (world, rich().1);
+    assert_eq!(report(&both).outcome(), Outcome::Findings);
+    assert!(!report(&both).failures().is_empty());
+}
+
+#[test]
+fn findings_below_the_chosen_severity_are_not_told_but_their_number_is() {
+    let rich = rich();
+    let chosen = Report { min_severity: Some(Severity::Critical), ..report(&rich) };
+    let table = written(|out| write_table(&chosen, &style(), out));
+    assert!(table.starts_with("n1: 1 critical, 1 warning, 1 info (2 milder not shown)"), "{table}");
+    assert!(!table.contains("ephemeral-range-overlaps-node-ports"), "{table}");
+    let json: Value = serde_json::from_str(&written(|out| write_json(&chosen, out))).expect("JSON");
+    assert_eq!(json["findings"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn hostile_text_breaks_no_line_of_any_form() {
+    for (form, text) in every_form(&report(&rich())) {
+        let strange = text.chars().find(|c| (c.is_control() && *c != '\n') || matches!(c, '\u{202e}' | '\u{200b}'));
+        assert_eq!(strange, None, "{form}: {text}");
+        assert!(!text.lines().any(|line| line.starts_with("<forged")), "{form}: {text}");
+    }
+}
+
+#[test]
+fn commands_are_never_wrapped() {
+    let narrow = Style { width: 40, ..style() };
+    let table = written(|out| write_table(&report(&rich()), &narrow, out));
+    let command = table.lines().find(|line| line.contains("kubectl -n default patch")).expect("the command");
+    assert!(command.ends_with("\"value\":30000}]'"), "{command}");
+    let command = |line: &str| ["kubectl", "sysctl", "portreeve"].iter().any(|program| line.contains(program));
+    let others = table.lines().filter(|line| !command(line));
+    for line in others.filter(|line| line.starts_with("  ")) {
+        assert!(line.chars().count() <= 60, "{line:?}");
+    }
+}
+
+#[test]
+fn colour_changes_no_word() {
+    let painted = Style { colour: true, ..style() };
+    let rich = rich();
+    let census = census(&rich.0).expect("the range is known");
+    for (plain, coloured) in [
+        (
+            written(|out| write_table(&report(&rich), &style(), out)),
+            written(|out| write_table(&report(&rich), &painted, out)),
+        ),
+        (written(|out| write_map(&census, &style(), out)), written(|out| write_map(&census, &painted, out))),
+    ] {
+        assert!(coloured.contains("\u{1b}["));
+        let mut bare = String::new();
+        let mut rest = coloured.as_str();
+        while let Some((before, code)) = rest.split_once("\u{1b}[") {
+            bare.push_str(before);
+            rest = code.split_once('m').expect("a rendition ends with m").1;
+        }
+        bare.push_str(rest);
+        assert_eq!(bare, plain);
+    }
+}
+
+#[test]
+fn junit_has_a_case_for_every_finding_rule_and_failure() {
+    for (look, failures, errors) in [(rich(), 2, 0), (healthy(), 0, 0), (blind(), 0, 2)] {
+        let text = written(|out| write_junit(&report(&look), out));
+        let xml = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let count = |name| xml.descendants().filter(|node| node.has_tag_name(name)).count();
+        assert_eq!((count("failure"), count("error")), (failures, errors), "{text}");
+        let suite = xml.descendants().find(|node| node.has_tag_name("testsuite")).expect("a suite");
+        for (attribute, element) in
+            [("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")]
+        {
+            assert_eq!(suite.attribute(attribute), Some(count(element).to_string().as_str()), "{attribute}: {text}");
+        }
+    }
+}
+
+#[test]
+fn sarif_results_point_at_their_rules() {
+    let sarif: Value = serde_json::from_str(&written(|out| write_sarif(&report(&rich()), out))).expect("JSON");
+    let run = &sarif["runs"][0];
+    let results = run["results"].as_array().expect("results");
+    assert_eq!(
+        results.iter().map(|it| it["level"].as_str().expect("a level")).collect::<Vec<_>>(),
+        ["error", "warning", "note"]
+    );
+    let index = usize::try_from(results[0]["ruleIndex"].as_u64().expect("an index")).expect("small");
+    assert_eq!(run["tool"]["driver"]["rules"][index]["id"], results[0]["ruleId"]);
+    assert_eq!(
+        results[0]["locations"][0]["logicalLocations"][0]["fullyQualifiedName"],
+        "Service default/web:30080/tcp"
+    );
+    assert_eq!(run["invocations"][0]["executionSuccessful"], true);
+    let blind: Value = serde_json::from_str(&written(|out| write_sarif(&report(&blind()), out))).expect("JSON");
+    assert_eq!(blind["runs"][0]["invocations"][0]["executionSuccessful"], false);
+}
+
+#[test]
+fn yaml_and_json_are_one_document() {
+    for look in [rich(), healthy(), blind()] {
+        let json: Value = serde_json::from_str(&written(|out| write_json(&report(&look), out))).expect("JSON");
+        let yaml: Value = serde_saphyr::from_str(&written(|out| write_yaml(&report(&look), out))).expect("YAML");
+        assert_eq!(json, yaml);
+    }
+}
+
+#[test]
+fn every_document_follows_its_schema() {
+    let schema = document_schema().to_value();
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    for look in [rich(), healthy(), blind()] {
+        let json: Value = serde_json::from_str(&written(|out| write_json(&report(&look), out))).expect("JSON");
+        let errors: Vec<String> = validator.iter_errors(&json).map(|error| error.to_string()).collect();
+        assert_eq!(errors, Vec::<String>::new());
+        let mut wrong = json;
+        wrong["schema"] = "portreeve/v2".into();
+        assert!(!validator.is_valid(&wrong), "the schema pins its own name");
+    }
+}
+
+#[test]
+fn node_problem_detector_gets_the_rule_first() {
+    assert_eq!(npd_line(&report(&rich())), "listener-on-node-port 30080: Service default/web (+2 more)");
+    assert_eq!(npd_line(&report(&healthy())), "no port conflicts");
+    assert_eq!(npd_line(&report(&blind())), "not checked: https://192.0.2.7:6443: connection refused");
+}
+
+#[test]
+fn the_picture_is_well_formed_and_described() {
+    let (world, _) = rich();
+    for range in ["30000-32767", "1024-65535", "30080"] {
+        let census = census(&world.clone().node_port_range(range)).expect("the range is known");
+        let svg = written(|out| write_svg(&census, out));
+        let xml = roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{range}: {error}"));
+        let text = |tag| xml.root_element().children().find(|it| it.has_tag_name(tag)).and_then(|it| it.text());
+        assert!(text(("http://www.w3.org/2000/svg", "title")).is_some_and(|title| title.contains("NodePorts")));
+        assert!(text(("http://www.w3.org/2000/svg", "desc")).is_some_and(|words| words.contains("allocated")));
+        assert!(svg.contains("default/web"), "a used port names its Service");
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_line_for_node_problem_detector_fits(name in ".{0,300}", port: Option<u16>, more in 0usize..3) {
+        let (world, mut board) = rich();
+        board.findings[0].key.subject.name = name;
+        board.findings[0].key.port = port;
+        board.findings.truncate(1 + more);
+        let line = npd_line(&Report { snapshot: &world, board: &board, min_severity: None });
+        prop_assert!(line.len() <= NPD_LINE, "{}", line);
+        prop_assert!(!line.contains('\n'));
+    }
+}

@@ -1,0 +1,104 @@
+//! What could not be seen, gathered from the board and from the facts themselves.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    facts::{Gap, Owner, Reading, Snapshot, Source, Why},
+    findings::{RuleId, Subject},
+    ledger::Board,
+};
+
+/// One thing that could not be seen, or one rule that could not tell.
+#[derive(Clone, Copy, Debug)]
+pub struct Unseen<'a> {
+    /// The rule that could not tell; nothing where only evidence is missing.
+    pub rule: Option<RuleId>,
+    /// The subject, where only this one could not be told.
+    pub subject: Option<&'a Subject>,
+    /// The input that was missing.
+    pub gap: &'a Gap,
+}
+
+/// First what rules could not tell, then what else was looked for in vain.
+pub(super) fn unseen<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec<Unseen<'a>> {
+    let mut all: Vec<Unseen<'a>> = board
+        .unknown
+        .iter()
+        .map(|unknown| Unseen { rule: Some(unknown.rule), subject: unknown.subject.as_ref(), gap: &unknown.gap })
+        .collect();
+    let mut told: BTreeSet<(Source, Why, &str)> =
+        all.iter().map(|it| (it.gap.source, it.gap.why, it.gap.detail.as_str())).collect();
+    for gap in gaps(snapshot) {
+        if told.insert((gap.source, gap.why, &gap.detail)) {
+            all.push(Unseen { rule: None, subject: None, gap });
+        }
+    }
+    all
+}
+
+/// Every gap of a snapshot that a person should know of. What was not asked for, and what this kernel does not have,
+/// matters only where a rule says so.
+fn gaps(snapshot: &Snapshot) -> Vec<&Gap> {
+    let Snapshot { kernel, cluster, .. } = snapshot;
+    let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);
+    let mut gaps: Vec<&Gap> = cluster.rejected.iter().collect();
+    if snapshot.proxy_mode().is_err() {
+        gaps.extend(proxy.mode.gap());
+    }
+    if proxy.config.seen().or(cluster.proxy_config.seen()).is_none() {
+        gaps.extend(proxy.config.gap());
+        gaps.extend(cluster.proxy_config.gap());
+    }
+    let facts = [
+        cluster.services.gap(),
+        cluster.endpoint_slices.gap(),
+        cluster.pods.gap(),
+        cluster.nodes.gap(),
+        cluster.node_port_range.gap(),
+        kernel.listeners.gap(),
+        kernel.clients.gap(),
+        kernel.ephemeral.gap(),
+        kernel.pod_namespaces.gap(),
+        sysctls.ip_local_port_range.gap(),
+        sysctls.ip_local_reserved_ports.gap(),
+        sysctls.ip_unprivileged_port_start.gap(),
+        sysctls.route_localnet.gap(),
+        sysctls.tcp_tw_reuse.gap(),
+        kernel.sockstat.gap(),
+        kernel.interfaces.gap(),
+        kernel.nameservers.gap(),
+        kernel.ip_vs.gap(),
+        kernel.ip_vs_connections.gap(),
+        kernel.netfilter.gap(),
+        proxy.metrics.gap(),
+        proxy.process.gap(),
+        proxy.fds.gap(),
+        kernel.health_checks.gap(),
+    ];
+    gaps.extend(facts.into_iter().flatten());
+    gaps.extend(kernel.pod_namespaces.seen().into_iter().flatten().filter_map(|pod| pod.ephemeral.gap()));
+    gaps.extend(holders(snapshot));
+    gaps.retain(|gap| !matches!(gap.why, Why::NotAsked | Why::NotYet | Why::NotSupported));
+    gaps
+}
+
+/// Why sockets' holders could not be named, each reason once however many sockets it concerns.
+fn holders(snapshot: &Snapshot) -> Vec<&Gap> {
+    let listeners = snapshot.kernel.listeners.seen().into_iter().flatten();
+    let clients = snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.sockets);
+    let mut reasons = BTreeSet::new();
+    listeners
+        .chain(clients)
+        .filter_map(|socket| match &socket.owner {
+            Owner::Held(holder) => Some([gap_of(&holder.cgroup), gap_of(&holder.process)]),
+            Owner::NotAsked | Owner::TimeWait | Owner::Kernel { .. } => None,
+        })
+        .flatten()
+        .flatten()
+        .filter(|gap| reasons.insert((gap.source, gap.why)))
+        .collect()
+}
+
+fn gap_of<T>(reading: &Reading<T>) -> Option<&Gap> {
+    reading.gap()
+}

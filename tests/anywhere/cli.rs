@@ -1,0 +1,288 @@
+//! The binary as people and pipelines meet it: exit codes, every form of output, usage, hostile input.
+
+use std::{
+    fs,
+    io::Read as _,
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use portreeve::facts::{Gap, Mode, Reading, Snapshot, Source, Why};
+use serde_json::Value;
+use tempfile::{NamedTempFile, TempDir};
+
+const FORMS: [&str; 7] = ["table", "wide", "json", "yaml", "npd", "junit", "sarif"];
+const HOSTILE: &str = "ng\u{1b}[2Jinx\n\u{202e}<forged>&\u{200b}";
+
+fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
+    command.env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env_remove("NODE_NAME");
+    command.env("HOME", "/nonexistent").stdin(Stdio::null());
+    command
+}
+
+/// Exit code, standard output, standard error.
+fn ended(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().expect("portreeve runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code().expect("an exit code, not a signal"), text(stdout), text(stderr))
+}
+
+fn healthy() -> Snapshot {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");
+    serde_json::from_slice(&fs::read(path).expect("the recorded world")).expect("a snapshot")
+}
+
+/// The kubelet's socket moves onto the NodePort of `default/web`.
+fn squatted() -> Snapshot {
+    let mut world = healthy();
+    let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
+    listeners.last_mut().expect("the kubelet listens").local_port = 30080;
+    world
+}
+
+fn gap(source: Source, why: Why) -> Gap {
+    Gap::new(source, why, format!("{HOSTILE} did not work"))
+}
+
+fn replay(world: &Snapshot, arguments: &[&str]) -> (i32, String, String) {
+    let file = NamedTempFile::new().expect("a file");
+    serde_json::to_writer(&file, world).expect("a snapshot is JSON");
+    ended(binary().arg("replay").arg(file.path()).args(arguments))
+}
+
+#[test]
+fn the_exit_code_tells_findings_from_failures_from_neither() {
+    let not_permitted = {
+        let mut world = healthy();
+        world.kernel.pod_namespaces = Reading::Gap(gap(Source::PodNamespaces, Why::NotPermitted));
+        world.kernel.listeners = Reading::Gap(gap(Source::Listeners, Why::NotPermitted));
+        world
+    };
+    let torn = {
+        let mut world = healthy();
+        world.kernel.listeners = Reading::Gap(gap(Source::Listeners, Why::Torn));
+        world
+    };
+    let no_cluster = {
+        let mut world = healthy();
+        world.cluster.configured = false;
+        world.cluster.services = Reading::Gap(gap(Source::Services, Why::NotAsked));
+        world
+    };
+    let unreachable = {
+        let mut world = healthy();
+        world.cluster.services = Reading::Gap(gap(Source::Services, Why::Unreachable));
+        world
+    };
+    let both = {
+        let mut world = squatted();
+        world.kernel.sysctls.route_localnet = Reading::Gap(gap(Source::Sysctls, Why::Malformed));
+        world
+    };
+    for (what, world, arguments, wanted) in [
+        ("healthy", &healthy(), &[][..], 0),
+        ("a finding", &squatted(), &[], 1),
+        ("a finding that shall not count", &squatted(), &["--exit-zero"], 0),
+        ("a finding and a failure", &both, &[], 1),
+        ("a failure beside what shall not count", &both, &["--exit-zero"], 2),
+        ("what may not be seen", &not_permitted, &[], 0),
+        ("a torn dump", &torn, &[], 2),
+        ("no cluster", &no_cluster, &[], 0),
+        ("a cluster that does not answer", &unreachable, &[], 2),
+    ] {
+        for form in FORMS {
+            let (code, stdout, stderr) = replay(world, &[arguments, &["-o", form]].concat());
+            assert_eq!(code, wanted, "{what}, {form}: {stdout}{stderr}");
+            assert_eq!(stderr, "", "{what}, {form}");
+        }
+    }
+}
+
+#[test]
+fn every_form_is_read_by_its_own_parser_and_no_line_is_broken() {
+    let mut world = squatted();
+    world.cluster.rejected.push(gap(Source::Services, Why::Malformed));
+    if let Reading::Seen(services) = &mut world.cluster.services {
+        services[0].name = HOSTILE.to_owned();
+    }
+    let schema = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/findings.schema.json"));
+    let schema: Value = serde_json::from_slice(&schema.expect("the committed schema")).expect("JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    for world in [&world, &healthy()] {
+        for form in FORMS {
+            let (_, stdout, _) = replay(world, &["-o", form]);
+            let strange =
+                stdout.chars().find(|c| (c.is_control() && *c != '\n') || matches!(c, '\u{202e}' | '\u{200b}'));
+            assert_eq!(strange, None, "{form}: {stdout}");
+            assert!(!stdout.lines().any(|line| line.starts_with("<forged")), "{form}: {stdout}");
+            match form {
+                "json" => {
+                    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+                    assert!(validator.is_valid(&document), "{stdout}");
+                }
+                "yaml" => {
+                    let document: Value = serde_saphyr::from_str(&stdout).expect("YAML");
+                    assert!(validator.is_valid(&document), "{stdout}");
+                }
+                "sarif" => {
+                    let log: Value = serde_json::from_str(&stdout).expect("JSON");
+                    assert_eq!(log["version"], "2.1.0");
+                }
+                "junit" => {
+                    roxmltree::Document::parse(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"));
+                }
+                "npd" => assert!(stdout.lines().count() == 1 && stdout.len() <= 81, "{stdout:?}"),
+                _ => assert!(stdout.contains("How we know"), "{stdout}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_alone_are_for_scripts() {
+    let (_, stdout, _) = replay(&squatted(), &["--no-headers"]);
+    let row = stdout.lines().next().expect("a row");
+    assert!(row.starts_with("critical") && row.contains("30080/tcp"), "{stdout}");
+    assert!(stdout.lines().all(|line| ["critical", "warning", "info"].iter().any(|word| line.starts_with(word))));
+    assert!(!stdout.contains("SEVERITY"), "{stdout}");
+}
+
+#[test]
+fn what_if_is_judged_as_if_it_were_so() {
+    let mode = |world: &Snapshot, setting: &str| -> Value {
+        let (_, stdout, _) = replay(world, &["-o", "json", "--set", setting]);
+        serde_json::from_str(&stdout).expect("JSON")
+    };
+    let document = mode(&healthy(), "proxy_mode=nftables");
+    assert_eq!((&document["proxy"]["mode"], &document["proxy"]["source"]), (&"nftables".into(), &"--set".into()));
+    let document = mode(&healthy(), "node_port_range=20000-40000");
+    assert_eq!(document["nodePortRange"]["first"], 20000);
+    assert_eq!(document["nodePortRange"]["sourceKind"], "flag");
+}
+
+#[test]
+fn usage_errors_end_with_64_and_say_what_was_wanted() {
+    let file = NamedTempFile::new().expect("a file");
+    let path = file.path().to_str().expect("UTF-8");
+    for (arguments, wanted) in [
+        (vec![], "Usage"),
+        (vec!["chek"], "check"),
+        (vec!["check", "-o", "xml"], "sarif"),
+        (vec!["check", "--proxy-mode", "bridge"], "nftables"),
+        (vec!["check", "--node-port-range", "2-1"], "FIRST-LAST"),
+        (vec!["check", "--min-severity", "fatal"], "critical"),
+        (vec!["check", "--request-timeout", "0s"], "longer than nothing"),
+        (vec!["check", "--services", "a", "--kubeconfig", "b"], "--kubeconfig"),
+        (vec!["replay", path, "--set", "ip_local_portrange=1-2"], "ip_local_port_range"),
+        (vec!["rules", "explain", "listener-on-node-prot"], "listener-on-node-port"),
+        (vec!["man", "chek"], "check"),
+    ] {
+        let (code, stdout, stderr) = ended(binary().args(&arguments));
+        assert_eq!(code, 64, "{arguments:?}: {stdout}{stderr}");
+        assert!(stderr.contains(wanted), "{arguments:?}: {stderr}");
+        assert_eq!(stdout, "", "{arguments:?}");
+    }
+    for arguments in [&["--help"][..], &["--version"], &["check", "--help"], &["help", "map"]] {
+        let (code, stdout, _) = ended(binary().args(arguments));
+        assert_eq!(code, 0, "{arguments:?}");
+        assert!(!stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_snapshot_is_one_clear_line() {
+    let directory = TempDir::new().expect("a directory");
+    let file = |name: &str, content: &[u8]| {
+        let path = directory.path().join(name);
+        fs::write(&path, content).expect("a file");
+        path
+    };
+    for (path, wanted) in [
+        (directory.path().to_owned(), "directory"),
+        (directory.path().join("missing"), "No such file"),
+        (file("empty", b""), "line 1"),
+        (file("broken", b"{\n  \"schema\": \"portreeve.snapshot/v1\",\n"), "line 3"),
+        (file("other", br#"{"schema":"portreeve/v1"}"#), "portreeve.snapshot/v1"),
+        (file("binary", &[0xff, 0, 0x1b]), "line 1"),
+    ] {
+        let (code, stdout, stderr) = ended(binary().arg("replay").arg(&path));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{}: {stderr}", path.display());
+        assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
+        assert!(stderr.contains(path.to_str().expect("UTF-8")) && stderr.contains(wanted), "{stderr}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut child = binary()
+        .args(["map", "--host-root", "/nonexistent", "--node-port-range", "0-65535", "-o", "svg"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("portreeve runs");
+    let mut first = [0; 4];
+    child.stdout.take().expect("a pipe").read_exact(&mut first).expect("the beginning");
+    assert_eq!(&first, b"<svg");
+    let Output { stderr, .. } = child.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&stderr), "");
+}
+
+#[test]
+fn colour_is_for_terminals_or_on_demand() {
+    assert!(!replay(&squatted(), &[]).1.contains('\u{1b}'));
+    assert!(replay(&squatted(), &["--color", "always"]).1.contains("\u{1b}[1;31m"));
+}
+
+#[test]
+fn as_a_kubectl_plugin_the_help_says_so() {
+    let directory = TempDir::new().expect("a directory");
+    let plugin = directory.path().join("kubectl-portreeve");
+    symlink(env!("CARGO_BIN_EXE_portreeve"), &plugin).expect("a link");
+    let (code, stdout, _) = ended(Command::new(plugin).args(["check", "--help"]));
+    assert_eq!(code, 0);
+    assert!(stdout.contains("Usage: kubectl portreeve check"), "{stdout}");
+}
+
+#[test]
+fn a_recorded_tree_is_looked_at_without_the_running_kernel() {
+    let root = TempDir::new().expect("a directory");
+    for (path, content) in [
+        ("proc/sys/kernel/hostname", "recorded\n"),
+        ("proc/sys/kernel/osrelease", "5.10.0\n"),
+        ("proc/sys/kernel/random/boot_id", "00000000-0000-0000-0000-000000000000\n"),
+        ("proc/sys/net/ipv4/ip_local_port_range", "1024\t65535\n"),
+        ("proc/sys/net/ipv4/ip_local_reserved_ports", "\n"),
+    ] {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, content).expect("a file");
+    }
+    let mut snapshot = binary();
+    snapshot.arg("snapshot").arg("--host-root").arg(root.path()).args(["--proxy-mode", "ipvs"]);
+    let (_, stdout, stderr) = ended(&mut snapshot);
+    let world: Snapshot = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
+    assert_eq!(world.node_name(), "recorded");
+    assert_eq!(world.kernel.sysctls.ip_local_port_range.seen().map(|range| range.first), Some(1024));
+    assert_eq!(world.proxy_mode().map(|mode| mode.value), Ok(Mode::Ipvs));
+    assert!(world.kernel.interfaces.gap().is_some(), "no netlink for a recorded tree");
+}
+
+#[test]
+fn rules_completion_and_manual_pages_print() {
+    let (code, rules, _) = ended(binary().arg("rules"));
+    assert_eq!(code, 0);
+    let ids: Vec<&str> = rules.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(ids.contains(&"listener-on-node-port"), "{rules}");
+    for id in ids {
+        let (code, page, _) = ended(binary().args(["rules", "explain", id]));
+        assert_eq!(code, 0, "{id}");
+        assert!(page.contains("Why it hurts") && page.contains("Fix"), "{page}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(ended(binary().args(["completion", shell])).1.contains("portreeve"), "{shell}");
+    }
+    assert!(ended(binary().arg("man")).1.contains(".TH portreeve"));
+    assert!(ended(binary().args(["man", "check"])).1.contains("proxy\\-mode"));
+}

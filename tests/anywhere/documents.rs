@@ -1,0 +1,77 @@
+//! The written documents: their links lead somewhere, and they speak of this repository only.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::architecture::names_machine;
+
+/// Written documents, and files that people read like them.
+const READ: [&str; 10] = [
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "docs/how-nodeports-work.md",
+    "Cargo.toml",
+    "Makefile",
+    ".ci/run",
+    "deny.toml",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The targets of `[text](target)`, without their anchors.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.map(|target| target.split('#').next().unwrap_or(target))
+}
+
+/// The files a document links to that are not there.
+fn broken(folder: &Path, text: &str) -> Vec<PathBuf> {
+    let inside = links(text).filter(|target| !target.is_empty() && !target.contains("://"));
+    inside.map(|target| folder.join(target)).filter(|path| !path.exists()).collect()
+}
+
+#[test]
+fn links_lead_to_files_that_are_there() {
+    for document in READ.into_iter().filter(|path| path.ends_with(".md")) {
+        let path = root().join(document);
+        let folder = path.parent().expect("a document lies in a folder");
+        assert_eq!(broken(folder, &text(document)), Vec::<PathBuf>::new(), "linked from {document}");
+    }
+}
+
+#[test]
+fn a_broken_link_is_caught() {
+    let document = "[a](https://a.example/b) [b](README.md#using-it) [c](#top) [d](docs/nowhere.md)";
+    assert_eq!(broken(root(), document), [root().join("docs/nowhere.md")]);
+}
+
+#[test]
+fn no_document_names_a_folder_of_one_machine() {
+    for document in READ {
+        let text = text(document);
+        let line = text.lines().find(|line| names_machine(line));
+        assert_eq!(line, None, "in {document}");
+    }
+}
+
+#[test]
+fn the_architecture_speaks_of_every_room() {
+    let architecture = text("ARCHITECTURE.md");
+    for entry in fs::read_dir(root().join("src")).expect("there is source") {
+        let entry = entry.expect("there is source");
+        let room = entry.file_name().display().to_string();
+        let row = format!("| `{room}` | ");
+        assert!(!entry.path().is_dir() || architecture.contains(&row), "{room} is not in the table of rooms");
+    }
+}

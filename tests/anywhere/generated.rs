@@ -1,0 +1,37 @@
+//! What the program writes about itself is what is committed below `docs/`. `UPDATE=1 cargo test --test anywhere
+//! generated` writes it anew.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use portreeve::cli::handbook;
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
+}
+
+#[test]
+fn the_generated_documents_are_up_to_date() {
+    let update = std::env::var_os("UPDATE").is_some();
+    for (name, wanted) in handbook() {
+        let path = docs().join(&name);
+        if update {
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(&path, &wanted).expect("a document");
+        }
+        let found = fs::read_to_string(&path).unwrap_or_else(|error| panic!("docs/{name}: {error}"));
+        assert!(found == wanted, "docs/{name} is old: UPDATE=1 cargo test --test anywhere generated");
+    }
+}
+
+#[test]
+fn no_page_is_left_of_a_rule_that_is_gone() {
+    let wanted: BTreeSet<PathBuf> = handbook().into_iter().map(|(name, _)| docs().join(name)).collect();
+    for entry in fs::read_dir(docs().join("rules")).expect("pages") {
+        let page = entry.expect("a page").path();
+        assert!(wanted.contains(&page), "{} is of no rule", page.display());
+    }
+}

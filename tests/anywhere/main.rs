@@ -1,0 +1,11 @@
+//! Tests that need no privilege and no network.
+
+#![allow(clippy::disallowed_methods, reason = "tests read the package's own files")]
+
+mod architecture;
+mod cli;
+mod documents;
+mod generated;
+mod manifests;
+mod manifests_broken;
+mod manifests_settings;

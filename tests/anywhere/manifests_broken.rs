@@ -1,0 +1,219 @@
+//! Broken and hostile files: one clear complaint each, and nothing else is lost.
+
+use std::fs;
+
+use portreeve::facts::{ClusterFacts, Gap, Source, Why};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use crate::manifests::{as_json, facts_of, facts_of_paths};
+
+const GOOD: &str = "
+kind: Service
+metadata: {name: good}
+spec: {type: NodePort, ports: [{port: 80, nodePort: 30080}]}
+";
+
+fn names(facts: &ClusterFacts) -> Vec<&str> {
+    facts.services.get().expect("services").iter().map(|service| service.name.as_str()).collect()
+}
+
+fn only(facts: &ClusterFacts) -> &Gap {
+    match facts.rejected.as_slice() {
+        [gap] => gap,
+        other => panic!("one complaint, not {other:#?}"),
+    }
+}
+
+#[test]
+fn an_impossible_port_loses_that_port_and_says_where_it_is() {
+    let facts = facts_of(&["
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  type: NodePort
+  ports: [{port: 70000, nodePort: 30080}, {port: 80, nodePort: 30081}]
+"]);
+    let gap = only(&facts);
+    assert_eq!((gap.source, gap.why), (Source::Services, Why::Malformed));
+    assert!(
+        gap.detail.ends_with("0.txt: Service shop/web: spec.ports[0].port is 70000, wanted 1 to 65535"),
+        "{}",
+        gap.detail
+    );
+    let ports = &facts.services.get().expect("services")[0].ports;
+    assert_eq!(ports.iter().map(|port| port.node_port).collect::<Vec<_>>(), [Some(30081)]);
+}
+
+#[test]
+fn a_field_of_the_wrong_shape_is_named_and_the_rest_goes_on() {
+    let broken = [
+        ("spec: {ports: [{port: 80, nodePort: abc}]}", "spec.ports[0].nodePort is \"abc\", wanted a number"),
+        ("spec: {ports: [{port: 80, nodePort: -1}]}", "spec.ports[0].nodePort is -1, wanted 0 to 65535"),
+        ("spec: {ports: [{port: 80.5}]}", "spec.ports[0].port is 80.5, wanted a number"),
+        ("spec: {ports: [{nodePort: 30001}]}", "spec.ports[0].port is absent, wanted 1 to 65535"),
+        ("spec: {ports: [{port: .nan}]}", "spec.ports[0].port is NaN, wanted a number"),
+        (
+            "spec: {ports: [{port: 100000000000000000000}]}",
+            "spec.ports[0].port is 100000000000000000000, wanted a number",
+        ),
+        ("spec: {ports: [80]}", "spec.ports[0] is 80, wanted a mapping"),
+        ("spec: {ports: {a: {b: [c]}}}", "spec.ports is a mapping, wanted a list"),
+        ("spec: {clusterIP: x}", "spec.clusterIP is \"x\", wanted an IP address"),
+        ("spec: {externalIPs: [300.0.0.1]}", "spec.externalIPs[0] is \"300.0.0.1\", wanted an IP address"),
+        (
+            "spec: {type: Nodeport}",
+            "spec.type is \"Nodeport\", wanted ClusterIP, NodePort, LoadBalancer or ExternalName",
+        ),
+        ("spec: hello", "spec is \"hello\", wanted a mapping"),
+        ("spec: [1, {a: b}]", "spec is a list, wanted a mapping"),
+    ];
+    for (spec, complaint) in broken {
+        let facts = facts_of(&[format!("kind: Service\nmetadata: {{name: bad}}\n{spec}\n---{GOOD}")]);
+        assert!(only(&facts).detail.ends_with(complaint), "{}", only(&facts).detail);
+        assert!(names(&facts).contains(&"good"), "{spec}");
+    }
+}
+
+#[test]
+fn leading_zeros_in_an_address_are_decimal_as_kube_proxy_takes_them() {
+    let facts = facts_of(&["kind: Service\nmetadata: {name: a}\nspec: {externalIPs: [010.000.0.009]}"]);
+    let ips = &facts.services.get().expect("services")[0].external_ips;
+    assert_eq!(ips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.9"]);
+}
+
+#[test]
+fn a_syntax_error_is_placed_by_line_and_costs_only_its_document() {
+    let facts =
+        facts_of(&[format!("{GOOD}---\nkind: Service\nmetadata:\n  name: [broken\n---{}", GOOD.replace("good", "b"))]);
+    let gap = only(&facts);
+    assert!(gap.detail.contains("0.txt: line ") && gap.detail.contains(", column "), "{}", gap.detail);
+    let place = gap.detail.split("line ").nth(1).and_then(|rest| rest.split(',').next());
+    let line: u64 = place.and_then(|line| line.parse().ok()).expect("a line");
+    assert!((6..=9).contains(&line), "the broken document spans lines 6 to 9: {}", gap.detail);
+    assert_eq!(names(&facts), ["good", "b"]);
+    assert_eq!(facts.endpoint_slices.gap().map(|gap| gap.why), Some(Why::Malformed), "they may have been in there");
+}
+
+#[test]
+fn json_that_breaks_says_where_and_keeps_what_came_before() {
+    let facts = facts_of(&[r#"{"kind":"List","items":[
+        {"kind":"Service","metadata":{"name":"a"}},
+        {"kind":"Service","metadata":{"name":"b"}},
+        {"kind":"Service","metadata":{"name":"c",}}]}"#]);
+    assert!(only(&facts).detail.contains("0.txt: line 4, column 50: "), "{}", only(&facts).detail);
+    assert_eq!(names(&facts), ["a", "b"]);
+}
+
+#[test]
+fn a_file_cut_anywhere_keeps_whole_items_only_and_complains() {
+    let item = |name: &str| {
+        format!(
+            "- kind: Service\n  metadata:\n    name: {name}\n  spec:\n    ports:\n    - nodePort: 30080\n      port: 80\n"
+        )
+    };
+    let yaml = format!("apiVersion: v1\nitems:\n{}{}{}kind: List\n", item("a"), item("b"), item("c"));
+    let whole = facts_of(&[&yaml]);
+    assert_eq!((names(&whole), whole.rejected.len()), (vec!["a", "b", "c"], 0));
+    let json = as_json(&yaml);
+
+    for text in [&yaml, &json] {
+        let known = facts_of(&[text]).services;
+        let known = known.get().expect("services");
+        let end = text.rfind("kind").expect("a kind") - 1;
+        for cut in (20..end).step_by(7) {
+            let facts = facts_of(&[&text[..cut]]);
+            assert!(!facts.rejected.is_empty(), "cut at {cut} without a word");
+            if let Some(services) = facts.services.seen() {
+                assert_eq!(services.as_slice(), &known[..services.len()], "cut at {cut}");
+            }
+            assert!(facts.endpoint_slices.gap().is_some());
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_no_manifest_is_one_clear_error() {
+    let directory = TempDir::new().expect("a directory");
+    let good = directory.path().join("good");
+    fs::write(&good, GOOD).expect("a file");
+    let bad = |name: &str, content: Option<&[u8]>| {
+        let path = directory.path().join(name);
+        if let Some(content) = content {
+            fs::write(&path, content).expect("a file");
+        }
+        let facts = facts_of_paths(vec![path, good.clone()]);
+        assert_eq!(names(&facts), ["good"]);
+        only(&facts).clone()
+    };
+    let missing = bad("missing", None);
+    assert_eq!(missing.why, Why::Unreachable);
+    assert!(missing.detail.contains("missing: cannot be read: No such file"), "{}", missing.detail);
+    assert!(bad("empty", Some(b"")).detail.contains("holds nothing"));
+    assert!(bad("comments", Some(b"\n# nothing\n---\n\n")).detail.contains("holds nothing"));
+    assert!(bad("wide", Some(b"\xff\xfek\0i\0n\0d\0")).detail.contains("is UTF-16, wanted UTF-8"));
+    let text = bad("text", Some(b"hello"));
+    assert!(text.detail.contains("text: line 1, column 1: "), "{}", text.detail);
+    let html = bad("html", Some(b"<html><body>: no</body></html>"));
+    assert_eq!(html.why, Why::Malformed);
+    assert!(bad("binary", Some(b"\x00\xc3\x28\x07")).detail.contains("binary: line 1"));
+    assert!(bad("anonymous", Some(b"metadata: {name: x}")).detail.contains("kind is absent"));
+
+    let facts = facts_of_paths(vec![directory.path().to_owned(), good.clone()]);
+    assert!(only(&facts).detail.contains("is a directory, wanted a file"));
+    let facts = facts_of_paths(vec![directory.path().join("missing")]);
+    assert_eq!(facts.services.gap().map(|gap| gap.why), Some(Why::Unreachable), "nothing read is not no Services");
+}
+
+#[test]
+fn hostile_texts_come_out_clean_and_bounded() {
+    let long = "x".repeat(1 << 20);
+    let facts = facts_of(&[format!(
+        "kind: Service\nmetadata:\n  name: \"a\\e[31m\\n\\u202e{long}\"\n  namespace: \"n\\r\\tb\"\n  annotations:\n    big: {long}\nspec:\n  type: \"T\\e[2J{long}\"\n---{GOOD}"
+    )]);
+    let gap = only(&facts);
+    assert!(gap.detail.len() <= 512 && !gap.detail.contains(char::is_control), "{:?}", gap.detail);
+
+    let facts = facts_of(&[format!("kind: Service\nmetadata:\n  name: \"a\\e[31m\\n\\u202e{long}\"\n")]);
+    let name = &facts.services.get().expect("services")[0].name;
+    assert!(name.starts_with("a[31mxxx") && name.len() == 253, "{name}");
+}
+
+#[test]
+fn a_thousand_broken_services_are_counted_not_listed() {
+    let item = "kind: Service\nmetadata: {name: bad}\nspec: {ports: [{port: 0}]}\n---\n";
+    let facts = facts_of(&[item.repeat(1000)]);
+    assert_eq!(facts.rejected.len(), 65);
+    assert!(facts.rejected[64].detail.contains("936 more"), "{}", facts.rejected[64].detail);
+}
+
+#[test]
+fn a_billion_laughs_are_refused() {
+    let mut yaml = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let previous = level - 1;
+        let aliases = vec![format!("*a{previous}"); 10].join(", ");
+        yaml.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+    }
+    let facts = facts_of(&[format!("{yaml}kind: Service\n---{GOOD}")]);
+    assert_eq!(only(&facts).why, Why::Malformed);
+    assert_eq!(names(&facts), ["good"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_never_pass_without_a_complaint(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(!facts_of(&[bytes]).rejected.is_empty());
+    }
+
+    #[test]
+    fn a_damaged_manifest_never_invents_a_service(at in 0usize..100, byte in any::<u8>()) {
+        let mut bytes = GOOD.as_bytes().to_vec();
+        let at = at.min(bytes.len() - 1);
+        bytes[at] = byte;
+        let facts = facts_of(&[bytes]);
+        prop_assert!(facts.services.seen().is_none_or(|services| services.len() <= 1));
+    }
+}

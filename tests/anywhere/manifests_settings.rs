@@ -1,0 +1,196 @@
+//! The NodePort range and the proxy's settings, from every place that knows them.
+
+use std::net::IpAddr;
+
+use portreeve::facts::{Claimant, ClusterFacts, PortRange, RangeSource, Why};
+
+use crate::manifests::facts_of;
+
+/// Range, source and place.
+fn range(facts: &ClusterFacts) -> (String, RangeSource, String) {
+    assert_eq!(facts.rejected, []);
+    let known = facts.node_port_range.get().expect("a range");
+    (known.range.to_string(), known.source, known.place.clone())
+}
+
+fn api_server(name: &str, command: &str) -> String {
+    format!(
+        "kind: Pod\nmetadata: {{name: {name}, namespace: kube-system, labels: {{component: kube-apiserver}}}}\nspec:\n  containers:\n  - command: {command}\n---\n"
+    )
+}
+
+const KUBEADM_OLD: &str = "
+kind: ConfigMap
+metadata: {name: kubeadm-config, namespace: kube-system}
+data:
+  ClusterConfiguration: |
+    apiServer:
+      extraArgs:
+        authorization-mode: Node,RBAC
+        service-node-port-range: 20000-25000
+    apiVersion: kubeadm.k8s.io/v1beta3
+    kind: ClusterConfiguration
+---
+";
+
+fn node_arguments(arguments: &str) -> String {
+    format!("kind: Node\nmetadata:\n  name: n1\n  annotations:\n    k3s.io/node-args: '{arguments}'\n---\n")
+}
+
+#[test]
+fn the_api_servers_own_arguments_come_before_all_files() {
+    let pod = api_server("kube-apiserver-cp1", "[kube-apiserver, --v=2, --service-node-port-range=31000-31999]");
+    let found = range(&facts_of(&[format!("{KUBEADM_OLD}{pod}{}", node_arguments(r#"["server"]"#))]));
+    assert_eq!(found.0, "31000-31999");
+    assert_eq!(found.1, RangeSource::ApiServerArguments);
+    assert_eq!(found.2, "pod kube-system/kube-apiserver-cp1");
+
+    let separate = api_server("kube-apiserver-cp1", "[/usr/bin/kube-apiserver, --service-node-port-range, 31000+999]");
+    assert_eq!(range(&facts_of(&[separate])).0, "31000-31999");
+    let shell = api_server("kube-apiserver-cp1", "[sh, -c, 'exec kube-apiserver --service-node-port-range=1-2 --v=2']");
+    assert_eq!(range(&facts_of(&[shell])).0, "1-2");
+}
+
+#[test]
+fn an_api_server_without_the_flag_uses_the_default_and_that_is_known() {
+    let (range, source, place) = range(&facts_of(&[api_server("kube-apiserver-cp1", "[kube-apiserver, --v=2]")]));
+    assert_eq!((range.as_str(), source), ("30000-32767", RangeSource::ApiServerArguments));
+    assert!(place.ends_with("leaves it at the default"), "{place}");
+    let other = facts_of(&[api_server("kube-apiserver-cp1", "[sleep, '1']")]);
+    assert_eq!(other.node_port_range.get().expect("a range").source, RangeSource::Assumed);
+}
+
+#[test]
+fn two_api_servers_that_disagree_leave_the_range_unknown() {
+    let pods = [
+        api_server("kube-apiserver-cp1", "[kube-apiserver]"),
+        api_server("kube-apiserver-cp2", "[kube-apiserver, --service-node-port-range=20000-30000]"),
+    ];
+    let facts = facts_of(&[pods.concat()]);
+    let gap = facts.node_port_range.gap().expect("a gap");
+    assert_eq!(gap.why, Why::Ambiguous);
+    assert!(gap.detail.contains("cp1") && gap.detail.contains("cp2 says 20000-30000"), "{}", gap.detail);
+}
+
+#[test]
+fn k3s_and_rke2_arguments_of_a_server_tell_the_range() {
+    for arguments in [
+        r#"["server","--service-node-port-range","20000-22767"]"#,
+        r#"["server","--kube-apiserver-arg=service-node-port-range=20000-22767","--disable","traefik"]"#,
+        r#"["server","--kube-apiserver-arg","--service-node-port-range=20000-22767"]"#,
+    ] {
+        let found = range(&facts_of(&[node_arguments(arguments), KUBEADM_OLD.to_owned()]));
+        assert_eq!((found.0.as_str(), found.1), ("20000-22767", RangeSource::NodeArguments), "{arguments}");
+    }
+    let agent = facts_of(&[node_arguments(r#"["agent","--service-node-port-range","1-2"]"#).replace("k3s", "rke2")]);
+    assert_eq!(range(&agent).1, RangeSource::Assumed);
+}
+
+#[test]
+fn kubeadm_writes_extra_arguments_as_a_mapping_or_a_list() {
+    let new = KUBEADM_OLD.replace(
+        "        authorization-mode: Node,RBAC\n        service-node-port-range: 20000-25000\n",
+        "      - name: service-node-port-range\n        value: 20000-25000\n",
+    );
+    for config in [KUBEADM_OLD, &new] {
+        let found = range(&facts_of(&[config]));
+        assert_eq!((found.0.as_str(), found.1), ("20000-25000", RangeSource::KubeadmConfig));
+    }
+}
+
+#[test]
+fn openshift_tells_its_range_or_means_the_default() {
+    let network = |spec: &str| {
+        facts_of(&[format!(
+            "apiVersion: config.openshift.io/v1\nkind: Network\nmetadata: {{name: cluster}}\nspec: {spec}"
+        )])
+    };
+    assert_eq!(range(&network("{serviceNodePortRange: 30000-34095}")).0, "30000-34095");
+    let (range, source, _) = range(&network("{}"));
+    assert_eq!((range.as_str(), source), ("30000-32767", RangeSource::OpenshiftNetwork));
+}
+
+#[test]
+fn nobody_says_so_it_is_assumed_but_a_range_that_cannot_be_read_is_not() {
+    let found = range(&facts_of(&["kind: Service\nmetadata: {name: a}"]));
+    assert_eq!((found.0.as_str(), found.1), ("30000-32767", RangeSource::Assumed));
+    let facts = facts_of(&[api_server("kube-apiserver-cp1", "[kube-apiserver, --service-node-port-range=many]")]);
+    assert_eq!(facts.node_port_range.gap().map(|gap| gap.why), Some(Why::Malformed));
+}
+
+#[test]
+fn the_proxys_config_map_tells_its_settings() {
+    let facts = facts_of(&[r#"
+kind: ConfigMap
+metadata: {name: kube-proxy, namespace: kube-system}
+data:
+  config.conf: |-
+    apiVersion: kubeproxy.config.k8s.io/v1alpha1
+    bindAddress: 0.0.0.0
+    clusterCIDR: 10.244.0.0/16
+    detectLocalMode: ""
+    iptables:
+      localhostNodePorts: null
+      masqueradeAll: false
+    ipvs: {excludeCIDRs: null, strictARP: false}
+    kind: KubeProxyConfiguration
+    mode: ""
+    nodePortAddresses: null
+  kubeconfig.conf: "apiVersion: v1"
+"#]);
+    assert_eq!(facts.rejected, []);
+    let config = facts.proxy_config.get().expect("a config");
+    assert_eq!(config.place, "ConfigMap kube-system/kube-proxy");
+    assert_eq!(config.mode.as_deref(), Some(""));
+    assert_eq!(config.node_port_addresses, [] as [&str; 0]);
+    assert_eq!(config.localhost_node_ports, None);
+    assert_eq!(config.bind_address, Some(IpAddr::from([0, 0, 0, 0])));
+    assert_eq!(config.cluster_cidr.as_deref(), Some("10.244.0.0/16"));
+}
+
+#[test]
+fn a_broken_proxy_configuration_is_named_and_unknown() {
+    let facts = facts_of(&[
+        "kind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: 'a: [b'}",
+    ]);
+    assert!(facts.rejected[0].detail.contains("data[config.conf] is broken at line 1"), "{:?}", facts.rejected);
+    assert!(facts.proxy_config.gap().is_some());
+}
+
+#[test]
+fn this_nodes_k3s_arguments_come_before_the_config_map() {
+    let arguments = r#"["agent","--kube-proxy-arg=proxy-mode=ipvs","--kube-proxy-arg=iptables-localhost-nodeports=F","--kube-proxy-arg","nodeport-addresses=10.0.0.0/8,127.0.0.0/8"]"#;
+    let map = "kind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: 'mode: nftables'}\n---\n";
+    let facts = facts_of(&[format!("{map}{}", node_arguments(arguments))]);
+    let config = facts.proxy_config.get().expect("a config");
+    assert_eq!(config.mode.as_deref(), Some("ipvs"));
+    assert_eq!(config.node_port_addresses, ["10.0.0.0/8", "127.0.0.0/8"]);
+    assert_eq!(config.localhost_node_ports, Some(false));
+    let elsewhere = facts_of(&[format!("{map}{}", node_arguments(arguments).replace("name: n1", "name: n2"))]);
+    assert_eq!(elsewhere.proxy_config.get().expect("a config").mode.as_deref(), Some("nftables"));
+}
+
+#[test]
+fn cilium_and_calico_have_ideas_of_their_own() {
+    let facts = facts_of(&[r#"
+kind: ConfigMap
+metadata: {name: cilium-config, namespace: kube-system}
+data: {kube-proxy-replacement: "true", node-port-range: "30000,32767"}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: FelixConfiguration
+metadata: {name: default}
+spec: {kubeNodePortRanges: [8080, "30000:32767"]}
+"#]);
+    assert_eq!(facts.rejected, []);
+    assert_eq!(facts.proxy_config.get().expect("a config").mode.as_deref(), Some("cilium"));
+    let claims: Vec<_> = facts.range_claims.iter().map(|claim| (claim.by, claim.ranges.as_slice())).collect();
+    let single = PortRange { first: 8080, last: 8080 };
+    assert_eq!(
+        claims,
+        [
+            (Claimant::Cilium, &[PortRange::DEFAULT_NODE_PORTS][..]),
+            (Claimant::Calico, &[single, PortRange::DEFAULT_NODE_PORTS][..]),
+        ]
+    );
+}

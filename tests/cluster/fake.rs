@@ -1,0 +1,124 @@
+//! An API server of a few lines: answers by path, remembers what was asked.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use portreeve::{
+    cluster::{self, Access, ClusterSource, Credentials},
+    facts::ClusterFacts,
+};
+use tempfile::TempDir;
+
+/// What the fake says to one request.
+pub(crate) enum Reply {
+    Json(String),
+    Html(&'static str),
+    Text(&'static str),
+    Status(u16, &'static str),
+    /// 429 with a `Retry-After` of zero seconds.
+    Busy,
+    /// A body that ends before its announced length.
+    Torn(&'static str),
+    /// Nothing, and the connection stays open.
+    Silence,
+}
+
+/// What was asked, in order: path and query.
+pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
+
+pub(crate) struct Fake {
+    address: String,
+    asked: Asked,
+    directory: TempDir,
+}
+
+impl Fake {
+    /// A server whose `answer` gets path and query, and how often exactly that was asked before.
+    pub(crate) fn new(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        let asked = Asked::default();
+        let (answer, log) = (Arc::new(answer), Arc::clone(&asked));
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
+                thread::spawn(move || serve(&stream.expect("a connection"), answer.as_ref(), &log));
+            }
+        });
+        Self { address, asked, directory: TempDir::new().expect("a directory") }
+    }
+
+    /// Reads the facts from this server, on a host called `n1`.
+    pub(crate) fn facts(&self) -> ClusterFacts {
+        self.facts_within(Duration::from_secs(20))
+    }
+
+    pub(crate) fn facts_within(&self, request_timeout: Duration) -> ClusterFacts {
+        facts_at(&self.address, &self.directory, request_timeout)
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.asked.lock().expect("the log").clone()
+    }
+}
+
+/// Reads the facts from whatever is at `address`.
+pub(crate) fn facts_at(address: &str, directory: &TempDir, request_timeout: Duration) -> ClusterFacts {
+    let kubeconfig = directory.path().join("kubeconfig");
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\nclusters: [{{name: k, cluster: {{server: \"{address}\"}}}}]\nusers: [{{name: u, user: {{token: t}}}}]\n"
+    );
+    fs::write(&kubeconfig, text).expect("a kubeconfig");
+    let credentials = Credentials::Kubeconfig { paths: vec![kubeconfig], context: None };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let source = ClusterSource::Api(Access { credentials, request_timeout });
+    runtime.block_on(cluster::read(&source, None, "n1"))
+}
+
+fn serve(mut stream: &TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &Asked) {
+    let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
+    let Some(Ok(request)) = lines.next() else { return };
+    for line in lines.by_ref() {
+        if line.is_ok_and(|line| line.is_empty()) {
+            break;
+        }
+    }
+    let path = request.split(' ').nth(1).expect("a path").to_owned();
+    let before = {
+        let mut log = log.lock().expect("the log");
+        log.push(path.clone());
+        log.iter().filter(|known| **known == path).count() - 1
+    };
+    let json = "application/json";
+    let (status, kind, extra, body, missing) = match answer(&path, before) {
+        Reply::Json(body) => (200, json, "", body, 0),
+        Reply::Html(body) => (200, "text/html", "", body.to_owned(), 0),
+        Reply::Text(body) => (200, "text/plain", "", body.to_owned(), 0),
+        Reply::Torn(body) => (200, json, "", body.to_owned(), 100),
+        Reply::Busy => (429, json, "Retry-After: 0\r\n", "{}".to_owned(), 0),
+        Reply::Status(code, message) => {
+            let body = format!(r#"{{"kind":"Status","status":"Failure","message":"{message}","code":{code}}}"#);
+            (code, json, "", body, 0)
+        }
+        Reply::Silence => {
+            thread::sleep(Duration::from_secs(30));
+            return;
+        }
+    };
+    let length = body.len() + missing;
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{extra}Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    // The client may have hung up; what it makes of that is what the test looks at.
+    drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())));
+}

@@ -1,0 +1,160 @@
+//! `portreeve demo`: every incident is found, none is without each thing that makes it, and nothing stays behind.
+
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::process::{ControlGroup, eventually};
+
+/// A user with no privilege at all.
+const NOBODY: u32 = 65534;
+
+/// A copy of the program that every user may run, so that its processes can be told from any other's, and a directory
+/// for its temporary files.
+struct Copy {
+    program: PathBuf,
+    temporary: PathBuf,
+    _place: TempDir,
+}
+
+impl Copy {
+    fn new() -> Self {
+        let place = tempfile::tempdir().expect("a directory");
+        let open = |path: &PathBuf, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("opened");
+        open(&place.path().to_owned(), 0o755);
+        let temporary = place.path().join("tmp");
+        fs::create_dir(&temporary).expect("a directory");
+        open(&temporary, 0o777);
+        let program = place.path().join("portreeve");
+        fs::copy(env!("CARGO_BIN_EXE_portreeve"), &program).expect("a copy");
+        Self { program, temporary, _place: place }
+    }
+
+    fn demo(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("demo").args(arguments).env("TMPDIR", &self.temporary).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Output, String) {
+        let output = self.demo(arguments).output().expect("the program runs");
+        let text = String::from_utf8(output.stdout.clone()).expect("text");
+        (output, text)
+    }
+
+    /// The processes that run this copy.
+    fn processes(&self) -> Vec<String> {
+        let processes = fs::read_dir("/proc").expect("/proc").map(|entry| entry.expect("an entry").path());
+        processes
+            .filter(|process| fs::read_link(process.join("exe")).is_ok_and(|exe| exe == self.program))
+            .map(|process| process.display().to_string())
+            .collect()
+    }
+
+    fn assert_nothing_stays(&self) {
+        assert_eq!(self.processes(), Vec::<String>::new());
+        let files: Vec<_> = fs::read_dir(&self.temporary).expect("a directory").collect();
+        assert!(files.is_empty(), "{files:?}");
+    }
+}
+
+/// The incidents of a report, each with its steps.
+fn steps(report: &str) -> Vec<(String, Vec<String>)> {
+    let mut incidents: Vec<(String, Vec<String>)> = Vec::new();
+    let mut in_steps = false;
+    for line in report.lines() {
+        let title = line.strip_suffix(')').filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
+        if let Some((_, name)) = title.and_then(|title| title.rsplit_once('(')) {
+            incidents.push((name.to_owned(), Vec::new()));
+        }
+        match line {
+            "   set up" => in_steps = true,
+            _ if line.starts_with("     ") => {
+                let (_, steps) = incidents.last_mut().expect("steps belong to an incident");
+                steps.extend(in_steps.then(|| line.split_whitespace().next().expect("a name").to_owned()));
+            }
+            _ => in_steps = false,
+        }
+    }
+    incidents
+}
+
+#[test]
+fn every_incident_is_found_and_nothing_stays_behind() {
+    let copy = Copy::new();
+    let (output, report) = copy.run(&[]);
+    assert!(output.status.success(), "{report}\n{output:?}");
+    assert!(report.ends_with("5 of 5 found.\n"), "{report}");
+    assert_eq!(report.lines().filter(|line| *line == "   ok").count(), 5);
+    copy.assert_nothing_stays();
+}
+
+#[test]
+fn without_any_one_step_its_incident_is_not_found() {
+    let copy = Copy::new();
+    let (output, report) = copy.run(&[]);
+    assert!(output.status.success(), "{report}");
+    let incidents = steps(&report);
+    assert_eq!(incidents.len(), 5, "{report}");
+    for (incident, steps) in incidents {
+        assert!(steps.len() >= 3, "{incident}: {steps:?}");
+        for step in steps {
+            let (output, report) = copy.run(&["--without", &step, &incident]);
+            assert_eq!(output.status.code(), Some(1), "without {step}:\n{report}");
+            assert!(report.contains("left out: "), "without {step}:\n{report}");
+            assert!(!report.contains("could not be made"), "without {step}:\n{report}");
+            assert!(report.ends_with("   NOT FOUND\n\n0 of 1 found.\n"), "without {step}:\n{report}");
+        }
+    }
+    copy.assert_nothing_stays();
+}
+
+#[test]
+fn the_other_incidents_are_found_when_one_is_incomplete() {
+    let copy = Copy::new();
+    let (output, report) = copy.run(&["--without", "web-listener"]);
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    assert!(report.ends_with("4 of 5 found.\n"), "{report}");
+}
+
+#[test]
+fn nobody_needs_to_be_root_where_user_namespaces_are_allowed() {
+    let copy = Copy::new();
+    let output = copy.demo(&[]).uid(NOBODY).gid(NOBODY).output().expect("the program runs");
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}\n{output:?}");
+    copy.assert_nothing_stays();
+}
+
+#[test]
+fn started_in_a_cgroup_other_than_the_root_it_finds_the_same() {
+    let copy = Copy::new();
+    let cgroup = ControlGroup::make("demo", "session.scope");
+    let enter = format!("echo $$ > {} && exec \"$0\" demo squatting-listener", cgroup.procs().display());
+    let output = Command::new("sh").args(["-c", &enter]).arg(&copy.program).output().expect("the program runs");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn killed_in_the_middle_it_takes_everything_with_it() {
+    let copy = Copy::new();
+    let mut demo = copy.demo(&[]).stdout(Stdio::null()).spawn().expect("the program runs");
+    // Director, five stages, and a part on at least one of them.
+    eventually(|| (copy.processes().len() > 6).then_some(())).expect("stages that are set");
+    demo.kill().expect("killed");
+    demo.wait().expect("reaped");
+    eventually(|| copy.processes().is_empty().then_some(())).expect("an end of all processes");
+    copy.assert_nothing_stays();
+}
+
+#[test]
+fn an_unknown_incident_is_a_usage_error_that_names_the_known_ones() {
+    let (output, _) = Copy::new().run(&["flood"]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("starved-proxy"));
+}

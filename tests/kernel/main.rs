@@ -1,0 +1,15 @@
+//! Mirrors `src/kernel`: every reader against a real kernel, in private network namespaces. Needs root.
+
+#![allow(clippy::disallowed_methods, reason = "makes the worlds that readers look at")]
+#![allow(unreachable_pub, reason = "a test program has no outside")]
+
+mod demo;
+mod host;
+mod namespace;
+mod netfilter;
+mod owners;
+mod process;
+mod proxy;
+mod route;
+mod sockets;
+mod sysctl;

@@ -1,0 +1,59 @@
+//! A network namespace of one's own for the calling thread: nothing a test does is seen outside, and nothing outside
+//! is seen by it.
+
+use std::{fs, fs::File, marker::PhantomData, process::Command};
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// The calling thread is in a new, empty network namespace, with loopback up, until this is dropped. Threads and
+/// processes that it starts meanwhile are in it too.
+pub struct Namespace {
+    before: File,
+    /// A namespace belongs to its thread.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Namespace {
+    /// Makes one and enters it.
+    ///
+    /// # Panics
+    /// Without CAP_SYS_ADMIN: these tests have no smaller version that means anything.
+    pub fn enter() -> Self {
+        let before = File::open("/proc/thread-self/ns/net").expect("this thread's network namespace");
+        unshare(CloneFlags::CLONE_NEWNET).expect("the tests of the kernel make network namespaces: run them as root");
+        let namespace = Self { before, _of_this_thread: PhantomData };
+        namespace.ip("link set lo up");
+        namespace
+    }
+
+    /// Runs `ip` with these arguments.
+    pub fn ip(&self, arguments: &str) {
+        let status = Command::new("ip").args(arguments.split(' ')).status().expect("ip of iproute2 is installed");
+        assert!(status.success(), "ip {arguments}: {status}");
+    }
+
+    /// Adds an address, with its prefix, to loopback, where no duplicates are looked for.
+    pub fn add_address(&self, address: &str) {
+        self.ip(&format!("address add {address} dev lo"));
+    }
+
+    /// Sets a sysctl below `/proc/sys/net`, e.g. `ipv4/ip_local_port_range`.
+    pub fn set(&self, sysctl: &str, value: &str) {
+        fs::write(format!("/proc/sys/net/{sysctl}"), value).expect("a sysctl of this namespace");
+    }
+
+    /// Adds the link `void` with 10.66.0.1/24, behind which 10.66.0.2 swallows whatever it is sent.
+    pub fn add_void(&self) {
+        self.ip("link add void type veth peer name pit");
+        self.ip("link set void up");
+        self.ip("link set pit up");
+        self.ip("address add 10.66.0.1/24 dev void");
+        self.ip("neighbour add 10.66.0.2 lladdr 02:00:00:00:00:02 dev void");
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        setns(&self.before, CloneFlags::CLONE_NEWNET).expect("the way back to the namespace this thread came from");
+    }
+}

@@ -1,0 +1,179 @@
+//! Who holds a socket: cgroups, pods, processes and the kernel itself.
+
+use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path, thread};
+
+use nix::sys::resource::{Resource, getrlimit};
+use portreeve::{
+    facts::{Holder, Owner, Reading, Socket, Why},
+    kernel::{Cgroups, Claim, Owners, Sockets, fds_of, pod_namespaces},
+};
+
+use crate::{
+    namespace::Namespace,
+    process::{self, ControlGroup, eventually},
+};
+
+const POD: &str = "0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f";
+const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9c4d5e6f70";
+const LISTEN: &str = r#"
+    my $listener = IO::Socket::INET->new(Listen => 1, LocalPort => 30080, ReuseAddr => 1) or die;
+    $0 = "evil\e[31m\nname"; $| = 1; print "ready\n"; <STDIN>;"#;
+
+fn listeners() -> Vec<Socket> {
+    Sockets::live(Path::new("/proc")).listeners().expect("listeners").sockets
+}
+
+fn owner_of_only_listener(owners: &Owners) -> Owner {
+    let [listener] = &listeners()[..] else { panic!("not one listener: {:?}", listeners()) };
+    owners.of(&[Claim::from(listener)]).remove(0)
+}
+
+fn owners(command_lines: bool) -> Owners {
+    Owners::live(Path::new("/"), Vec::new(), command_lines)
+}
+
+fn holder(owner: Owner) -> Holder {
+    let Owner::Held(holder) = owner else { panic!("not held: {owner:?}") };
+    holder
+}
+
+/// The root of a node on which only init and this process run, and every process may be looked into: on a machine for
+/// tests some may not, and then nothing is held by nobody.
+fn node_of_this_process() -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("a directory");
+    let proc = root.path().join("proc");
+    fs::create_dir_all(proc.join("1/fd")).expect("made");
+    fs::write(proc.join("1/stat"), format!("1 (init) S {}1 0", "0 ".repeat(18))).expect("written");
+    fs::write(proc.join("1/cgroup"), "0::/init.scope\n").expect("written");
+    let own = std::process::id().to_string();
+    for name in ["thread-self", &own] {
+        symlink(Path::new("/proc").join(name), proc.join(name)).expect("linked");
+    }
+    symlink("/sys", root.path().join("sys")).expect("linked");
+    root
+}
+
+#[test]
+fn a_listener_of_this_process_is_this_process() {
+    let _namespace = Namespace::enter();
+    let _listener = TcpListener::bind("127.0.0.1:30080").expect("bound");
+    let holder = holder(owner_of_only_listener(&owners(false)));
+    let process = holder.process.seen().expect("a process");
+    assert_eq!((process.pid, &process.command_line), (std::process::id(), &None));
+}
+
+#[test]
+fn a_listener_in_a_pods_cgroup_names_pod_container_and_process() {
+    let _namespace = Namespace::enter();
+    for (name, below) in [
+        ("cgroupfs", format!("kubepods/burstable/pod{POD}/{CONTAINER}")),
+        (
+            "systemd",
+            format!(
+                "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice/cri-containerd-{CONTAINER}.scope",
+                POD.replace('-', "_")
+            ),
+        ),
+    ] {
+        let cgroup = ControlGroup::make(name, &below);
+        let child = process::Process::start(Some(&cgroup), LISTEN);
+        let holder = holder(owner_of_only_listener(&owners(true)));
+        let found = holder.cgroup.seen().expect("a cgroup");
+        assert_eq!(found.path, cgroup.name());
+        let pod = found.pod.as_ref().expect("a pod");
+        assert_eq!((pod.pod_uid.as_str(), pod.container.as_deref()), (POD, Some(CONTAINER)));
+        let process = holder.process.seen().expect("a process");
+        assert_eq!((process.pid, process.command.as_str()), (child.pid(), "evil[31mname"));
+        assert_eq!(process.command_line.as_deref(), Some("evil[31mname"));
+    }
+}
+
+#[test]
+fn a_cgroup_is_found_by_its_id_and_one_that_was_removed_is_stale() {
+    let _namespace = Namespace::enter();
+    let cgroup = ControlGroup::make("removed", "here");
+    let child = process::Process::start(Some(&cgroup), LISTEN);
+    let [listener] = &listeners()[..] else { panic!("not one listener") };
+    let id = listener.cgroup.expect("a cgroup");
+    let cgroups = Cgroups::find(Path::new("/"));
+    assert_eq!(cgroups.of(&[id].into())[&id].as_ref().map(|cgroup| cgroup.path.clone()), Ok(cgroup.name()));
+    drop((child, cgroup));
+    assert_eq!(cgroups.of(&[id].into())[&id].as_ref().expect_err("removed").why, Why::Stale);
+}
+
+#[test]
+fn the_oldest_of_several_holders_is_named() {
+    let _namespace = Namespace::enter();
+    let forked = LISTEN.replace("$| = 1;", "$| = 1; if (fork() == 0) { <STDIN>; exit } sleep 0.1;");
+    let parent = process::Process::start(None, &format!("$SIG{{TERM}} = 'DEFAULT'; {forked}"));
+    let process = holder(owner_of_only_listener(&owners(false))).process;
+    assert_eq!(process.seen().map(|process| process.pid), Some(parent.pid()));
+}
+
+#[test]
+fn a_socket_of_the_kernel_is_known_by_its_link_and_by_being_held_by_nobody() {
+    let namespace = Namespace::enter();
+    namespace.ip("link add overlay type vxlan id 7 dstport 8472 local 127.0.0.1");
+    namespace.ip("link set overlay up");
+    let sockets = listeners();
+    let claims: Vec<_> = sockets.iter().map(Claim::from).collect();
+    assert!(!claims.is_empty() && claims.iter().all(|claim| claim.local_port == 8472), "{sockets:?}");
+    let node = node_of_this_process();
+    let owners = |tunnels| Owners::live(node.path(), tunnels, false);
+    for (owners, link) in [(owners(vec![(8472, "overlay".to_owned())]), "overlay"), (owners(Vec::new()), "")] {
+        for owner in owners.of(&claims) {
+            assert_eq!(owner, Owner::Kernel { link: link.to_owned() });
+        }
+    }
+}
+
+#[test]
+fn a_socket_that_closed_meanwhile_is_not_the_kernels() {
+    let _namespace = Namespace::enter();
+    let listener = TcpListener::bind("127.0.0.1:30080").expect("bound");
+    let claims: Vec<_> = listeners().iter().map(Claim::from).collect();
+    drop(listener);
+    let node = node_of_this_process();
+    let process = holder(Owners::live(node.path(), Vec::new(), false).of(&claims).remove(0)).process;
+    assert_eq!(process.gap().expect("no process").why, Why::Stale);
+}
+
+#[test]
+fn fd_use_is_what_proc_shows() {
+    let _namespace = Namespace::enter();
+    let child = process::Process::start(None, LISTEN);
+    let open = fs::read_dir(format!("/proc/{}/fd", child.pid())).expect("its descriptors").count();
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    let used = fds_of(Path::new("/proc"), child.pid()).expect("readable");
+    assert_eq!((used.open, used.limit), (u64::try_from(open).expect("few"), soft));
+}
+
+#[test]
+fn a_pods_own_namespace_is_counted_from_outside() {
+    // Not the uid of the pods that other tests make at the same time.
+    let uid = "7d1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e3f";
+    let cgroup = ControlGroup::make("pod", &format!("kubepods/besteffort/pod{uid}/{CONTAINER}"));
+    let script = r#"
+        my $listener = IO::Socket::INET->new(Listen => 64, LocalAddr => "127.0.0.1", LocalPort => 443) or die;
+        my @kept = map { (IO::Socket::INET->new("127.0.0.1:443") or die, $listener->accept()) } 1..50;
+        $| = 1; print "ready\n"; <STDIN>;"#;
+    let _pod = thread::scope(|scope| {
+        let start = || {
+            let _inside = Namespace::enter();
+            process::Process::start(Some(&cgroup), script)
+        };
+        scope.spawn(start).join().expect("started")
+    });
+    let _outside = Namespace::enter();
+    let ours = |worth_walking| {
+        let namespaces = pod_namespaces(Path::new("/proc"), worth_walking).expect("root sees them");
+        namespaces.into_iter().find(|namespace| namespace.pod_uid == uid).map(|namespace| namespace.ephemeral)
+    };
+    let Some(Reading::Seen(used)) = eventually(|| ours(100)) else { panic!("not seen") };
+    let told: Vec<_> = used.busiest.iter().map(|one| (one.port, one.used)).collect();
+    assert_eq!((used.at_most, told), (101, vec![(443, 50)]));
+    let holder = holder(used.busiest[0].owner.clone());
+    assert_eq!(holder.cgroup.seen().and_then(|cgroup| cgroup.pod.clone()).expect("a pod").pod_uid, uid);
+    let Some(Reading::Seen(quiet)) = ours(102) else { panic!("not seen") };
+    assert_eq!((quiet.at_most, quiet.busiest), (101, vec![]));
+}

@@ -1,0 +1,86 @@
+//! Links, addresses and gateways of a namespace, against what `ip` made and says.
+
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    net::IpAddr,
+    process::{Command, Stdio},
+};
+
+use portreeve::{
+    facts::{Interfaces, Wanted},
+    kernel::Host,
+};
+use serde_json::Value;
+
+use crate::namespace::Namespace;
+
+fn interfaces() -> Interfaces {
+    Host::at("/").read(&Wanted::default()).interfaces.get().expect("rtnetlink answers").clone()
+}
+
+/// Runs `ip -batch` in this thread's namespace.
+fn ip(batch: &str) {
+    let mut child = Command::new("ip")
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the program ip, of the package iproute2");
+    child.stdin.take().expect("piped").write_all(batch.as_bytes()).expect("ip reads its batch");
+    assert!(child.wait().expect("ip ends").success(), "ip -batch failed");
+}
+
+#[test]
+fn ten_thousand_addresses_of_kube_ipvs0_are_those_that_ip_lists() {
+    let _namespace = Namespace::enter();
+    // This kernel has no dummy links; a bridge without ports holds addresses as well.
+    let mut batch = "link add kube-ipvs0 type bridge\n".to_owned();
+    for number in 0..10_000 {
+        batch +=
+            &format!("addr add 10.{}.{}.{}/32 dev kube-ipvs0\n", 96 + number / 65536, number / 256 % 256, number % 256);
+    }
+    ip(&batch);
+    let seen = interfaces();
+    let ours: BTreeSet<IpAddr> = seen.of("kube-ipvs0").map(|address| address.ip).collect();
+    assert_eq!(ours.len(), 10_000);
+    assert!(seen.of("kube-ipvs0").all(|address| address.is_ipvs() && address.prefix == 32));
+
+    let listed = Command::new("ip").args(["-j", "addr", "show", "dev", "kube-ipvs0"]).output().expect("ip").stdout;
+    let listed: Value = serde_json::from_slice(&listed).expect("ip prints JSON");
+    let theirs = listed[0]["addr_info"].as_array().expect("addresses").iter();
+    let theirs: BTreeSet<IpAddr> = theirs.map(|entry| entry["local"].as_str().unwrap().parse().unwrap()).collect();
+    assert_eq!(ours, theirs);
+}
+
+#[test]
+fn links_tell_kind_master_state_and_the_port_of_a_tunnel() {
+    let _namespace = Namespace::enter();
+    ip("link add br0 type bridge\n\
+        link add v0 type veth peer name v1\n\
+        link set v0 master br0\n\
+        link set v1 up\n\
+        link add flannel.1 type vxlan id 1 dstport 8472\n");
+    let seen = interfaces();
+    let link = |name: &str| seen.links.iter().find(|link| link.name == name).unwrap_or_else(|| panic!("{name}"));
+    assert_eq!(link("flannel.1").kind.as_deref(), Some("vxlan"));
+    assert_eq!(link("flannel.1").udp_port, Some(8472));
+    assert_eq!(link("v0").master, Some(link("br0").index));
+    assert_eq!((link("v1").up, link("br0").up), (true, false));
+    assert_eq!((link("br0").udp_port, link("lo").kind.as_deref()), (None, None));
+}
+
+#[test]
+fn gateways_are_those_of_default_routes_in_the_main_table_only() {
+    let _namespace = Namespace::enter();
+    ip("link add v0 type veth peer name v1\n\
+        link set v0 up\n\
+        link set v1 up\n\
+        addr add 192.0.2.2/24 dev v0\n\
+        addr add 2001:db8::2/64 dev v0 nodad\n\
+        route add default via 192.0.2.1\n\
+        route add 198.51.100.0/24 via 192.0.2.7\n\
+        route add default via 192.0.2.9 table 100\n\
+        route add default via 2001:db8::1 dev v0\n");
+    let want: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
+    assert_eq!(interfaces().gateways, want);
+}

@@ -1,0 +1,152 @@
+//! A stand-in for kube-proxy on the node's loopback: what it answers decides the mode, the settings and the limit.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+};
+
+use crate::stage::Stage;
+
+/// Answers every request with what `page` gives for its path, until the test process ends.
+pub fn serve(listener: &TcpListener, page: impl Fn(&str) -> Option<String>) {
+    for stream in listener.incoming() {
+        let Ok(mut stream) = stream else { return };
+        answer(&mut stream, &page);
+    }
+}
+
+fn answer(stream: &mut TcpStream, page: &impl Fn(&str) -> Option<String>) {
+    let mut request = [0; 4096];
+    let length = stream.read(&mut request).unwrap_or(0);
+    let request = String::from_utf8_lossy(&request[..length]).into_owned();
+    let path = request.split(' ').nth(1).unwrap_or("/");
+    let (status, body) = match page(path) {
+        Some(body) => ("200 OK", body),
+        None => ("404 Not Found", String::new()),
+    };
+    let length = body.len();
+    // A client that has gone away is its own affair.
+    stream
+        .write_all(
+            format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}").as_bytes(),
+        )
+        .ok();
+}
+
+/// What a stand-in says of itself.
+pub struct StandIn {
+    pub mode: &'static str,
+    pub node_port_addresses: &'static str,
+    pub version: &'static str,
+    pub max_fds: u64,
+}
+
+impl Default for StandIn {
+    fn default() -> Self {
+        Self { mode: "iptables", node_port_addresses: "[]", version: "v1.36.3", max_fds: 1_048_576 }
+    }
+}
+
+impl StandIn {
+    /// Starts answering on this thread's namespace, as this test process.
+    pub fn start(self) {
+        let listener = TcpListener::bind("127.0.0.1:10249").expect("the port is free");
+        std::thread::spawn(move || {
+            serve(&listener, |path| match path {
+                "/proxyMode" => Some(self.mode.to_owned()),
+                "/configz" => Some(format!(
+                    r#"{{"kubeproxy.config.k8s.io":{{"bindAddress":"0.0.0.0","mode":"{}","nodePortAddresses":{},"clusterCIDR":"10.244.0.0/16","detectLocalMode":"ClusterCIDR","iptables":{{"localhostNodePorts":true}}}}}}"#,
+                    self.mode, self.node_port_addresses
+                )),
+                "/metrics" => Some(format!(
+                    "# TYPE process_max_fds gauge\nprocess_max_fds {}\nprocess_open_fds 12\nkubernetes_build_info{{git_version=\"{}\"}} 1\n",
+                    self.max_fds, self.version
+                )),
+                _ => None,
+            });
+        });
+    }
+}
+
+/// A process that is not this one and listens on `address`; it ends with this value.
+pub struct Squatter(Child);
+
+impl Squatter {
+    /// Starts it in this thread's namespace.
+    #[track_caller]
+    pub fn on(address: &str) -> Self {
+        let script = "my $s = IO::Socket::INET->new(Listen => 5, LocalAddr => $ARGV[0]) or die $!; $| = 1; print qq(ready\\n); <STDIN>";
+        let mut child = Command::new("perl")
+            .args(["-MIO::Socket::INET", "-e", script, address])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("perl, which every Debian has");
+        let mut ready = [0; 6];
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("the squatter listens");
+        Self(child)
+    }
+}
+
+impl Drop for Squatter {
+    fn drop(&mut self) {
+        self.0.kill().expect("it is ours to end");
+        self.0.wait().expect("it ended");
+    }
+}
+
+#[test]
+fn mode_and_settings_come_from_the_proxy_itself() {
+    let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
+    StandIn { mode: "nftables", node_port_addresses: r#"["primary"]"#, ..StandIn::default() }.start();
+    let _squatter = Squatter::on("192.0.2.1:30080");
+    let look = stage.check(&[]);
+    assert_eq!(look.json["proxy"]["mode"], "nftables");
+    assert_eq!(look.json["proxy"]["source"], "127.0.0.1:10249/proxyMode");
+    assert_eq!(look.finding("listener-on-node-port", "web").verdict(), "critical remote node pods");
+}
+
+#[test]
+fn a_list_of_addresses_moves_the_verdict_to_the_listed_one() {
+    let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
+    StandIn { node_port_addresses: r#"["192.0.2.2/32"]"#, ..StandIn::default() }.start();
+    let squatter = Squatter::on("192.0.2.1:30080");
+    assert!(stage.check(&[]).alarms().is_empty());
+    drop(squatter);
+    let _squatter = Squatter::on("192.0.2.2:30080");
+    assert_eq!(stage.check(&[]).finding("listener-on-node-port", "web").verdict(), "critical remote node pods");
+}
+
+/// A Service of `count` ports from 30000 on.
+fn wide(count: u16) -> Stage {
+    let ports: String = (0..count)
+        .map(|n| format!("  - {{name: p{n}, port: {}, protocol: TCP, nodePort: {}}}\n", n + 1, 30000 + n))
+        .collect();
+    Stage::new().document(&format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: wide, namespace: default, uid: uid-wide}}\nspec:\n  type: NodePort\n  \
+         clusterIP: 10.96.0.40\n  ipFamilies: [IPv4]\n  ports:\n{ports}"
+    ))
+}
+
+#[test]
+fn the_demand_of_a_proxy_that_holds_ports_is_compared_with_its_limit() {
+    for (ports, severity) in [(150, None), (210, Some("warning")), (250, Some("critical")), (300, Some("critical"))] {
+        let stage = wide(ports);
+        StandIn { version: "v1.23.6", max_fds: 256, ..StandIn::default() }.start();
+        let look = stage.check(&[]);
+        let finding = look.find("proxy-near-fd-limit", "n1");
+        let told = finding.as_ref().map(|finding| finding.0["severity"].as_str().expect("a severity"));
+        assert_eq!(told, severity, "{ports} NodePorts under a limit of 256");
+        if let Some(finding) = finding {
+            assert!(finding.evidence().contains("default/wide"), "{}", finding.evidence());
+        }
+    }
+}
+
+#[test]
+fn a_proxy_that_holds_no_ports_never_nears_its_limit() {
+    let stage = wide(300);
+    StandIn { max_fds: 256, ..StandIn::default() }.start();
+    assert!(stage.check(&[]).findings("proxy-near-fd-limit").is_empty());
+}

@@ -1,0 +1,122 @@
+//! The ephemeral range against the NodePort range, bands, and client sockets that sit on NodePorts.
+
+use std::{thread::sleep, time::Duration};
+
+use crate::stage::{Look, PEER, Stage, connecting, sysctl};
+
+const OVERLAP: &str = "ephemeral-range-overlaps-node-ports";
+
+fn overlap(mode: &str, range: &str, reserved: &str) -> Option<String> {
+    let stage = Stage::new()
+        .service("web", "TCP", 30080, "")
+        .endpoints("web", "TCP", Some("n1"))
+        .node_port_range("30000-32767");
+    sysctl("net.ipv4.ip_local_port_range", range);
+    sysctl("net.ipv4.ip_local_reserved_ports", reserved);
+    let look = stage.check(&["--proxy-mode", mode]);
+    look.find(OVERLAP, "n1").map(|finding| finding.0["severity"].as_str().expect("a severity").to_owned())
+}
+
+#[test]
+fn the_overlap_is_critical_in_ipvs_mode_while_an_allocated_port_is_uncovered() {
+    for (range, reserved, ipvs, other) in [
+        ("32768 60999", "", None, None),
+        ("1024 65535", "", Some("critical"), Some("warning")),
+        ("1024 65535", "30000-30999", Some("warning"), Some("warning")),
+        ("1024 65535", "30000-32767", None, None),
+        ("1024 65535", "30000-30999,31000-31999,32000-32767", None, None),
+    ] {
+        assert_eq!(overlap("ipvs", range, reserved).as_deref(), ipvs, "ipvs, {range}, reserved {reserved:?}");
+        assert_eq!(overlap("iptables", range, reserved).as_deref(), other, "iptables, {range}, reserved {reserved:?}");
+        assert_eq!(overlap("nftables", range, reserved).as_deref(), other, "nftables, {range}, reserved {reserved:?}");
+    }
+}
+
+#[test]
+fn the_remedy_keeps_what_somebody_else_reserved() {
+    let stage = Stage::new().node_port_range("30000-32767");
+    sysctl("net.ipv4.ip_local_port_range", "1024 65535");
+    sysctl("net.ipv4.ip_local_reserved_ports", "2703,9808-9810");
+    let look = stage.check(&["--proxy-mode", "iptables"]);
+    let remedy = look.finding(OVERLAP, "n1").remedy();
+    assert!(remedy.contains("2703,9808-9810,30000-32767"), "{remedy}");
+}
+
+/// Looks until the kernel has retransmitted the SYN; about a second, and never more than twenty.
+fn look_at_client(stage: &Stage, mode: &str) -> Look {
+    for _ in 0..40 {
+        let look = stage.check(&["--proxy-mode", mode]);
+        let told = look.find("client-socket-on-node-port", "web").map(|finding| finding.evidence());
+        if told.is_some_and(|evidence| evidence.contains("retransmitting")) {
+            return look;
+        }
+        sleep(Duration::from_millis(500));
+    }
+    panic!("no retransmitting SYN was seen in {mode} mode: {:#}", stage.check(&["--proxy-mode", mode]).json);
+}
+
+#[test]
+fn a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only() {
+    let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
+    let _client = connecting("192.0.2.1:30080", &format!("{PEER}:8080"));
+    let look = look_at_client(&stage, "ipvs");
+    let finding = look.finding("client-socket-on-node-port", "web");
+    assert_eq!(finding.0["severity"], "critical");
+    assert!(finding.evidence().contains("SYN-SENT 192.0.2.1:30080 -> 192.0.2.9:8080"), "{}", finding.evidence());
+    for mode in ["iptables", "nftables"] {
+        let look = stage.check(&["--proxy-mode", mode]);
+        let severity = look.find("client-socket-on-node-port", "web").map(|finding| finding.0["severity"].clone());
+        assert!(severity.is_none_or(|severity| severity == "info"), "{mode}");
+    }
+}
+
+/// A manifest with NodePorts `ports` on a range that a kube-apiserver Pod tells.
+fn crowd(range: &str, ports: impl IntoIterator<Item = u16>) -> Stage {
+    ports
+        .into_iter()
+        .fold(Stage::new().node_port_range(range), |stage, port| stage.service(&format!("s{port}"), "TCP", port, ""))
+}
+
+fn crowded(stage: &Stage) -> Option<(String, String)> {
+    let look = stage.check(&["--proxy-mode", "nftables"]);
+    let finding = look.findings("node-port-range-crowded").into_iter().next().map(crate::stage::Finding)?;
+    Some((finding.0["severity"].as_str().expect("a severity").to_owned(), finding.evidence()))
+}
+
+#[test]
+fn bands_are_counted_as_the_api_server_cuts_them() {
+    for (range, dynamic_first, last) in
+        [("30000-30015", 30000, 30015), ("30000-30127", 30016, 30127), ("30000-30511", 30016, 30511)]
+    {
+        let dynamic: Vec<u16> = (dynamic_first..=last).collect();
+        let below = dynamic.len() * 80 / 100 - 1;
+        assert_eq!(
+            crowded(&crowd(range, dynamic[..below].iter().copied())),
+            None,
+            "{range}, {below} of {}",
+            dynamic.len()
+        );
+        let (severity, evidence) = crowded(&crowd(range, dynamic[..=below + 1].iter().copied())).expect("crowded");
+        assert_eq!(severity, "warning", "{range}");
+        assert!(evidence.contains(&format!("{dynamic_first}-{last}")), "{evidence}");
+        let (severity, _) = crowded(&crowd(range, 30000..=last)).expect("full");
+        assert_eq!(severity, "critical", "{range} is full");
+    }
+}
+
+#[test]
+fn spilling_into_the_static_band_is_a_warning() {
+    let (severity, evidence) = crowded(&crowd("30000-30127", (30016..=30127).chain([30003]))).expect("spilled");
+    assert_eq!(severity, "warning");
+    assert!(evidence.contains("30000-30015"), "{evidence}");
+}
+
+#[test]
+fn an_assumed_range_is_not_judged_for_crowding_and_a_port_outside_disproves_it() {
+    let stage = Stage::new().service("odd", "TCP", 20080, "");
+    let look = stage.check(&["--proxy-mode", "nftables"]);
+    assert!(look.findings("node-port-range-crowded").is_empty() && look.findings("node-port-outside-range").is_empty());
+    assert!(look.json["unknown"].as_array().expect("unknown").iter().any(|it| it["source"] == "node-port-range"));
+    let told = stage.node_port_range("30000-32767").check(&["--proxy-mode", "nftables"]);
+    assert_eq!(told.finding("node-port-outside-range", "odd").0["severity"], "warning");
+}

@@ -1,0 +1,154 @@
+//! A hundred thousand Services in a file and two hundred thousand sockets on the node.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write as _},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::stage::{Stage, portreeve, sysctl};
+
+const SERVICES: u32 = 100_000;
+/// What a check may use, in KiB.
+const MEMORY: u64 = 150 * 1024;
+
+fn services(path: &Path, item: impl Fn(u32) -> String, head: &str, tail: &str, between: &str) {
+    let mut file = BufWriter::new(File::create(path).expect("a file"));
+    file.write_all(head.as_bytes()).expect("writing");
+    for n in 0..SERVICES {
+        if n > 0 {
+            file.write_all(between.as_bytes()).expect("writing");
+        }
+        file.write_all(item(n).as_bytes()).expect("writing");
+    }
+    file.write_all(tail.as_bytes()).expect("writing");
+    file.flush().expect("writing");
+}
+
+fn node_port(n: u32) -> String {
+    if n < 2000 { format!("\"nodePort\": {},", 30000 + n) } else { String::new() }
+}
+
+fn json(n: u32) -> String {
+    format!(
+        r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"service-{n}","namespace":"team-{}","uid":"0b1c2d3e-0000-4000-8000-{n:012}","annotations":{{"filler":"{}"}}}},"spec":{{"type":"NodePort","clusterIP":"10.{}.{}.{}","ports":[{{"name":"http","port":80,{}"protocol":"TCP"}}]}}}}"#,
+        n % 300,
+        "x".repeat(300),
+        100 + n / 62500,
+        n / 250 % 250,
+        n % 250 + 1,
+        node_port(n),
+    )
+}
+
+/// Runs a command and returns its exit code, standard output and peak resident memory in KiB.
+fn measured(command: &mut Command) -> (i32, Vec<u8>, u64) {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let output = command.stdin(Stdio::null()).output().expect("portreeve runs");
+    // The largest of all children so far: this test is the only one of its process that starts any this big.
+    let peak = getrusage(UsageWho::RUSAGE_CHILDREN).expect("usage").max_rss();
+    let code = output
+        .status
+        .code()
+        .unwrap_or_else(|| panic!("{:?}: {}", output.status, String::from_utf8_lossy(&output.stderr)));
+    (code, output.stdout, u64::try_from(peak).expect("a size"))
+}
+
+#[test]
+fn a_hundred_thousand_services_and_two_hundred_thousand_sockets_fit_into_150_mb() {
+    let stage = Stage::new();
+    let _crowd = Crowd::of(100_000);
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let in_json = directory.path().join("services.json");
+    services(&in_json, json, r#"{"apiVersion":"v1","kind":"List","items":["#, "]}", ",\n");
+    let in_yaml = directory.path().join("services.yaml");
+    // A JSON object is YAML too; a block sequence of them has the shape of `kubectl get -o yaml`.
+    services(&in_yaml, |n| format!("- {}", json(n)), "apiVersion: v1\nkind: List\nitems:\n", "\n", "\n");
+    for file in [in_json, in_yaml] {
+        let mut command = portreeve();
+        command.arg("check").arg("--services").arg(&file).args([
+            "--node",
+            "n1",
+            "--proxy-mode",
+            "iptables",
+            "-o",
+            "json",
+        ]);
+        let (code, stdout, peak) = measured(&mut command);
+        let document: serde_json::Value = serde_json::from_slice(&stdout).expect("a document");
+        assert!([0, 1].contains(&code), "{code}: {:#}", document["unknown"]);
+        assert!(peak < MEMORY, "{peak} KiB for {}", file.display());
+    }
+    drop(stage);
+}
+
+/// Established pairs on loopback, 2 sockets each, held by worker processes since each may hold so many descriptors.
+struct Crowd(Vec<std::process::Child>);
+
+impl Crowd {
+    fn of(pairs: usize) -> Self {
+        sysctl("net.ipv4.ip_local_port_range", "1024 65535");
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("the hard limit");
+        let each = usize::try_from(hard).expect("a limit").min(20_000) / 2 - 100;
+        let script = r#"
+            my ($address, $pairs) = @ARGV; my @keep;
+            my $server = IO::Socket::INET->new(Listen => 1024, LocalAddr => $address) or die $!;
+            for (1 .. $pairs) {
+                push @keep, IO::Socket::INET->new(PeerAddr => $address) || die $!;
+                push @keep, $server->accept || die $!;
+            }
+            $| = 1; print "ready\n"; <STDIN>;
+        "#;
+        let workers: Vec<_> = (0..pairs.div_ceil(each))
+            .map(|worker| {
+                let here = each.min(pairs - worker * each);
+                Command::new("perl")
+                    .args([
+                        "-MIO::Socket::INET",
+                        "-e",
+                        script,
+                        &format!("127.0.1.{}:7000", worker + 1),
+                        &here.to_string(),
+                    ])
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .expect("perl, which every Debian has")
+            })
+            .collect();
+        let mut crowd = Self(workers);
+        for worker in &mut crowd.0 {
+            let mut ready = [0; 6];
+            std::io::Read::read_exact(worker.stdout.as_mut().expect("a pipe"), &mut ready).expect("a worker is ready");
+        }
+        crowd
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        for worker in &mut self.0 {
+            worker.kill().expect("it is ours to end");
+            worker.wait().expect("it ended");
+        }
+    }
+}
+
+#[test]
+fn a_listeners_owner_is_found_beside_many_connections() {
+    let stage = Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
+    let listener = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
+    let _pairs: Vec<_> = (0..200)
+        .map(|_| {
+            (TcpStream::connect("127.0.0.1:30080").expect("a connection"), listener.accept().expect("a connection"))
+        })
+        .collect();
+    let look = stage.check(&["--proxy-mode", "ipvs"]);
+    assert!(look.finding("listener-on-node-port", "web").evidence().contains(&format!("pid {}", std::process::id())));
+    assert!(look.findings("client-socket-on-node-port").is_empty(), "accepted connections are no clients");
+}

@@ -1,0 +1,248 @@
+//! A node in a network namespace of its own, a manifest of the cluster, and one look at both.
+
+use std::{
+    fmt::Write as _,
+    io::Write as _,
+    os::fd::AsRawFd as _,
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+};
+
+use nix::sched::{CloneFlags, unshare};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The primary and the second address of each family.
+pub const ADDRESSES: [&str; 4] = ["192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64", "2001:db8::2/64"];
+/// The InternalIP of the peer Node `n2`; nobody answers there.
+pub const PEER: &str = "192.0.2.9";
+
+/// The calling thread's own network namespace, dressed as node `n1`, and a manifest.
+///
+/// Sockets that the test opens on the same thread are the node's. The namespace ends with the thread.
+pub struct Stage {
+    directory: TempDir,
+    manifest: String,
+}
+
+impl Stage {
+    /// Enters a new network namespace with `lo` up and `eth0` carrying [`ADDRESSES`].
+    #[track_caller]
+    pub fn new() -> Self {
+        unshare(CloneFlags::CLONE_NEWNET).expect("these tests make network namespaces: run them as root, `make test`");
+        ip("link set lo up");
+        ip("link add eth0 type veth peer name wire");
+        ip("link set wire up");
+        ip("link set eth0 up");
+        for address in ADDRESSES {
+            ip(&format!("address add {address} dev eth0{}", if address.contains(':') { " nodad" } else { "" }));
+        }
+        let stage = Self { directory: TempDir::new().expect("a directory"), manifest: String::new() };
+        stage.node("n1", &["192.0.2.1", "2001:db8::1"]).node("n2", &[PEER])
+    }
+
+    /// Adds a document to the manifest.
+    pub fn document(mut self, yaml: &str) -> Self {
+        self.manifest.push_str("---\n");
+        self.manifest.push_str(yaml.trim_start_matches('\n'));
+        self.manifest.push('\n');
+        self
+    }
+
+    /// Adds a Node with InternalIPs.
+    pub fn node(self, name: &str, addresses: &[&str]) -> Self {
+        let mut yaml =
+            format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, uid: uid-{name}}}\nstatus:\n  addresses:\n");
+        for address in addresses {
+            writeln!(yaml, "  - {{type: InternalIP, address: \"{address}\"}}").expect("writing to a string");
+        }
+        self.document(&yaml)
+    }
+
+    /// Adds a dual-stack Service `default/<name>` with one port 80; `spec` is further lines of its spec.
+    pub fn service(self, name: &str, protocol: &str, node_port: u16, spec: &str) -> Self {
+        self.document(&format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: default, uid: uid-{name}}}\nspec:\n  \
+             type: NodePort\n  clusterIP: 10.96.0.10\n  ipFamilies: [IPv4, IPv6]\n  ports:\n  \
+             - {{port: 80, protocol: {protocol}, nodePort: {node_port}}}\n{spec}"
+        ))
+    }
+
+    /// Adds EndpointSlices of both families for a Service; `endpoints` is a YAML flow sequence without addresses:
+    /// each entry's `address` is filled in.
+    pub fn endpoints(self, service: &str, protocol: &str, node: Option<&str>) -> Self {
+        [("IPv4", "10.244.0.5"), ("IPv6", "fd00:244::5")].into_iter().fold(self, |stage, (family, address)| {
+            let endpoints = match node {
+                Some(node) => {
+                    format!("[{{addresses: [\"{address}\"], nodeName: {node}, conditions: {{ready: true}}}}]")
+                }
+                None => "[]".to_owned(),
+            };
+            stage.document(&format!(
+                "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: {family}\nmetadata:\n  \
+                 name: {service}-{}\n  namespace: default\n  labels: {{kubernetes.io/service-name: {service}}}\n\
+                 ports: [{{name: \"\", port: 8080, protocol: {protocol}}}]\nendpoints: {endpoints}",
+                family.to_lowercase()
+            ))
+        })
+    }
+
+    /// Adds a kube-apiserver Pod that tells the NodePort range.
+    pub fn node_port_range(self, range: &str) -> Self {
+        self.document(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: kube-apiserver-n1, namespace: kube-system, uid: uid-apiserver, \
+             labels: {{component: kube-apiserver}}}}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  containers:\n  \
+             - name: kube-apiserver\n    command: [kube-apiserver, --service-node-port-range={range}]"
+        ))
+    }
+
+    /// The manifest as a file.
+    pub fn manifest(&self) -> PathBuf {
+        let path = self.directory.path().join("cluster.yaml");
+        std::fs::write(&path, &self.manifest).expect("a manifest");
+        path
+    }
+
+    /// The command `portreeve <command>` with this manifest and node, as this thread's child.
+    pub fn command(&self, command: &str) -> Command {
+        let mut portreeve = portreeve();
+        portreeve.arg(command).arg("--services").arg(self.manifest()).args(["--node", "n1"]);
+        portreeve
+    }
+
+    /// One look.
+    #[track_caller]
+    pub fn check(&self, arguments: &[&str]) -> Look {
+        Look::of(self.command("check").args(["-o", "json"]).args(arguments))
+    }
+}
+
+/// The shipped binary, without any environment that could bring a cluster.
+pub fn portreeve() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
+    command.env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/nonexistent");
+    command
+}
+
+/// What one `check -o json` said.
+pub struct Look {
+    /// The exit code.
+    pub code: i32,
+    /// The document.
+    pub json: Value,
+}
+
+impl Look {
+    /// Runs a command that prints JSON.
+    #[track_caller]
+    pub fn of(command: &mut Command) -> Self {
+        let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().expect("portreeve runs");
+        let stderr = String::from_utf8_lossy(&stderr);
+        let json = serde_json::from_slice(&stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}\n{stderr}", String::from_utf8_lossy(&stdout)));
+        Self { code: status.code().expect("an exit code"), json }
+    }
+
+    /// The findings of a rule.
+    pub fn findings<'a>(&'a self, rule: &str) -> Vec<&'a Value> {
+        let findings = self.json["findings"].as_array().expect("findings");
+        findings.iter().filter(|finding| finding["rule"] == rule).collect()
+    }
+
+    /// The one finding of a rule about a subject's name.
+    #[track_caller]
+    pub fn finding(&self, rule: &str, subject: &str) -> Finding<'_> {
+        self.find(rule, subject).unwrap_or_else(|| panic!("no {rule} of {subject} in {:#}", self.json))
+    }
+
+    /// The same, where there may be none.
+    pub fn find(&self, rule: &str, subject: &str) -> Option<Finding<'_>> {
+        self.findings(rule).into_iter().find(|finding| finding["subject"]["name"] == subject).map(Finding)
+    }
+
+    /// Findings above info, for tests of silence.
+    pub fn alarms(&self) -> Vec<&Value> {
+        let findings = self.json["findings"].as_array().expect("findings");
+        findings.iter().filter(|finding| finding["severity"] != "info").collect()
+    }
+
+    /// `source: why` of everything unknown, sorted and once.
+    pub fn unknown(&self) -> Vec<String> {
+        let word = |value: &Value| value.as_str().expect("a word").to_owned();
+        let unknown = self.json["unknown"].as_array().expect("unknown");
+        let mut unknown: Vec<_> =
+            unknown.iter().map(|it| format!("{}: {}", word(&it["source"]), word(&it["why"]))).collect();
+        unknown.sort();
+        unknown.dedup();
+        unknown
+    }
+}
+
+/// One finding of a document.
+pub struct Finding<'a>(pub &'a Value);
+
+impl Finding<'_> {
+    /// `critical remote node pods`: severity and affects, in the document's order.
+    pub fn verdict(&self) -> String {
+        let affects = self.0["affects"].as_array().cloned().unwrap_or_default();
+        let words = std::iter::once(&self.0["severity"]).chain(&affects).filter_map(Value::as_str);
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Every evidence value, a line each as `name = value`.
+    pub fn evidence(&self) -> String {
+        let evidence = self.0["evidence"].as_array().expect("evidence");
+        evidence.iter().fold(String::new(), |mut text, it| {
+            writeln!(text, "{} = {}", it["name"].as_str().expect("a name"), it["value"].as_str().expect("a value"))
+                .expect("writing to a string");
+            text
+        })
+    }
+
+    /// The remedy's lines.
+    pub fn remedy(&self) -> String {
+        let remedy = self.0["remedy"].as_array().expect("remedy");
+        remedy.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Runs `ip` in this thread's namespace.
+#[track_caller]
+pub fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split(' ')).output().expect("`ip` of iproute2 is installed");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs many `ip` commands at once.
+#[track_caller]
+pub fn ip_batch(lines: &str) {
+    let mut child =
+        Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().expect("`ip` of iproute2 is installed");
+    child.stdin.take().expect("a pipe").write_all(lines.as_bytes()).expect("writing to ip");
+    assert!(child.wait().expect("ip ends").success());
+}
+
+/// Writes a sysctl of this thread's namespace.
+#[track_caller]
+pub fn sysctl(name: &str, value: &str) {
+    let path = format!("/proc/sys/{}", name.replace('.', "/"));
+    std::fs::write(&path, format!("{value}\n")).unwrap_or_else(|error| panic!("{path}: {error}"));
+}
+
+/// A TCP client bound to `local` whose connection to the silent peer stays in SYN-SENT.
+#[track_caller]
+pub fn connecting(local: &str, remote: &str) -> std::os::fd::OwnedFd {
+    use nix::sys::socket::{
+        AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+    };
+    let address =
+        |text: &str| SockaddrStorage::from(text.parse::<std::net::SocketAddr>().expect("an address and port"));
+    let family = if local.starts_with('[') { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    let fd =
+        socket(family, SockType::Stream, SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+    setsockopt(&fd, sockopt::ReuseAddr, &true).expect("SO_REUSEADDR");
+    bind(fd.as_raw_fd(), &address(local)).expect("the local port is free");
+    let connected = connect(fd.as_raw_fd(), &address(remote));
+    assert_eq!(connected, Err(nix::errno::Errno::EINPROGRESS), "nobody answers at {remote}");
+    fd
+}
