@@ -32,7 +32,7 @@ lint: ## Check formatting, lints and documentation
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --no-deps --document-private-items --locked
 
 docs: ## Make the generated files anew
-	UPDATE=1 $(CARGO) test --locked --test anywhere
+	UPDATE=1 $(CARGO) test --locked --test anywhere generated
 
 fmt: ## Format the code
 	$(CARGO) fmt

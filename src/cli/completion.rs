@@ -7,7 +7,7 @@ use clap_complete::{Shell, generate};
 
 use super::console::Console;
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Args {
     /// The shell
     #[arg(value_enum)]

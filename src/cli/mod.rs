@@ -22,7 +22,7 @@ mod what_if;
 
 use std::{
     ffi::OsString,
-    io::{ErrorKind, stderr},
+    io::{ErrorKind, IsTerminal, stderr},
     path::Path,
     process::ExitCode,
 };
@@ -93,8 +93,8 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    log(verbose);
     let console = Console::new(program, color);
+    log(verbose, console.style.colour);
     let done = match action {
         Action::Check(args) => check::run(args, &console),
         Action::Snapshot(args) => snapshot::run(args, &console),
@@ -135,14 +135,16 @@ fn refuse(error: &clap::Error) -> ExitCode {
     }
 }
 
-fn log(verbose: u8) {
+/// Libraries are heard only when a person asks: what they complain of is a gap of ours, told once.
+fn log(verbose: u8, colour: bool) {
     let filter = match verbose {
-        0 => "error",
+        0 => "portreeve=warn",
         1 => "portreeve=info,warn",
         2 => "portreeve=debug,info",
         _ => "debug",
     };
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(stderr).compact().init();
+    let subscriber = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(stderr).compact();
+    subscriber.with_ansi(colour && stderr().is_terminal()).init();
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ impl Progress {
     pub(super) fn says(&self, step: Step) {
         if let Self(Some((sender, _))) = self {
             // The thread ends before its sender only if standard error is broken.
-            drop(sender.send(step));
+            sender.send(step).unwrap_or_default();
         }
     }
 }

@@ -23,7 +23,7 @@ use super::{
     this_node,
 };
 use crate::{
-    facts::{Gap, Mode, Owner, PortSet, Protocol, Snapshot, Socket, Source, View, Why},
+    facts::{Gap, Mode, Owner, Protocol, Snapshot, Socket, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
 
@@ -138,11 +138,7 @@ fn evidence(snapshot: &Snapshot, absent: &Absent, sockets: &[&Socket]) -> Eviden
         evidence = evidence.value("socket", format!("and {} more", sockets.len() - TOLD));
     }
     evidence.values.extend(ranges_in_words(snapshot));
-    let range = snapshot.cluster.node_port_range.seen().map(|range| range.range);
-    let ports = match range.filter(|range| range.contains(*port)) {
-        Some(range) => PortSet::from(range),
-        None => [*port].into_iter().collect(),
-    };
+    let ports = [*port].into_iter().collect();
     let evidence = reserve(snapshot, &ports).into_iter().fold(evidence, Evidence::remedy);
     evidence.remedy(match owned {
         Some(_) => format!("then restart {holder}, or let it reconnect"),
@@ -197,7 +193,7 @@ mod tests {
         let told = format!("{evidence:?}");
         assert!(told.contains("Process nginx has an outgoing connection from port 30999/tcp"), "{told}");
         assert!(told.contains("tcp ESTAB 192.0.2.1:30999 -> 192.0.2.9:443") && told.contains("pid 4242"), "{told}");
-        assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"30000-32767\"");
+        assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"30999\"");
         assert_eq!(evidence.remedy.last().map(String::as_str), Some("then restart process nginx, or let it reconnect"));
     }
 

@@ -369,11 +369,7 @@ impl<'a> Node<'a> {
                 "restart {holder}: the port is reserved now, so only a process that binds it on purpose gets it again"
             ));
         }
-        let node_ports = self.snapshot.cluster.node_port_range.seen().map(|range| range.range);
-        let ports = match node_ports.filter(|range| range.contains(port)) {
-            Some(range) => PortSet::from(range),
-            None => [port].into_iter().collect(),
-        };
+        let ports = [port].into_iter().collect();
         let evidence = reserve(self.snapshot, &ports).into_iter().fold(evidence, Evidence::remedy);
         evidence.remedy(format!("then restart {holder}, or let it reconnect"))
     }

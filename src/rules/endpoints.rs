@@ -18,15 +18,6 @@ pub(super) enum Backing {
 impl Backing {
     /// Every value, for judging when endpoints are unknown.
     pub(super) const ALL: [Self; 3] = [Self::Ready, Self::Empty, Self::Elsewhere];
-
-    /// For evidence.
-    pub(super) fn words(self) -> &'static str {
-        match self {
-            Self::Ready => "usable",
-            Self::Empty => "none usable",
-            Self::Elsewhere => "none on this node, externalTrafficPolicy is Local",
-        }
-    }
 }
 
 /// The EndpointSlices by Service.

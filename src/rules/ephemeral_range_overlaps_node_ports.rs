@@ -86,9 +86,9 @@ impl Overlap<'_> {
             .value("not reserved", counted(&self.uncovered));
         evidence = match &taken {
             Ok(taken) => evidence
-                .value("allocated NodePorts not reserved", counted(taken))
+                .value("allocated of these", counted(taken))
                 .value("chance per connection", chance(taken.len(), self.choosable.len())),
-            Err(gap) => evidence.value("allocated NodePorts not reserved", format!("unknown: {}", gap.detail)),
+            Err(gap) => evidence.value("allocated of these", format!("unknown: {}", gap.detail)),
         };
         evidence = evidence.value("proxy mode", mode_in_words(&mode));
         if hangs {
@@ -154,7 +154,7 @@ mod tests {
 
     fn value(evidence: &Evidence, name: &str) -> String {
         let found = evidence.values.iter().find(|(it, _)| *it == name);
-        found.map(|(_, value)| value.clone()).unwrap_or_else(|| panic!("no {name} in {evidence:#?}"))
+        found.map_or_else(|| panic!("no {name} in {evidence:#?}"), |(_, value)| value.clone())
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
         let evidence = problem(&web().ephemeral("1024 65535", "2703,30000-30079").with_mode(Mode::Ipvs));
         assert_eq!(value(&evidence, "in both ranges"), "30000-32767 (2768 ports)");
         assert_eq!(value(&evidence, "not reserved"), "30080-32767 (2688 ports)");
-        assert_eq!(value(&evidence, "allocated NodePorts not reserved"), "30080 (1 port)");
+        assert_eq!(value(&evidence, "allocated of these"), "30080 (1 port)");
         assert_eq!(value(&evidence, "chance per connection"), "1 of 64431 (0.002 %)");
         assert_eq!(value(&evidence, "NodePort range"), "30000-32767 (kube-apiserver /flagz)");
         assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-32767\"");
@@ -212,7 +212,7 @@ mod tests {
         world.cluster.services = gap(Source::Services, Why::NotAsked);
         let evidence = problem(&world);
         assert_eq!(evidence.severity, Severity::Warning);
-        assert!(value(&evidence, "allocated NodePorts not reserved").starts_with("unknown"));
+        assert!(value(&evidence, "allocated of these").starts_with("unknown"));
     }
 
     #[test]

@@ -169,8 +169,13 @@ pub(super) fn ranges_in_words(snapshot: &Snapshot) -> Vec<(&'static str, String)
 }
 
 /// The commands that keep the kernel from choosing `ports` by itself, for now and for good. A write replaces the whole
-/// list, so what is reserved already is written again.
+/// list, so what is reserved already is written again, and NodePorts that the kernel may choose are written too: a
+/// remedy of one finding does not undo that of another.
 pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Vec<String> {
+    let ephemeral = snapshot.kernel.sysctls.ip_local_port_range.seen();
+    let node_ports = snapshot.cluster.node_port_range.seen().map(|range| range.range);
+    let meeting = node_ports.filter(|range| ephemeral.is_some_and(|it| it.intersection(*range).is_some()));
+    let ports = &meeting.map_or_else(|| ports.clone(), |range| ports.union(&range.into()));
     match &snapshot.kernel.sysctls.ip_local_reserved_ports {
         Reading::Seen(reserved) => {
             let merged = reserved.union(ports);
@@ -229,6 +234,8 @@ mod tests {
         let [now, for_good] = &reserve(&world, &ports)[..] else { panic!("two commands") };
         assert_eq!(now, "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-40000\"");
         assert!(for_good.contains("'net.ipv4.ip_local_reserved_ports = 2703,30000-40000' > /etc/sysctl.d/"));
+        let other = reserve(&world, &[8443].into_iter().collect());
+        assert!(other[0].ends_with("=\"2703,8443,30000-40000\""), "it would undo the first: {other:?}");
         world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
         assert!(!reserve(&world, &ports)[0].contains("sysctl -w"), "it would forget what is reserved");
     }

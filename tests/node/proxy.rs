@@ -9,7 +9,7 @@ use std::{
 use crate::stage::Stage;
 
 /// Answers every request with what `page` gives for its path, until the test process ends.
-pub fn serve(listener: &TcpListener, page: impl Fn(&str) -> Option<String>) {
+pub(crate) fn serve(listener: &TcpListener, page: impl Fn(&str) -> Option<String>) {
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { return };
         answer(&mut stream, &page);
@@ -35,11 +35,11 @@ fn answer(stream: &mut TcpStream, page: &impl Fn(&str) -> Option<String>) {
 }
 
 /// What a stand-in says of itself.
-pub struct StandIn {
-    pub mode: &'static str,
-    pub node_port_addresses: &'static str,
-    pub version: &'static str,
-    pub max_fds: u64,
+pub(crate) struct StandIn {
+    pub(crate) mode: &'static str,
+    pub(crate) node_port_addresses: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) max_fds: u64,
 }
 
 impl Default for StandIn {
@@ -50,7 +50,7 @@ impl Default for StandIn {
 
 impl StandIn {
     /// Starts answering on this thread's namespace, as this test process.
-    pub fn start(self) {
+    pub(crate) fn start(self) {
         let listener = TcpListener::bind("127.0.0.1:10249").expect("the port is free");
         std::thread::spawn(move || {
             serve(&listener, |path| match path {
@@ -70,12 +70,12 @@ impl StandIn {
 }
 
 /// A process that is not this one and listens on `address`; it ends with this value.
-pub struct Squatter(Child);
+pub(crate) struct Squatter(Child);
 
 impl Squatter {
     /// Starts it in this thread's namespace.
     #[track_caller]
-    pub fn on(address: &str) -> Self {
+    pub(crate) fn on(address: &str) -> Self {
         let script = "my $s = IO::Socket::INET->new(Listen => 5, LocalAddr => $ARGV[0]) or die $!; $| = 1; print qq(ready\\n); <STDIN>";
         let mut child = Command::new("perl")
             .args(["-MIO::Socket::INET", "-e", script, address])

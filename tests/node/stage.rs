@@ -13,14 +13,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The primary and the second address of each family.
-pub const ADDRESSES: [&str; 4] = ["192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64", "2001:db8::2/64"];
+pub(crate) const ADDRESSES: [&str; 4] = ["192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64", "2001:db8::2/64"];
 /// The InternalIP of the peer Node `n2`; nobody answers there.
-pub const PEER: &str = "192.0.2.9";
+pub(crate) const PEER: &str = "192.0.2.9";
 
 /// The calling thread's own network namespace, dressed as node `n1`, and a manifest.
 ///
 /// Sockets that the test opens on the same thread are the node's. The namespace ends with the thread.
-pub struct Stage {
+pub(crate) struct Stage {
     directory: TempDir,
     manifest: String,
 }
@@ -28,7 +28,7 @@ pub struct Stage {
 impl Stage {
     /// Enters a new network namespace with `lo` up and `eth0` carrying [`ADDRESSES`].
     #[track_caller]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         unshare(CloneFlags::CLONE_NEWNET).expect("these tests make network namespaces: run them as root, `make test`");
         ip("link set lo up");
         ip("link add eth0 type veth peer name wire");
@@ -42,7 +42,7 @@ impl Stage {
     }
 
     /// Adds a document to the manifest.
-    pub fn document(mut self, yaml: &str) -> Self {
+    pub(crate) fn document(mut self, yaml: &str) -> Self {
         self.manifest.push_str("---\n");
         self.manifest.push_str(yaml.trim_start_matches('\n'));
         self.manifest.push('\n');
@@ -50,7 +50,7 @@ impl Stage {
     }
 
     /// Adds a Node with InternalIPs.
-    pub fn node(self, name: &str, addresses: &[&str]) -> Self {
+    pub(crate) fn node(self, name: &str, addresses: &[&str]) -> Self {
         let mut yaml =
             format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, uid: uid-{name}}}\nstatus:\n  addresses:\n");
         for address in addresses {
@@ -60,7 +60,7 @@ impl Stage {
     }
 
     /// Adds a dual-stack Service `default/<name>` with one port 80; `spec` is further lines of its spec.
-    pub fn service(self, name: &str, protocol: &str, node_port: u16, spec: &str) -> Self {
+    pub(crate) fn service(self, name: &str, protocol: &str, node_port: u16, spec: &str) -> Self {
         self.document(&format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: default, uid: uid-{name}}}\nspec:\n  \
              type: NodePort\n  clusterIP: 10.96.0.10\n  ipFamilies: [IPv4, IPv6]\n  ports:\n  \
@@ -70,7 +70,7 @@ impl Stage {
 
     /// Adds EndpointSlices of both families for a Service; `endpoints` is a YAML flow sequence without addresses:
     /// each entry's `address` is filled in.
-    pub fn endpoints(self, service: &str, protocol: &str, node: Option<&str>) -> Self {
+    pub(crate) fn endpoints(self, service: &str, protocol: &str, node: Option<&str>) -> Self {
         [("IPv4", "10.244.0.5"), ("IPv6", "fd00:244::5")].into_iter().fold(self, |stage, (family, address)| {
             let endpoints = match node {
                 Some(node) => {
@@ -88,7 +88,7 @@ impl Stage {
     }
 
     /// Adds a kube-apiserver Pod that tells the NodePort range.
-    pub fn node_port_range(self, range: &str) -> Self {
+    pub(crate) fn node_port_range(self, range: &str) -> Self {
         self.document(&format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: kube-apiserver-n1, namespace: kube-system, uid: uid-apiserver, \
              labels: {{component: kube-apiserver}}}}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  containers:\n  \
@@ -97,14 +97,14 @@ impl Stage {
     }
 
     /// The manifest as a file.
-    pub fn manifest(&self) -> PathBuf {
+    pub(crate) fn manifest(&self) -> PathBuf {
         let path = self.directory.path().join("cluster.yaml");
         std::fs::write(&path, &self.manifest).expect("a manifest");
         path
     }
 
     /// The command `portreeve <command>` with this manifest and node, as this thread's child.
-    pub fn command(&self, command: &str) -> Command {
+    pub(crate) fn command(&self, command: &str) -> Command {
         let mut portreeve = portreeve();
         portreeve.arg(command).arg("--services").arg(self.manifest()).args(["--node", "n1"]);
         portreeve
@@ -112,30 +112,30 @@ impl Stage {
 
     /// One look.
     #[track_caller]
-    pub fn check(&self, arguments: &[&str]) -> Look {
+    pub(crate) fn check(&self, arguments: &[&str]) -> Look {
         Look::of(self.command("check").args(["-o", "json"]).args(arguments))
     }
 }
 
 /// The shipped binary, without any environment that could bring a cluster.
-pub fn portreeve() -> Command {
+pub(crate) fn portreeve() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
     command.env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/nonexistent");
     command
 }
 
 /// What one `check -o json` said.
-pub struct Look {
+pub(crate) struct Look {
     /// The exit code.
-    pub code: i32,
+    pub(crate) code: i32,
     /// The document.
-    pub json: Value,
+    pub(crate) json: Value,
 }
 
 impl Look {
     /// Runs a command that prints JSON.
     #[track_caller]
-    pub fn of(command: &mut Command) -> Self {
+    pub(crate) fn of(command: &mut Command) -> Self {
         let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().expect("portreeve runs");
         let stderr = String::from_utf8_lossy(&stderr);
         let json = serde_json::from_slice(&stdout)
@@ -144,30 +144,30 @@ impl Look {
     }
 
     /// The findings of a rule.
-    pub fn findings<'a>(&'a self, rule: &str) -> Vec<&'a Value> {
+    pub(crate) fn findings<'a>(&'a self, rule: &str) -> Vec<&'a Value> {
         let findings = self.json["findings"].as_array().expect("findings");
         findings.iter().filter(|finding| finding["rule"] == rule).collect()
     }
 
     /// The one finding of a rule about a subject's name.
     #[track_caller]
-    pub fn finding(&self, rule: &str, subject: &str) -> Finding<'_> {
+    pub(crate) fn finding(&self, rule: &str, subject: &str) -> Finding<'_> {
         self.find(rule, subject).unwrap_or_else(|| panic!("no {rule} of {subject} in {:#}", self.json))
     }
 
     /// The same, where there may be none.
-    pub fn find(&self, rule: &str, subject: &str) -> Option<Finding<'_>> {
+    pub(crate) fn find(&self, rule: &str, subject: &str) -> Option<Finding<'_>> {
         self.findings(rule).into_iter().find(|finding| finding["subject"]["name"] == subject).map(Finding)
     }
 
     /// Findings above info, for tests of silence.
-    pub fn alarms(&self) -> Vec<&Value> {
+    pub(crate) fn alarms(&self) -> Vec<&Value> {
         let findings = self.json["findings"].as_array().expect("findings");
         findings.iter().filter(|finding| finding["severity"] != "info").collect()
     }
 
     /// `source: why` of everything unknown, sorted and once.
-    pub fn unknown(&self) -> Vec<String> {
+    pub(crate) fn unknown(&self) -> Vec<String> {
         let word = |value: &Value| value.as_str().expect("a word").to_owned();
         let unknown = self.json["unknown"].as_array().expect("unknown");
         let mut unknown: Vec<_> =
@@ -179,18 +179,18 @@ impl Look {
 }
 
 /// One finding of a document.
-pub struct Finding<'a>(pub &'a Value);
+pub(crate) struct Finding<'a>(pub &'a Value);
 
 impl Finding<'_> {
     /// `critical remote node pods`: severity and affects, in the document's order.
-    pub fn verdict(&self) -> String {
+    pub(crate) fn verdict(&self) -> String {
         let affects = self.0["affects"].as_array().cloned().unwrap_or_default();
         let words = std::iter::once(&self.0["severity"]).chain(&affects).filter_map(Value::as_str);
         words.collect::<Vec<_>>().join(" ")
     }
 
     /// Every evidence value, a line each as `name = value`.
-    pub fn evidence(&self) -> String {
+    pub(crate) fn evidence(&self) -> String {
         let evidence = self.0["evidence"].as_array().expect("evidence");
         evidence.iter().fold(String::new(), |mut text, it| {
             writeln!(text, "{} = {}", it["name"].as_str().expect("a name"), it["value"].as_str().expect("a value"))
@@ -200,7 +200,7 @@ impl Finding<'_> {
     }
 
     /// The remedy's lines.
-    pub fn remedy(&self) -> String {
+    pub(crate) fn remedy(&self) -> String {
         let remedy = self.0["remedy"].as_array().expect("remedy");
         remedy.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
     }
@@ -208,14 +208,14 @@ impl Finding<'_> {
 
 /// Runs `ip` in this thread's namespace.
 #[track_caller]
-pub fn ip(arguments: &str) {
+pub(crate) fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split(' ')).output().expect("`ip` of iproute2 is installed");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Runs many `ip` commands at once.
 #[track_caller]
-pub fn ip_batch(lines: &str) {
+pub(crate) fn ip_batch(lines: &str) {
     let mut child =
         Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().expect("`ip` of iproute2 is installed");
     child.stdin.take().expect("a pipe").write_all(lines.as_bytes()).expect("writing to ip");
@@ -224,14 +224,14 @@ pub fn ip_batch(lines: &str) {
 
 /// Writes a sysctl of this thread's namespace.
 #[track_caller]
-pub fn sysctl(name: &str, value: &str) {
+pub(crate) fn sysctl(name: &str, value: &str) {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     std::fs::write(&path, format!("{value}\n")).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
 /// A TCP client bound to `local` whose connection to the silent peer stays in SYN-SENT.
 #[track_caller]
-pub fn connecting(local: &str, remote: &str) -> std::os::fd::OwnedFd {
+pub(crate) fn connecting(local: &str, remote: &str) -> std::os::fd::OwnedFd {
     use nix::sys::socket::{
         AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
     };

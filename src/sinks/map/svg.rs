@@ -9,7 +9,7 @@ use super::{
 use crate::rules::Census;
 
 /// Pixels of a port's square, gap included.
-const PITCH: usize = 9;
+const PITCH: usize = 10;
 /// Pixels left of the first column, for the row's first port.
 const LEFT: usize = 56;
 /// Pixels above the first row, for the title.
@@ -19,7 +19,7 @@ const LINE: usize = 18;
 
 const CSS: &str = "
   svg { background: #fff; color: #1f2328; font: 12px system-ui, sans-serif }
-  text { fill: currentColor } .title { font-size: 15px; font-weight: 600 } .row { text-anchor: end; font-size: 10px }
+  text { fill: currentColor } .title { font-size: 15px; font-weight: 600 } .row { text-anchor: end; font-size: 9px }
   .contested { fill: #d1242f } .listener { fill: #a333c8 } .fixed { fill: #0550ae } .automatic { fill: #54aeff }
   .allocated { fill: #218bff } .ephemeral { fill: #eac54f } .reserved { fill: #7cc98f } .free-static { fill: #afb8c1 }
   .free { fill: #e1e5ea } .band { stroke: currentColor; stroke-width: 1.5; fill: none }

@@ -105,11 +105,15 @@ fn unjudged(rules: &BTreeSet<RuleId>, wide: bool) -> String {
 /// What a person would call it. What fails together is one thing.
 fn topic(source: Source, why: Why) -> &'static str {
     match (source, why) {
-        (Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes, Why::Unreachable)
+        (
+            Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes | Source::ConfigMaps,
+            Why::Unreachable | Why::TimedOut,
+        )
         | (Source::Services, Why::NotAsked) => "the cluster",
         (Source::ProxyMode | Source::ProxyConfig | Source::ProxyMetrics | Source::ProxyProcess, Why::Unreachable) => {
             "kube-proxy"
         }
+        (Source::Processes, _) | (Source::ProxyProcess, Why::NotPermitted) => "process names",
         (Source::Listeners, _) => "listening sockets",
         (Source::Clients, _) => "client sockets",
         (Source::EphemeralUse, _) => "use of ephemeral ports",
@@ -124,7 +128,6 @@ fn topic(source: Source, why: Why) -> &'static str {
         (Source::IpVs, _) => "IPVS table",
         (Source::IpVsConn, _) => "IPVS connections",
         (Source::Netfilter, _) => "nft, iptables rules",
-        (Source::Processes, _) | (Source::ProxyProcess, Why::NotPermitted) => "process names",
         (Source::Cgroups, _) => "pods of sockets",
         (Source::PodNamespaces, _) => "pods' own sockets",
         (Source::HealthChecks, _) => "health checks",

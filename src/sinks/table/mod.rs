@@ -115,6 +115,6 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
             (format!("{node}: could not be checked; see below what failed."), Ink::Bad(Severity::Critical))
         }
         _ if report.board.unknown.is_empty() => (format!("{node}: no port conflicts."), Ink::Good),
-        _ => (format!("{node}: no port conflicts in what could be seen."), Ink::Good),
+        _ => (format!("{node}: no port conflicts in what could be seen."), Ink::Heading),
     }
 }
