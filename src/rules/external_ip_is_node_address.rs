@@ -233,7 +233,10 @@ impl Here<'_> {
 
     /// Not ipvs, as far as known: every node takes the Service's ports of the address.
     fn shared(&self, claim: &Claim<'_>, owners: &Owners<'_>) -> Evidence {
-        let end = "every node sends connections to the Service's ports of that address to the Service";
+        let end = match self.mode {
+            Ok(_) => "every node takes the Service's ports of that address, and no others",
+            Err(_) => "every node takes at least the Service's ports of that address",
+        };
         let evidence = Evidence::new(Severity::Info, format!("{}: {end}.", self.opening(claim, owners)));
         self.with_facts(evidence, claim, owners)
     }
