@@ -79,11 +79,11 @@ fn one_look_at_a_live_host_tells_listener_client_holder_and_proxy() {
     assert_eq!(again, seen);
 }
 
-/// What the child of the next test does.
-#[test]
-#[ignore = "runs as the child of nobody_misses_processes_pod_namespaces_and_netfilter_only"]
-fn look_and_print() {
-    println!("\n{}", json(&Host::at("/").read(&wanted())));
+/// What the shipped program sees, run by a command that ends in its path.
+fn snapshot(command: &mut Command) -> Value {
+    let output = command.arg("snapshot").output().expect("the program runs");
+    let snapshot: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    snapshot["kernel"].clone()
 }
 
 #[test]
@@ -96,25 +96,19 @@ fn nobody_misses_processes_pod_namespaces_and_netfilter_only() {
     };
     let _namespace = Namespace::enter();
     let _incident = incident();
-    let as_root = json(&Host::at("/").read(&wanted()));
+    let program = Path::new(env!("CARGO_BIN_EXE_portreeve"));
+    let as_root = snapshot(&mut Command::new(program));
 
     // The build's directory may be closed to others.
     let place = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("opened to others");
-    let program = place.path().join("kernel");
+    let copy = place.path().join("portreeve");
     // Copied by another program: were it open for writing here, a child that a parallel test starts just then would
     // keep it busy.
-    let copied = Command::new("cp").arg(std::env::current_exe().expect("this program")).arg(&program).status();
-    assert!(copied.expect("the program cp").success());
-    let child = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
-        .arg(&program)
-        .args(["--exact", "host::look_and_print", "--ignored", "--nocapture"])
-        .output()
-        .expect("the program setpriv, of the package util-linux");
-    let output = String::from_utf8_lossy(&child.stdout);
-    let line = output.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{child:?}"));
-    let as_nobody: Value = serde_json::from_str(line).expect("facts");
+    assert!(Command::new("cp").arg(program).arg(&copy).status().expect("the program cp").success());
+    let mut setpriv = Command::new("setpriv"); // of the package util-linux
+    setpriv.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
+    let as_nobody = snapshot(setpriv.arg(&copy));
 
     assert_eq!(as_nobody["capabilities"], Value::Array(Vec::new()));
     let missing: BTreeSet<_> = gaps(&as_nobody).difference(&gaps(&as_root)).cloned().collect();

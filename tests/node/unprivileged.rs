@@ -1,58 +1,27 @@
 //! As uid 65534 without a single capability, as the minimal profile runs.
 
-use std::{
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{os::unix::fs::PermissionsExt as _, process::Command};
 
 use crate::{
     proxy::{Squatter, StandIn},
     stage::{Look, Stage},
 };
 
-/// The same command as nobody, from places that nobody can read.
-fn as_nobody(command: &Command) -> Command {
-    let mut nobody = Command::new("setpriv");
-    nobody.args([
-        "--reuid",
-        "65534",
-        "--regid",
-        "65534",
-        "--clear-groups",
-        "--inh-caps",
-        "-all",
-        "--bounding-set",
-        "-all",
-        "--no-new-privs",
-    ]);
-    let binary = published(Path::new(command.get_program()));
-    nobody.arg(binary).args(command.get_args());
-    nobody
-}
-
-/// A copy of the binary that everybody may run.
-fn published(binary: &Path) -> PathBuf {
-    let copy = std::env::temp_dir().join(format!("portreeve-{}-{:?}", std::process::id(), std::thread::current().id()));
-    std::fs::copy(binary, &copy).expect("a copy");
-    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).expect("permissions");
-    copy
-}
-
+/// One look as nobody, with a copy of the binary and a manifest that everybody may read.
 fn look(stage: &Stage) -> Look {
-    let mut command = stage.command("check");
-    command.args(["-o", "json"]);
+    let root = stage.command("check");
+    let place = tempfile::TempDir::new().expect("a directory");
     let manifest = stage.manifest();
-    std::fs::set_permissions(&manifest, std::fs::Permissions::from_mode(0o644)).expect("permissions");
-    std::fs::set_permissions(manifest.parent().expect("a directory"), std::fs::Permissions::from_mode(0o755))
-        .expect("permissions");
-    let mut nobody = as_nobody(&command);
-    let look = Look::of(&mut nobody);
-    std::fs::remove_file(
-        nobody.get_args().map(PathBuf::from).find(|it| it.starts_with(std::env::temp_dir())).expect("the copy"),
-    )
-    .expect("the copy goes");
-    look
+    for path in [place.path(), &manifest, manifest.parent().expect("a directory")] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("opened to others");
+    }
+    let binary = place.path().join("portreeve");
+    // Copied by another program: were it open for writing here, a child that a parallel test starts just then would
+    // keep it busy.
+    assert!(Command::new("cp").arg(root.get_program()).arg(&binary).status().expect("the program cp").success());
+    let mut nobody = Command::new("setpriv"); // of the package util-linux
+    nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
+    Look::of(nobody.arg("--no-new-privs").arg(binary).args(root.get_args()).args(["-o", "json"]))
 }
 
 #[test]
