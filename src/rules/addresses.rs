@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, fmt, net::IpAddr};
 
+use super::holders::kubectl;
 use crate::facts::{Node, NodeAddressKind, Service};
 
 /// Lists in evidence name this many things and count the rest.
@@ -48,7 +49,8 @@ impl<'a> Claim<'a> {
         let Service { namespace, name, .. } = self.service;
         match self.field {
             Field::ExternalIps(index) => format!(
-                "kubectl -n {namespace} patch service {name} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/externalIPs/{index}\"}}]'"
+                "{} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/externalIPs/{index}\"}}]'",
+                kubectl("patch", self.service)
             ),
             Field::LoadBalancer => format!(
                 "give Service {namespace}/{name} a load balancer address that is no Node's, or have its controller set `ipMode: Proxy` in status.loadBalancer.ingress"

@@ -27,7 +27,7 @@ use super::{
     addresses::{Claim, service_in_words},
     endpoints::{Backing, Endpoints},
     holders::service_port,
-    range::{move_service_to, served, spare_port},
+    range::{move_service, served, spare_port},
     setup::{Local, Setups, locals},
 };
 use crate::{
@@ -49,7 +49,7 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let services = snapshot.cluster.services.get()?;
     if services.iter().flat_map(Claim::of).next().is_none() {
@@ -75,7 +75,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         takers.sort_by_key(|it| (&it.claim.service.namespace, &it.claim.service.name, it.local.ip));
     }
     let node = Node {
-        setups: Setups::of(snapshot, interfaces),
+        setups: Setups::of(snapshot, interfaces, limits),
         endpoints: Endpoints::of(snapshot),
         spare: spare_port(snapshot),
     };
@@ -183,7 +183,7 @@ impl Node<'_> {
             .value("taken from", format!("{}, nodePort {number}/{protocol}", service_in_words(service)))
             .value("other addresses", "of this node keep going to the NodePort's Service")
             .value("proxy mode", self.setups.mode_in_words())
-            .remedy(move_service_to(self.spare, service, port))
+            .remedy(move_service(self.spare, service, port))
             .remedy(format!("or {}", taker.claim.release()))
     }
 }

@@ -20,7 +20,7 @@
 use super::{
     Limits, Patience, Rule, Scope,
     holders::service_port,
-    range::{bands_here, move_service_to, range_in_words, spare_port},
+    range::{bands_here, move_service, range_in_words, spare_port},
 };
 use crate::{
     facts::{Gap, Service, ServicePort, Source, View, Why},
@@ -63,7 +63,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
                         .value("static band", fixed)
                         .value("dynamic band", bands.dynamic)
                         .value("NodePort range", range_in_words(range))
-                        .remedy(move_service_to(spare, service, port))
+                        .remedy(move_service(spare, service, port))
                         .remedy("or leave nodePort out and let the API server choose"),
                 ),
                 None => Verdict::Unknown(no_managed_fields()),

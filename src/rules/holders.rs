@@ -5,7 +5,9 @@ use std::{
     net::SocketAddr,
 };
 
-use crate::facts::{Cgroup, Holder, Owner, Pod, Process, Protocol, Reading, Service, Snapshot, Socket, State};
+use crate::facts::{
+    Cgroup, Holder, Owner, Pod, Process, Protocol, Reading, Service, Snapshot, Socket, State, text::shell_word,
+};
 
 /// Ports of well-known daemons. A process that contains a proxy (`k3s server`, `k0s`, `kubelite`) listens on some of
 /// them for reasons of its own, so there a socket of the proxy's process is still a conflict.
@@ -267,6 +269,11 @@ pub(super) fn socket_in_words(socket: &Socket) -> String {
         words.push_str(&format!(" on interface {}", socket.device));
     }
     words
+}
+
+/// A command on a Service, for a remedy.
+pub(super) fn kubectl(verb: &str, service: &Service) -> String {
+    format!("kubectl -n {} {verb} service {}", shell_word(&service.namespace), shell_word(&service.name))
 }
 
 /// `default/web port http`, or without the port's name where it has none.

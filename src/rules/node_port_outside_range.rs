@@ -15,7 +15,7 @@
 use super::{
     Limits, Patience, Rule, Scope,
     holders::service_port,
-    range::{known_range, move_service_to, range_in_words, spare_port},
+    range::{known_range, move_service, range_in_words, spare_port},
 };
 use crate::{
     facts::{NodePortRange, Protocol, Service, ServicePort, Source, View},
@@ -79,7 +79,7 @@ fn evidence(
         .value("service", format!("{name} type {}, {what}", service.kind.name()))
         .value("NodePort range", range_in_words(range));
     let evidence = match port {
-        Some(port) => evidence.remedy(move_service_to(spare, service, port)),
+        Some(port) => evidence.remedy(move_service(spare, service, port)),
         None => evidence.remedy(format!(
             "create Service {}/{} anew: a healthCheckNodePort cannot be changed",
             service.namespace, service.name

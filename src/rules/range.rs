@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::holders::kubernetes_version;
+use super::holders::{kubectl, kubernetes_version};
 use crate::{
     facts::{
         Gap, NodePortRange, PortRange, PortSet, RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot,
@@ -202,23 +202,16 @@ pub(super) fn spare_port(snapshot: &Snapshot) -> Option<u16> {
     range.iter().find(|port| !allocated.contains_key(port) && !bound.contains(*port) && !ephemeral.contains(*port))
 }
 
-/// The command that moves a Service port to another nodePort.
-pub(super) fn move_service(snapshot: &Snapshot, service: &Service, port: &ServicePort) -> String {
-    move_service_to(spare_port(snapshot), service, port)
-}
-
-/// The same with a spare port that was looked for once: looking takes a walk over all Services.
-pub(super) fn move_service_to(spare: Option<u16>, service: &Service, port: &ServicePort) -> String {
+/// The command that moves a Service port to a spare nodePort, which is looked for once a rule: looking takes a walk over
+/// all Services.
+pub(super) fn move_service(spare: Option<u16>, service: &Service, port: &ServicePort) -> String {
     let index = service.ports.iter().position(|it| std::ptr::eq(it, port)).unwrap_or(0);
     match spare {
         Some(spare) => format!(
-            "kubectl -n {} patch service {} --type=json -p '[{{\"op\":\"replace\",\"path\":\"/spec/ports/{index}/nodePort\",\"value\":{spare}}}]'",
-            service.namespace, service.name
+            "{} --type=json -p '[{{\"op\":\"replace\",\"path\":\"/spec/ports/{index}/nodePort\",\"value\":{spare}}}]'",
+            kubectl("patch", service)
         ),
-        None => format!(
-            "give Service {}/{} another nodePort: `kubectl -n {0} edit service {1}`",
-            service.namespace, service.name
-        ),
+        None => format!("give the Service another nodePort: {}", kubectl("edit", service)),
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
+use super::Limits;
 use crate::facts::{
     Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Reading, Snapshot, Source, Why,
 };
@@ -25,6 +26,8 @@ pub(super) struct Setups {
     pub(super) node_port_addresses: Option<Vec<String>>,
     /// The input to name when the candidates disagree.
     pub(super) missing: Option<Gap>,
+    /// The proxy has not programmed for a while what it was told: verdicts describe what it will program.
+    behind: bool,
 }
 
 /// One complete assumption.
@@ -43,7 +46,7 @@ pub(super) struct Setup {
 
 impl Setups {
     /// What a snapshot leaves possible.
-    pub(super) fn of(snapshot: &Snapshot, interfaces: &Interfaces) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, interfaces: &Interfaces, limits: &Limits) -> Self {
         let mode = snapshot.proxy_mode();
         let modes = match &mode {
             Ok(mode) => vec![mode.value],
@@ -71,7 +74,7 @@ impl Setups {
                 }
             }
         }
-        Self { candidates, mode, settings, node_port_addresses, missing }
+        Self { candidates, mode, settings, node_port_addresses, missing, behind: is_behind(snapshot, limits) }
     }
 
     /// The gap to name when the candidates disagree.
@@ -83,7 +86,11 @@ impl Setups {
 
     /// The mode with its source, or that it is unknown, for evidence.
     pub(super) fn mode_in_words(&self) -> String {
-        mode_in_words(&self.mode)
+        let mut words = mode_in_words(&self.mode);
+        if self.behind {
+            words.push_str("; it has changes queued that it does not program: this is what it will do when it does");
+        }
+        words
     }
 
     /// Whether something holds in every candidate, in none, or in some only.
@@ -194,6 +201,13 @@ fn index(family: Family) -> usize {
     }
 }
 
+/// Whether kube-proxy's last sync lies behind what is queued, and has for longer than a sync takes.
+fn is_behind(snapshot: &Snapshot, limits: &Limits) -> bool {
+    let Some(metrics) = snapshot.kernel.proxy.metrics.seen() else { return false };
+    let (Some(synced), Some(queued)) = (metrics.last_sync, metrics.last_queued) else { return false };
+    synced < queued && snapshot.at.duration_since(queued).as_secs() > limits.proxy_lag_seconds
+}
+
 /// What `nodePortAddresses` may be when nobody could read it: its default in each mode, and `primary`.
 fn unknown_settings() -> Vec<ProxyConfig> {
     let primary = ProxyConfig { node_port_addresses: vec!["primary".to_owned()], ..ProxyConfig::default() };
@@ -288,7 +302,7 @@ mod tests {
     use crate::facts::healthy::{PRIMARY, SECOND, gap, ip, seen};
 
     fn setups(world: &Snapshot) -> Setups {
-        Setups::of(world, world.kernel.interfaces.seen().expect("interfaces"))
+        Setups::of(world, world.kernel.interfaces.seen().expect("interfaces"), &Limits::default())
     }
 
     fn captured(world: &Snapshot, address: &str) -> Option<bool> {
@@ -307,6 +321,18 @@ mod tests {
             assert_eq!(captured(&world, "127.0.0.1"), Some(loopback), "{mode} loopback");
             assert_eq!(captured(&world, "::1"), Some(false), "{mode} IPv6 loopback");
         }
+    }
+
+    #[test]
+    fn a_proxy_that_stopped_programming_is_said_to_be_behind() {
+        let mut world = Snapshot::healthy();
+        assert!(!setups(&world).mode_in_words().contains("queued"));
+        let (at, metrics) = (world.at, seen(&mut world.kernel.proxy.metrics));
+        metrics.last_queued = Some(at - jiff::SignedDuration::from_secs(30));
+        metrics.last_sync = Some(at - jiff::SignedDuration::from_secs(300));
+        assert!(!setups(&world).mode_in_words().contains("queued"), "it may be at it");
+        world.at = at + jiff::SignedDuration::from_secs(60);
+        assert!(setups(&world).mode_in_words().contains("queued"));
     }
 
     #[test]
