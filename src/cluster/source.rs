@@ -65,7 +65,8 @@ impl ClusterSource {
         let own = environment.home.as_ref().map(|home| home.join(".kube/config"));
         if listed.is_empty() {
             // A context that was named must be somewhere; that the file is missing is then worth an error.
-            listed.extend(own.filter(|path| context.is_some() || path.exists()));
+            // A home that is closed to us configures nothing.
+            listed.extend(own.filter(|path| context.is_some() || path.try_exists().unwrap_or(false)));
         }
         if listed.is_empty() && context.is_none() { Self::None } else { from_files(listed, context) }
     }

@@ -16,6 +16,15 @@ pub fn clean(text: &str, limit: usize) -> String {
     cleaned
 }
 
+/// A word that a shell takes as it is: Kubernetes' names are such words, what a file calls a name need not be.
+pub fn shell_word(text: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-._:/".contains(character);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// Control characters, and those of Unicode's general category Cf that hide or reorder text.
 fn is_invisible(character: char) -> bool {
     character.is_control()
@@ -32,6 +41,14 @@ mod tests {
     #[test]
     fn escape_codes_newlines_and_right_to_left_marks_vanish() {
         assert_eq!(clean("a\u{1b}[31mb\r\nc\u{202e}d\u{200b}", 99), "a[31mbcd");
+    }
+
+    #[test]
+    fn a_hostile_name_stays_one_word_of_a_command() {
+        assert_eq!(shell_word("web-1.example"), "web-1.example");
+        assert_eq!(shell_word("a; reboot"), "'a; reboot'");
+        assert_eq!(shell_word("a'$(reboot)"), r"'a'\''$(reboot)'");
+        assert_eq!(shell_word(""), "''");
     }
 
     proptest! {

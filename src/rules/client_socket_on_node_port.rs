@@ -50,7 +50,7 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let clients = snapshot.kernel.clients.get()?;
     let listeners = snapshot.kernel.listeners.get()?;
@@ -75,7 +75,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let node = Node {
         snapshot,
         claims: Claims::of(services, &sockets.iter().map(|(socket, _)| (socket.protocol, socket.local_port)).collect()),
-        setups: Setups::of(snapshot, interfaces),
+        setups: Setups::of(snapshot, interfaces, limits),
         locals: locals(interfaces),
         virtual_servers: virtual_servers(snapshot),
     };
@@ -153,14 +153,12 @@ impl<'a> Claims<'a> {
     }
 }
 
-/// The addresses and ports that IPVS serves, and why they could not be read. An empty table says nothing about a mode
-/// that a person asked about.
+/// The addresses and ports that IPVS serves, or why they are not known. An empty table says nothing: a proxy in ipvs mode
+/// that has programmed anything serves at least the Service `default/kubernetes`.
 fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16)>, String> {
     match &snapshot.kernel.ip_vs {
         Reading::Gap(gap) => Err(gap.detail.clone()),
-        Reading::Seen(servers) if servers.is_empty() && snapshot.said.proxy_mode.is_some() => {
-            Err("/proc/net/ip_vs is empty, since the mode was only said".to_owned())
-        }
+        Reading::Seen(servers) if servers.is_empty() => Err("/proc/net/ip_vs is empty".to_owned()),
         Reading::Seen(servers) => Ok(servers.iter().map(|it| (it.protocol, it.ip, it.port)).collect()),
     }
 }

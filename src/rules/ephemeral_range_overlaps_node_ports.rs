@@ -90,7 +90,7 @@ impl Overlap<'_> {
                 .value("chance per connection", chance(taken.len(), self.choosable.len())),
             Err(gap) => evidence.value("allocated of these", format!("unknown: {}", gap.detail)),
         };
-        evidence = evidence.value("proxy mode", mode_in_words(&mode));
+        evidence = evidence.value("proxy mode", mode_and_stakes(&mode));
         if hangs {
             evidence = evidence.affects([Vantage::Node]);
         }
@@ -121,7 +121,7 @@ fn chance(taken: u32, choosable: u32) -> String {
     format!("{taken} of {choosable} ({:.3} %)", f64::from(taken) * 100.0 / f64::from(choosable))
 }
 
-fn mode_in_words(mode: &Result<Learned<Mode>, Gap>) -> String {
+fn mode_and_stakes(mode: &Result<Learned<Mode>, Gap>) -> String {
     match mode {
         Ok(mode) => format!("{} (from {})", mode.value, mode.place),
         Err(_) => "unknown: in ipvs mode, connections from an allocated NodePort hang".to_owned(),

@@ -73,7 +73,7 @@ mod tests {
             Snapshot,
             healthy::{PRIMARY, SECOND, ip},
         },
-        rules::setup::Setups,
+        rules::{Limits, setup::Setups},
     };
 
     /// The rows of the behaviour matrix: mode, `nodePortAddresses`, `localhostNodePorts`; then who answers on the
@@ -96,7 +96,7 @@ mod tests {
                 config.node_port_addresses = addresses.iter().map(|it| (*it).to_owned()).collect();
                 config.localhost_node_ports = Some(*localhost);
             });
-            let setups = Setups::of(&world, world.kernel.interfaces.seen().expect("interfaces"));
+            let setups = Setups::of(&world, world.kernel.interfaces.seen().expect("interfaces"), &Limits::default());
             let [setup] = &setups.candidates[..] else { panic!("one candidate, not {:?}", setups.candidates) };
             for (row, backing) in rows.iter().zip(Backing::ALL) {
                 for family in [0, 1] {
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn without_a_local_detector_pods_time_out_like_outsiders() {
         let world = Snapshot::healthy().with_config(|config| config.cluster_cidr = None);
-        let setups = Setups::of(&world, world.kernel.interfaces.seen().expect("interfaces"));
+        let setups = Setups::of(&world, world.kernel.interfaces.seen().expect("interfaces"), &Limits::default());
         let address = Local { ip: ip(PRIMARY[0]), vrf: false };
         assert_eq!(setups.candidates[0].fate(address, Vantage::Pods, Backing::Elsewhere), Fate::TimedOut);
         assert_eq!(setups.candidates[0].fate(address, Vantage::Node, Backing::Elsewhere), Fate::Pod);

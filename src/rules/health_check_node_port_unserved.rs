@@ -19,11 +19,13 @@ use std::collections::HashMap;
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{Own, Proxy, by_port, holder_evidence, holder_name, socket_in_words},
+    holders::{Own, Proxy, by_port, holder_evidence, holder_name, kubectl, socket_in_words},
     range::{health_checks, ranges_in_words},
 };
 use crate::{
-    facts::{Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
+    facts::{
+        Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why, text::shell_word,
+    },
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
@@ -161,14 +163,14 @@ impl<'a> Node<'a> {
         let evidence = match wrong {
             Wrong::Nobody => evidence.remedy(format!(
                 "kubectl -n {} get events --field-selector reason=FailedToStartServiceHealthcheck, then restart this node's kube-proxy",
-                service.namespace
+                shell_word(&service.namespace)
             )),
             Wrong::Other(socket, _) => evidence
                 .remedy(format!("move {} off port {port}/tcp", holder_name(self.snapshot, socket))),
         };
         evidence.remedy(format!(
-            "or have another port drawn: kubectl -n {} patch service {} -p '{{\"spec\":{{\"externalTrafficPolicy\":\"Cluster\"}}}}', then the same with Local",
-            service.namespace, service.name
+            "or have another port drawn: {} -p '{{\"spec\":{{\"externalTrafficPolicy\":\"Cluster\"}}}}', then the same with Local",
+            kubectl("patch", service)
         ))
     }
 }

@@ -5,7 +5,9 @@ use std::{
     net::SocketAddr,
 };
 
-use crate::facts::{Cgroup, Holder, Owner, Pod, Process, Protocol, Reading, Service, Snapshot, Socket, State};
+use crate::facts::{
+    Cgroup, Holder, Owner, Pod, Process, Protocol, Reading, Service, Snapshot, Socket, State, text::shell_word,
+};
 
 /// Ports of well-known daemons. A process that contains a proxy (`k3s server`, `k0s`, `kubelite`) listens on some of
 /// them for reasons of its own, so there a socket of the proxy's process is still a conflict.
@@ -72,9 +74,10 @@ impl<'a> Proxy<'a> {
         if DAEMON_PORTS.contains(&socket.local_port) {
             return Own::No;
         }
-        let proxy = &self.snapshot.kernel.proxy;
-        let Owner::Held(holder) = &socket.owner else { return Own::No };
-        if same_holder(holder, &proxy.cgroup, &proxy.process) {
+        if !matches!(socket.owner, Owner::Held(_)) {
+            return Own::No;
+        }
+        if self.shares_holder(socket) {
             return Own::Yes;
         }
         let could_be = self.hold_everything.contains(&group(socket));
@@ -85,6 +88,19 @@ impl<'a> Proxy<'a> {
             (false, true, true) => Own::No,
             (false, true, false) => Own::Unknown,
         }
+    }
+
+    /// Whether a socket is held by whoever answers `/proxyMode`.
+    pub(super) fn shares_holder(&self, socket: &Socket) -> bool {
+        let proxy = &self.snapshot.kernel.proxy;
+        matches!(&socket.owner, Owner::Held(holder) if same_holder(holder, &proxy.cgroup, &proxy.process))
+    }
+
+    /// A socket of somebody who has one on every allocated NodePort, as OVN-Kubernetes and old proxies do.
+    pub(super) fn holder_of_everything(&self) -> Option<&'a Socket> {
+        let listeners = self.snapshot.kernel.listeners.seen()?;
+        let held = listeners.iter().filter(|socket| self.hold_everything.contains(&group(socket)));
+        held.min_by_key(|socket| (group(socket), socket.local_port, socket.local))
     }
 
     /// Whether the proxy and the socket's holder are known in the same way, and differ.
@@ -107,15 +123,19 @@ impl<'a> Proxy<'a> {
 /// Whether a kube-proxy of this version holds every NodePort with a socket: up to 1.23.6, 1.22.9 and 1.21.12
 /// (kubernetes/kubernetes pull requests 108496, 108885, 108888, 108896). Nothing when it is not a version.
 pub(super) fn holds_ports(version: &str) -> Option<bool> {
-    let mut parts = version.trim_start_matches('v').split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
-    let (major, minor, patch) = (parts.next()??, parts.next()??, parts.next()??);
-    Some(match (major, minor) {
-        (1, 24..) | (2.., _) => false,
-        (1, 23) => patch <= 6,
-        (1, 22) => patch <= 9,
-        (1, 21) => patch <= 12,
+    Some(match kubernetes_version(version)? {
+        (1, 24.., _) | (2.., ..) => false,
+        (1, 23, patch) => patch <= 6,
+        (1, 22, patch) => patch <= 9,
+        (1, 21, patch) => patch <= 12,
         _ => true,
     })
+}
+
+/// Major, minor and patch of `v1.36.3+k3s1`. Nothing when it is not a version.
+pub(super) fn kubernetes_version(text: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = text.trim_start_matches('v').split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
+    Some((parts.next()??, parts.next()??, parts.next()??))
 }
 
 /// Whether two holders are the same: the same process, or the same cgroup other than the root.
@@ -249,6 +269,11 @@ pub(super) fn socket_in_words(socket: &Socket) -> String {
         words.push_str(&format!(" on interface {}", socket.device));
     }
     words
+}
+
+/// A command on a Service, for a remedy.
+pub(super) fn kubectl(verb: &str, service: &Service) -> String {
+    format!("kubectl -n {} {verb} service {}", shell_word(&service.namespace), shell_word(&service.name))
 }
 
 /// `default/web port http`, or without the port's name where it has none.

@@ -24,7 +24,7 @@ use super::{
     Limits, Patience, Rule, Scope,
     endpoints::{Backing, Endpoints},
     holders::service_port,
-    range::{move_service, range_in_words, served},
+    range::{move_service, range_in_words, served, spare_port},
     setup::{Local, Setup, Setups, locals},
 };
 use crate::{
@@ -43,7 +43,7 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let pods = snapshot.cluster.pods.get()?;
     let services = snapshot.cluster.services.get()?;
@@ -66,9 +66,10 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     }
     let node = Node {
         snapshot,
-        setups: Setups::of(snapshot, interfaces),
+        setups: Setups::of(snapshot, interfaces, limits),
         locals: locals(interfaces),
         endpoints: Endpoints::of(snapshot),
+        spare: spare_port(snapshot),
     };
     Ok(hits
         .into_iter()
@@ -92,6 +93,8 @@ struct Node<'a> {
     setups: Setups,
     locals: Vec<Local>,
     endpoints: Endpoints<'a>,
+    /// A nodePort that a Service could have instead.
+    spare: Option<u16>,
 }
 
 /// Who answers on a port that both claim.
@@ -203,7 +206,7 @@ impl Node<'_> {
                 "give pod {}/{} another hostPort, outside the NodePort range, where its containers are declared, or",
                 pod.namespace, pod.name
             ))
-            .remedy(move_service(self.snapshot, service, port))
+            .remedy(move_service(self.spare, service, port))
     }
 }
 

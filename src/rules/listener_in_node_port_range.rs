@@ -43,7 +43,7 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let listeners = snapshot.kernel.listeners.get()?;
     let range = snapshot.cluster.node_port_range.get()?;
@@ -53,7 +53,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let node = Node {
         snapshot,
         range,
-        setups: Setups::of(snapshot, interfaces),
+        setups: Setups::of(snapshot, interfaces, limits),
         locals: locals(interfaces),
         proxy: Proxy::of(snapshot),
         ephemeral: effective_ephemeral(snapshot),

@@ -27,7 +27,7 @@ use super::{
     holders::{
         Own, Proxy, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words, workers,
     },
-    range::{effective_ephemeral, move_service, range_in_words, served},
+    range::{effective_ephemeral, move_service, range_in_words, served, spare_port},
     setup::{Local, Setup, Setups, is_link_local, locals},
 };
 use crate::{
@@ -48,7 +48,7 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let listeners = snapshot.kernel.listeners.get()?;
     let services = snapshot.cluster.services.get()?;
@@ -63,11 +63,12 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     }
     let node = Node {
         snapshot,
-        setups: Setups::of(snapshot, interfaces),
+        setups: Setups::of(snapshot, interfaces, limits),
         locals: locals(interfaces),
         interfaces,
         endpoints: Endpoints::of(snapshot),
         proxy: Proxy::of(snapshot),
+        spare: spare_port(snapshot),
     };
     Ok(hits
         .into_iter()
@@ -85,6 +86,8 @@ struct Node<'a> {
     interfaces: &'a Interfaces,
     endpoints: Endpoints<'a>,
     proxy: Proxy<'a>,
+    /// A nodePort that a Service could have instead.
+    spare: Option<u16>,
 }
 
 /// A destination and a vantage point, and who answers there.
@@ -259,7 +262,7 @@ impl Node<'_> {
                 socket.local_port,
                 port.protocol
             ))
-            .remedy(move_service(self.snapshot, service, port))
+            .remedy(move_service(self.spare, service, port))
     }
 
     /// In iptables mode an address outside nodePortAddresses is safe only as long as the Service has endpoints.

@@ -4,20 +4,30 @@
 //!
 //! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
 
+mod addresses;
 mod census;
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
 mod endpoints;
 mod ephemeral_ports_near_exhaustion;
 mod ephemeral_range_overlaps_node_ports;
+mod external_ip_is_node_address;
+mod external_ip_shadows_node_port;
 mod fate;
+mod fixed_node_port_in_dynamic_band;
 mod health_check_node_port_unserved;
 mod holders;
 mod host_port_equals_node_port;
+mod ipvs_holds_foreign_address;
 mod limits;
 mod listener_in_node_port_range;
 mod listener_on_node_port;
+mod node_port_outside_range;
 mod node_port_range_covers_daemons;
+mod node_port_range_crowded;
+mod node_port_range_disagreement;
+mod proxy_left_behind;
+mod proxy_near_fd_limit;
 mod range;
 mod setup;
 
@@ -36,10 +46,19 @@ pub static RULES: &[&Rule] = &[
     &listener_on_node_port::RULE,
     &client_socket_on_node_port::RULE,
     &client_socket_blocks_port::RULE,
+    &external_ip_is_node_address::RULE,
+    &external_ip_shadows_node_port::RULE,
+    &ipvs_holds_foreign_address::RULE,
     &ephemeral_range_overlaps_node_ports::RULE,
     &ephemeral_ports_near_exhaustion::RULE,
     &host_port_equals_node_port::RULE,
     &health_check_node_port_unserved::RULE,
+    &proxy_near_fd_limit::RULE,
+    &proxy_left_behind::RULE,
+    &node_port_range_crowded::RULE,
+    &node_port_range_disagreement::RULE,
+    &node_port_outside_range::RULE,
+    &fixed_node_port_in_dynamic_band::RULE,
     &listener_in_node_port_range::RULE,
     &node_port_range_covers_daemons::RULE,
 ];

@@ -1,10 +1,12 @@
 //! The NodePort range: its bands, what is allocated in it, and where it meets the ephemeral range.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
+use super::holders::{kubectl, kubernetes_version};
 use crate::{
     facts::{
         Gap, NodePortRange, PortRange, PortSet, RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot,
+        Source, Why,
     },
     findings::Severity,
 };
@@ -35,6 +37,30 @@ pub(super) fn bands(range: PortRange) -> Bands {
         fixed: Some(PortRange { first: range.first, last: first - 1 }),
         dynamic: PortRange { first, last: range.last },
     }
+}
+
+/// The bands that this cluster has: none where it is known to be older than Kubernetes 1.28, by the newest kubelet.
+/// No API server is older than its kubelets.
+pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
+    let nodes = snapshot.cluster.nodes.seen().into_iter().flatten();
+    let newest = nodes.filter_map(|node| kubernetes_version(node.kubelet_version.as_deref()?)).max();
+    match newest {
+        Some(version) if version < (1, 28, 0) => Bands { fixed: None, dynamic: range },
+        _ => bands(range),
+    }
+}
+
+/// The range where somebody said it.
+///
+/// # Errors
+/// When it was not read, or is only assumed to be the default.
+pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
+    let range = snapshot.cluster.node_port_range.get()?;
+    if range.source == RangeSource::Assumed {
+        let detail = "nobody said what the API server's NodePort range is; name it with --node-port-range";
+        return Err(Gap::new(Source::NodePortRange, Why::Ambiguous, detail));
+    }
+    Ok(range)
 }
 
 /// Every allocated number, healthCheckNodePorts included, with one Service that has it.
@@ -75,6 +101,16 @@ pub(super) fn served(services: &[Service]) -> impl Iterator<Item = (&Service, &S
         .iter()
         .filter(|service| service.proxy_name.is_none())
         .flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
+}
+
+/// The Service with most nodePorts, `default/many with 1025`, for evidence.
+pub(super) fn most_ports_in_words(services: &[Service]) -> String {
+    let count = |service: &Service| service.ports.iter().filter(|port| port.node_port.is_some()).count();
+    let most = services.iter().max_by_key(|service| (count(service), Reverse((&service.namespace, &service.name))));
+    most.map_or_else(
+        || "no Service has one".to_owned(),
+        |service| format!("{}/{} with {}", service.namespace, service.name, count(service)),
+    )
 }
 
 /// The ports the kernel may choose by itself: the ephemeral range minus the reserved ports.
@@ -166,25 +202,23 @@ pub(super) fn spare_port(snapshot: &Snapshot) -> Option<u16> {
     range.iter().find(|port| !allocated.contains_key(port) && !bound.contains(*port) && !ephemeral.contains(*port))
 }
 
-/// The command that moves a Service port to another nodePort.
-pub(super) fn move_service(snapshot: &Snapshot, service: &Service, port: &ServicePort) -> String {
+/// The command that moves a Service port to a spare nodePort, which is looked for once a rule: looking takes a walk over
+/// all Services.
+pub(super) fn move_service(spare: Option<u16>, service: &Service, port: &ServicePort) -> String {
     let index = service.ports.iter().position(|it| std::ptr::eq(it, port)).unwrap_or(0);
-    match spare_port(snapshot) {
+    match spare {
         Some(spare) => format!(
-            "kubectl -n {} patch service {} --type=json -p '[{{\"op\":\"replace\",\"path\":\"/spec/ports/{index}/nodePort\",\"value\":{spare}}}]'",
-            service.namespace, service.name
+            "{} --type=json -p '[{{\"op\":\"replace\",\"path\":\"/spec/ports/{index}/nodePort\",\"value\":{spare}}}]'",
+            kubectl("patch", service)
         ),
-        None => format!(
-            "give Service {}/{} another nodePort: `kubectl -n {0} edit service {1}`",
-            service.namespace, service.name
-        ),
+        None => format!("give the Service another nodePort: {}", kubectl("edit", service)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Source, Why, healthy::gap};
+    use crate::facts::healthy::{gap, seen};
 
     #[test]
     fn reserving_keeps_what_somebody_else_reserved_and_never_guesses_it() {
@@ -221,5 +255,18 @@ mod tests {
             assert_eq!(told.fixed, fixed.map(|it: &str| it.parse().expect("a range")), "{range}");
             assert_eq!(told.dynamic, dynamic.parse().expect("a range"), "{range}");
         }
+    }
+
+    #[test]
+    fn a_cluster_known_to_be_older_than_1_28_has_no_bands() {
+        let mut world = Snapshot::healthy();
+        let range = PortRange::DEFAULT_NODE_PORTS;
+        assert_eq!(bands_here(&world, range), bands(range));
+        for node in seen(&mut world.cluster.nodes) {
+            node.kubelet_version = Some("v1.27.16".to_owned());
+        }
+        assert_eq!(bands_here(&world, range), Bands { fixed: None, dynamic: range });
+        seen(&mut world.cluster.nodes)[1].kubelet_version = Some("v1.28.0-eks-1".to_owned());
+        assert_eq!(bands_here(&world, range), bands(range));
     }
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
+use super::Limits;
 use crate::facts::{
     Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Reading, Snapshot, Source, Why,
 };
@@ -25,6 +26,8 @@ pub(super) struct Setups {
     pub(super) node_port_addresses: Option<Vec<String>>,
     /// The input to name when the candidates disagree.
     pub(super) missing: Option<Gap>,
+    /// The proxy has not programmed for a while what it was told: verdicts describe what it will program.
+    behind: bool,
 }
 
 /// One complete assumption.
@@ -43,20 +46,17 @@ pub(super) struct Setup {
 
 impl Setups {
     /// What a snapshot leaves possible.
-    pub(super) fn of(snapshot: &Snapshot, interfaces: &Interfaces) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, interfaces: &Interfaces, limits: &Limits) -> Self {
         let mode = snapshot.proxy_mode();
         let modes = match &mode {
             Ok(mode) => vec![mode.value],
             Err(_) => Mode::KUBE_PROXY.to_vec(),
         };
         let said = snapshot.said.proxy_mode.is_some();
-        let read = [snapshot.kernel.proxy.config.seen(), snapshot.cluster.proxy_config.seen()];
-        let (configs, settings, node_port_addresses, unread) = match read.into_iter().flatten().next() {
-            Some(config) => {
-                (vec![config.clone()], config.place.clone(), Some(config.node_port_addresses.clone()), None)
-            }
-            None if said => (vec![ProxyConfig::default()], "the mode's defaults".to_owned(), None, None),
-            None => (unknown_settings(), "unknown".to_owned(), None, snapshot.kernel.proxy.config.gap().cloned()),
+        let (configs, settings, node_port_addresses, unread) = match settings(snapshot) {
+            Ok(config) => (vec![config.clone()], config.place.clone(), Some(config.node_port_addresses.clone()), None),
+            Err(_) if said => (vec![ProxyConfig::default()], "the mode's defaults".to_owned(), None, None),
+            Err(gap) => (unknown_settings(), "unknown".to_owned(), None, Some(gap)),
         };
         let mut missing = mode.as_ref().err().cloned().or(unread);
         let mut candidates = Vec::new();
@@ -74,7 +74,7 @@ impl Setups {
                 }
             }
         }
-        Self { candidates, mode, settings, node_port_addresses, missing }
+        Self { candidates, mode, settings, node_port_addresses, missing, behind: is_behind(snapshot, limits) }
     }
 
     /// The gap to name when the candidates disagree.
@@ -86,10 +86,11 @@ impl Setups {
 
     /// The mode with its source, or that it is unknown, for evidence.
     pub(super) fn mode_in_words(&self) -> String {
-        match &self.mode {
-            Ok(mode) => format!("{} (from {})", mode.value, mode.place),
-            Err(_) => "unknown: this holds in iptables, ipvs and nftables mode".to_owned(),
+        let mut words = mode_in_words(&self.mode);
+        if self.behind {
+            words.push_str("; it has changes queued that it does not program: this is what it will do when it does");
         }
+        words
     }
 
     /// Whether something holds in every candidate, in none, or in some only.
@@ -150,6 +151,23 @@ impl Setup {
     }
 }
 
+/// The mode with its source, or that it is unknown, for evidence.
+pub(super) fn mode_in_words(mode: &Result<Learned<Mode>, Gap>) -> String {
+    match mode {
+        Ok(mode) => format!("{} (from {})", mode.value, mode.place),
+        Err(_) => "unknown: this holds in iptables, ipvs and nftables mode".to_owned(),
+    }
+}
+
+/// The proxy's settings: what it answers itself, else what the cluster has of it.
+///
+/// # Errors
+/// The gap of the proxy's own answer when neither was read.
+pub(super) fn settings(snapshot: &Snapshot) -> Result<&ProxyConfig, Gap> {
+    let own = snapshot.kernel.proxy.config.get();
+    own.or_else(|gap| snapshot.cluster.proxy_config.seen().ok_or(gap))
+}
+
 /// An address of this node, as a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Local {
@@ -181,6 +199,13 @@ fn index(family: Family) -> usize {
         Family::V4 => 0,
         Family::V6 => 1,
     }
+}
+
+/// Whether kube-proxy's last sync lies behind what is queued, and has for longer than a sync takes.
+fn is_behind(snapshot: &Snapshot, limits: &Limits) -> bool {
+    let Some(metrics) = snapshot.kernel.proxy.metrics.seen() else { return false };
+    let (Some(synced), Some(queued)) = (metrics.last_sync, metrics.last_queued) else { return false };
+    synced < queued && snapshot.at.duration_since(queued).as_secs() > limits.proxy_lag_seconds
 }
 
 /// What `nodePortAddresses` may be when nobody could read it: its default in each mode, and `primary`.
@@ -277,7 +302,7 @@ mod tests {
     use crate::facts::healthy::{PRIMARY, SECOND, gap, ip, seen};
 
     fn setups(world: &Snapshot) -> Setups {
-        Setups::of(world, world.kernel.interfaces.seen().expect("interfaces"))
+        Setups::of(world, world.kernel.interfaces.seen().expect("interfaces"), &Limits::default())
     }
 
     fn captured(world: &Snapshot, address: &str) -> Option<bool> {
@@ -296,6 +321,18 @@ mod tests {
             assert_eq!(captured(&world, "127.0.0.1"), Some(loopback), "{mode} loopback");
             assert_eq!(captured(&world, "::1"), Some(false), "{mode} IPv6 loopback");
         }
+    }
+
+    #[test]
+    fn a_proxy_that_stopped_programming_is_said_to_be_behind() {
+        let mut world = Snapshot::healthy();
+        assert!(!setups(&world).mode_in_words().contains("queued"));
+        let (at, metrics) = (world.at, seen(&mut world.kernel.proxy.metrics));
+        metrics.last_queued = Some(at - jiff::SignedDuration::from_secs(30));
+        metrics.last_sync = Some(at - jiff::SignedDuration::from_secs(300));
+        assert!(!setups(&world).mode_in_words().contains("queued"), "it may be at it");
+        world.at = at + jiff::SignedDuration::from_secs(60);
+        assert!(setups(&world).mode_in_words().contains("queued"));
     }
 
     #[test]

@@ -31,7 +31,9 @@ impl Copy {
         fs::create_dir(&temporary).expect("a directory");
         open(&temporary, 0o777);
         let program = place.path().join("portreeve");
-        fs::copy(env!("CARGO_BIN_EXE_portreeve"), &program).expect("a copy");
+        // A file that this process had open for writing could be busy in a child that another test just started.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&program).status();
+        assert!(copied.expect("cp is installed").success());
         Self { program, temporary, _place: place }
     }
 

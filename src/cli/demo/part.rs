@@ -30,6 +30,8 @@ use serde_json::json;
 
 use crate::facts::Mode;
 
+/// The version of a kube-proxy that holds no NodePorts.
+pub(super) const CURRENT: &str = "v1.36.3";
 /// Where kube-proxy answers by default.
 const PROXY_DOOR: &str = "127.0.0.1:10249";
 /// How long the first retransmission may take to come: the kernel sends it after a second.
@@ -54,10 +56,8 @@ pub(super) struct Part {
 /// What a kube-proxy says of itself; how many files it has open is measured.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Answers {
-    /// Its mode.
-    pub(super) mode: Mode,
-    /// Its version, e.g. `v1.36.3`.
-    pub(super) version: String,
+    mode: Mode,
+    version: String,
 }
 
 impl Part {
@@ -66,9 +66,9 @@ impl Part {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// A kube-proxy.
-    pub(super) fn proxy(answers: Answers) -> Self {
-        Self { answers: Some(answers), ..Self::named("kube-proxy") }
+    /// A kube-proxy of a version.
+    pub(super) fn proxy(mode: Mode, version: &str) -> Self {
+        Self { answers: Some(Answers { mode, version: version.to_owned() }), ..Self::named("kube-proxy") }
     }
 }
 

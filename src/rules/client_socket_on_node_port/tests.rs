@@ -108,11 +108,11 @@ fn the_table_decides_where_it_can_be_read_and_is_predicted_where_not() {
 }
 
 #[test]
-fn an_empty_table_says_nothing_about_a_mode_that_somebody_asked_about() {
-    let mut asked = with_table(hanging(), &[]);
-    asked.said.proxy_mode = Some(crate::facts::Learned { value: Mode::Ipvs, place: "--proxy-mode".to_owned() });
-    assert_eq!(severity(&asked), Severity::Critical);
-    expect_healthy(&RULE, &with_table(hanging(), &[]).with_mode(Mode::Ipvs), &subject());
+fn an_empty_table_is_of_a_proxy_that_has_yet_to_program_it() {
+    let world = with_table(hanging(), &[]).with_mode(Mode::Ipvs);
+    assert_eq!(severity(&world), Severity::Critical);
+    let told = format!("{:?}", expect_problem(&RULE, &world, &subject()));
+    assert!(told.contains("expected in ipvs mode: /proc/net/ip_vs is empty"), "{told}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{Expected, Incident, NODE, NODE_IP, Scene, Step, Steps};
 use crate::{
     cli::demo::{
         manifest::{self, Port},
-        part::{Answers, Part},
+        part::{CURRENT, Part},
     },
     facts::Mode,
     findings::Severity,
@@ -65,9 +65,5 @@ fn scene(steps: &Steps) -> Scene {
     if steps.has(&RANGE) {
         objects.push(manifest::api_server("30000-30127"));
     }
-    Scene {
-        objects,
-        parts: vec![Part::proxy(Answers { mode: Mode::Nftables, version: "v1.36.3".to_owned() })],
-        ..Scene::default()
-    }
+    Scene { objects, parts: vec![Part::proxy(Mode::Nftables, CURRENT)], ..Scene::default() }
 }

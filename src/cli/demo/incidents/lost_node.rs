@@ -4,7 +4,7 @@ use super::{Expected, Incident, NODE, NODE_IP, PEER_IP, Scene, Step, Steps};
 use crate::{
     cli::demo::{
         manifest::{self, Port},
-        part::{Answers, Part},
+        part::{CURRENT, Part},
     },
     facts::Mode,
     findings::Severity,
@@ -44,7 +44,7 @@ fn scene(steps: &Steps) -> Scene {
         scene.objects.push(manifest::endpoint_slice("gateway", &ports, &["10.244.0.5"]));
     }
     if steps.has(&PROXY) {
-        scene.parts.push(Part::proxy(Answers { mode: Mode::Ipvs, version: "v1.36.3".to_owned() }));
+        scene.parts.push(Part::proxy(Mode::Ipvs, CURRENT));
     }
     if steps.has(&IPVS_ADDRESS) {
         scene.ipvs_addresses.push(PEER_IP.into());

@@ -4,7 +4,7 @@ use super::{Expected, Incident, NODE, NODE_IP, Scene, Step, Steps};
 use crate::{
     cli::demo::{
         manifest::{self, Port},
-        part::{Answers, Part},
+        part::{CURRENT, Part},
     },
     facts::Mode,
     findings::Severity,
@@ -51,7 +51,7 @@ fn scene(steps: &Steps) -> Scene {
     if steps.has(&PROXY) {
         // kube-proxy sets this in iptables mode; it makes 127.0.0.1 a way to a NodePort.
         scene.sysctls.push(("conf/all/route_localnet", "1"));
-        scene.parts.push(Part::proxy(Answers { mode: Mode::Iptables, version: "v1.36.3".to_owned() }));
+        scene.parts.push(Part::proxy(Mode::Iptables, CURRENT));
     }
     let everywhere = [0, 0, 0, 0];
     let listens = [

@@ -4,7 +4,7 @@ use super::{Expected, Incident, NODE, NODE_IP, Scene, Step, Steps};
 use crate::{
     cli::demo::{
         manifest::{self, Port},
-        part::{Answers, Part},
+        part::{CURRENT, Part},
     },
     facts::Mode,
     findings::Severity,
@@ -37,7 +37,7 @@ const FIRST: u16 = 30100;
 fn scene(steps: &Steps) -> Scene {
     let count = if steps.has(&MANY_PORTS) { PORTS } else { 1 };
     let ports: Vec<_> = (0..count).map(|n| Port::automatic(format!("p{}", n + 1), 8000 + n, FIRST + n)).collect();
-    let (version, holds) = if steps.has(&OLD_PROXY) { ("v1.23.6", true) } else { ("v1.36.3", false) };
+    let (version, holds) = if steps.has(&OLD_PROXY) { ("v1.23.6", true) } else { (CURRENT, false) };
     Scene {
         objects: vec![
             manifest::node(NODE, NODE_IP),
@@ -50,7 +50,7 @@ fn scene(steps: &Steps) -> Scene {
                 true => ports.iter().map(|port| ([0, 0, 0, 0], port.node_port).into()).collect(),
                 false => Vec::new(),
             },
-            ..Part::proxy(Answers { mode: Mode::Iptables, version: version.to_owned() })
+            ..Part::proxy(Mode::Iptables, version)
         }],
         ..Scene::default()
     }

@@ -6,7 +6,7 @@ use super::{Expected, Incident, NODE, NODE_IP, PEER_IP, Scene, Step, Steps};
 use crate::{
     cli::demo::{
         manifest::{self, Port},
-        part::{Answers, Part},
+        part::{CURRENT, Part},
     },
     facts::Mode,
     findings::Severity,
@@ -60,7 +60,7 @@ fn scene(steps: &Steps) -> Scene {
         scene.objects.push(manifest::endpoint_slice("shop", &ports, &["10.244.0.5"]));
     }
     if steps.has(&PROXY) {
-        scene.parts.push(Part::proxy(Answers { mode: Mode::Ipvs, version: "v1.36.3".to_owned() }));
+        scene.parts.push(Part::proxy(Mode::Ipvs, CURRENT));
     }
     if steps.has(&PORT_RANGE) {
         scene.sysctls.push(("ip_local_port_range", "1024 65535"));

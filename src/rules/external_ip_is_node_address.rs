@@ -1,0 +1,294 @@
+//! A Service's external IP or load balancer address is the address of a Node.
+//!
+//! ## Why it hurts
+//! In ipvs mode every node but the owner binds the address to `kube-ipvs0` and so believes that it is its own: all
+//! traffic to that Node ends at home. kubelet, the API server and `ssh` lose it, it goes NotReady, and nothing points
+//! at the Service, which may well be of type ClusterIP. In the other modes each node takes only the Service's ports of
+//! that address, which some people do on purpose on bare metal; it hurts when a process of the owner listens there,
+//! such as sshd on 22.
+//!
+//! ## Silent when
+//! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
+//! - it is a load balancer's address and the mode is not ipvs: k3s ServiceLB writes Node addresses there;
+//! - the Service is another proxy's (`service.kubernetes.io/service-proxy-name`).
+//!
+//! It is information only for an address of this very node, for a cluster of one Node, and outside ipvs mode as long
+//! as nothing of this node listens there.
+//!
+//! ## Fix
+//! Remove the address from the Service; expose it with a NodePort, or with a load balancer address that is no Node's.
+//! The admission plugin `DenyServiceExternalIPs` keeps new external IPs out; the field is deprecated since Kubernetes
+//! 1.36.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use super::{
+    Limits, Patience, Rule, Scope,
+    addresses::{Claim, Field, kind_in_words, listed, nodes_by_address, service_in_words},
+    endpoints::Endpoints,
+    holders::{Own, Proxy, by_port, holder_evidence, holder_name, socket_in_words},
+    range::effective_ephemeral,
+    setup::mode_in_words,
+};
+use crate::{
+    facts::{
+        Family, Gap, Learned, Mode, Node, NodeAddressKind, Protocol, Service, ServicePort, Snapshot, Socket, Source,
+        State, View, Why,
+    },
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("external-ip-is-node-address"),
+    title: "A Service claims the address of a Node",
+    ceiling: Severity::Critical,
+    needs: &[Source::Services],
+    patience: Patience::One,
+    scope: Scope::Cluster,
+    page: include_str!("external_ip_is_node_address.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    if services.iter().flat_map(Claim::of).next().is_none() {
+        return Ok(Vec::new());
+    }
+    let nodes = snapshot.cluster.nodes.get()?;
+    if snapshot.own_node().is_none() {
+        // Then only the links tell whose an address is.
+        snapshot.kernel.interfaces.get()?;
+    }
+    let owners = nodes_by_address(nodes);
+    let claims: Vec<_> = services
+        .iter()
+        .flat_map(Claim::of)
+        .filter_map(|claim| Some((claim, owners.get(&claim.ip)?.as_slice())))
+        .collect();
+    if claims.is_empty() {
+        return Ok(Vec::new());
+    }
+    let here = Here {
+        snapshot,
+        alone: nodes.len() == 1,
+        mode: snapshot.proxy_mode(),
+        links: snapshot.kernel.interfaces.get().map(|interfaces| {
+            interfaces.addresses.iter().map(|it| (it.ip, it.is_ipvs().then_some(it.link.as_str()))).collect()
+        }),
+        own: snapshot.own_node().map(|node| node.name.as_str()),
+        listeners: snapshot.kernel.listeners.get().map(|listeners| by_port(listeners)),
+        endpoints: Endpoints::of(snapshot),
+        proxy: Proxy::of(snapshot),
+    };
+    Ok(claims.into_iter().flat_map(|(claim, owners)| here.judge(&claim, owners)).collect())
+}
+
+/// What every claim is judged against.
+struct Here<'a> {
+    snapshot: &'a Snapshot,
+    /// The cluster has one Node.
+    alone: bool,
+    mode: Result<Learned<Mode>, Gap>,
+    /// This node's addresses, with the link's name where an ipvs proxy bound it.
+    links: Result<HashMap<IpAddr, Option<&'a str>>, Gap>,
+    /// The name of this node, where its object was seen.
+    own: Option<&'a str>,
+    listeners: Result<HashMap<(Protocol, u16), Vec<&'a Socket>>, Gap>,
+    endpoints: Endpoints<'a>,
+    proxy: Proxy<'a>,
+}
+
+type Owners<'a> = [(&'a Node, NodeAddressKind)];
+
+impl Here<'_> {
+    fn judge(&self, claim: &Claim<'_>, owners: &Owners<'_>) -> Vec<Judgement> {
+        let judgement = |port: Option<&ServicePort>, verdict| Judgement {
+            subject: Subject::service(claim.service),
+            port: port.map(|port| port.port),
+            protocol: port.map(|port| port.protocol),
+            verdict,
+        };
+        // A held address is taken as a whole, whatever the mode is now.
+        let whole = match (&self.mode, self.held(claim.ip)) {
+            (_, Some(_)) => Ok(true),
+            (Ok(mode), None) => Ok(mode.value == Mode::Ipvs),
+            (Err(gap), None) => Err(gap.clone()),
+        };
+        let mut told = Vec::new();
+        match (&whole, claim.field) {
+            (Ok(false), Field::LoadBalancer) => return told,
+            (Err(gap), Field::LoadBalancer) => return vec![judgement(None, Verdict::Unknown(gap.clone()))],
+            _ => {}
+        }
+        if owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
+            for port in &claim.service.ports {
+                match self.listener(claim, port) {
+                    Ok(None) => {}
+                    Ok(Some(socket)) => {
+                        let evidence = self.captured(claim, owners, port, socket);
+                        told.push(judgement(Some(port), Verdict::Problem(evidence)));
+                    }
+                    Err(gap) => told.push(judgement(Some(port), Verdict::Unknown(gap))),
+                }
+            }
+        }
+        let severity = self.severity(claim.ip, owners);
+        match whole {
+            Ok(true) => {
+                told.push(judgement(None, Verdict::Problem(self.bound(claim, owners, severity))));
+                if let (Severity::Info, false, Err(gap)) = (severity, self.alone, &self.links) {
+                    told.push(judgement(None, Verdict::Unknown(gap.clone())));
+                }
+            }
+            Ok(false) => told.push(judgement(None, Verdict::Problem(self.shared(claim, owners)))),
+            Err(gap) => {
+                told.push(judgement(None, Verdict::Problem(self.shared(claim, owners))));
+                if severity > Severity::Info {
+                    told.push(judgement(None, Verdict::Unknown(gap)));
+                }
+            }
+        }
+        told
+    }
+
+    /// How bad it is when the other nodes bind the whole address.
+    fn severity(&self, ip: IpAddr, owners: &Owners<'_>) -> Severity {
+        let others = owners.iter().filter(|(node, _)| !self.is_own(node, ip)).map(|(_, kind)| match kind {
+            NodeAddressKind::InternalIp => Severity::Critical,
+            NodeAddressKind::ExternalIp | NodeAddressKind::Hostname => Severity::Warning,
+        });
+        match others.max() {
+            Some(severity) => severity,
+            None if self.alone => Severity::Info,
+            // kube-proxy leaves an address of its own node alone where a link has it; one behind NAT is on none.
+            None if self.links.as_ref().is_ok_and(|links| links.get(&ip).copied() != Some(None)) => Severity::Warning,
+            None => Severity::Info,
+        }
+    }
+
+    /// Whether a Node is this one: by name, or by a link that has the address where this node's name is not known.
+    fn is_own(&self, node: &Node, ip: IpAddr) -> bool {
+        match self.own {
+            Some(own) => own == node.name,
+            None => self.links.as_ref().is_ok_and(|links| links.get(&ip) == Some(&None)),
+        }
+    }
+
+    /// The link on which an ipvs proxy of this node bound the address.
+    fn held(&self, ip: IpAddr) -> Option<&str> {
+        self.links.as_ref().ok()?.get(&ip).copied().flatten()
+    }
+
+    /// A process of this node that loses a port of the address to the Service.
+    fn listener(&self, claim: &Claim<'_>, port: &ServicePort) -> Result<Option<&Socket>, Gap> {
+        let listeners = self.listeners.as_ref().map_err(Clone::clone)?;
+        let takes_part = |socket: &&Socket| {
+            (socket.local.is_unspecified() || socket.local == claim.ip)
+                && socket.serves(Family::of(claim.ip)) == Some(true)
+        };
+        let on_port = listeners.get(&(port.protocol, port.port)).into_iter().flatten();
+        let mut on_port: Vec<&Socket> = on_port.copied().filter(takes_part).collect();
+        on_port.sort_by_key(|socket| (socket.local, socket.inode));
+        for socket in on_port {
+            if self.endpoints.includes(claim.service, port, &[claim.ip], socket.local_port)
+                // An old proxy opens a socket on each external IP of its node.
+                || (socket.local == claim.ip && self.proxy.shares_holder(socket))
+            {
+                continue;
+            }
+            match self.proxy.owns(socket) {
+                Own::Yes => continue,
+                Own::Unknown => {
+                    let detail = "whoever listens here listens on every NodePort, as a proxy that holds ports does";
+                    return Err(Gap::new(Source::ProxyMode, Why::Ambiguous, detail));
+                }
+                Own::No => {}
+            }
+            // An unconnected UDP socket on an ephemeral port is a client more often than not.
+            let udp = socket.protocol == Protocol::Udp && socket.state == State::Close;
+            if udp && effective_ephemeral(self.snapshot)?.contains(socket.local_port) {
+                continue;
+            }
+            return Ok(Some(socket));
+        }
+        Ok(None)
+    }
+
+    /// ipvs: the other nodes take the whole address.
+    fn bound(&self, claim: &Claim<'_>, owners: &Owners<'_>, severity: Severity) -> Evidence {
+        let end = match severity {
+            Severity::Info if self.alone => "the cluster has no other Node that could lose it",
+            Severity::Info => "this node keeps it, but every other node in ipvs mode takes it for its own",
+            Severity::Warning => "nodes in ipvs mode take it for their own and no longer reach its owner there",
+            Severity::Critical => "every other node in ipvs mode takes it for its own and loses that Node",
+        };
+        let evidence = Evidence::new(severity, format!("{}: {end}.", self.opening(claim, owners)));
+        let evidence = match severity {
+            Severity::Info => evidence,
+            _ => evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]),
+        };
+        self.with_facts(evidence, claim, owners)
+    }
+
+    /// Not ipvs, as far as known: every node takes the Service's ports of the address.
+    fn shared(&self, claim: &Claim<'_>, owners: &Owners<'_>) -> Evidence {
+        let end = match self.mode {
+            Ok(_) => "every node takes the Service's ports of that address, and no others",
+            Err(_) => "every node takes at least the Service's ports of that address",
+        };
+        let evidence = Evidence::new(Severity::Info, format!("{}: {end}.", self.opening(claim, owners)));
+        self.with_facts(evidence, claim, owners)
+    }
+
+    /// A process of this node loses its port.
+    fn captured(&self, claim: &Claim<'_>, owners: &Owners<'_>, port: &ServicePort, socket: &Socket) -> Evidence {
+        let holder = holder_name(self.snapshot, socket);
+        let sentence = format!(
+            "{}: new connections to its port {}/{}, where {holder} listens, go to the Service instead.",
+            self.opening(claim, owners),
+            port.port,
+            port.protocol,
+        );
+        let mut evidence = Evidence::new(Severity::Critical, sentence)
+            .affects([Vantage::Remote, Vantage::Node, Vantage::Pods])
+            .value("listener", socket_in_words(socket));
+        evidence.values.extend(holder_evidence(self.snapshot, socket));
+        self.with_facts(evidence, claim, owners)
+            .remedy(format!("or move {holder} off port {}/{}", port.port, port.protocol))
+    }
+
+    /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`: of the owners, the one that
+    /// makes it worst.
+    fn opening(&self, claim: &Claim<'_>, owners: &Owners<'_>) -> String {
+        let worst = owners.iter().min_by_key(|(node, kind)| {
+            (self.is_own(node, claim.ip), *kind != NodeAddressKind::InternalIp, node.name.as_str())
+        });
+        let whose = worst.map_or_else(
+            || "a Node's address".to_owned(),
+            |(node, kind)| format!("the {} of Node {}", kind_in_words(*kind), node.name),
+        );
+        let Service { namespace, name, .. } = claim.service;
+        format!("Service {namespace}/{name} claims {}, {whose}, as {}", claim.ip, claim.field)
+    }
+
+    fn with_facts(&self, evidence: Evidence, claim: &Claim<'_>, owners: &Owners<'_>) -> Evidence {
+        let held = match (&self.links, self.held(claim.ip)) {
+            (Err(gap), _) => format!("unknown: {}", gap.detail),
+            (Ok(_), Some(link)) => format!("yes, {} is on {link}", claim.ip),
+            (Ok(_), None) => "no".to_owned(),
+        };
+        let owners = owners.iter().map(|(node, kind)| format!("{} ({})", node.name, kind_in_words(*kind)));
+        evidence
+            .value("service", service_in_words(claim.service))
+            .value("address", format!("{} ({})", claim.ip, claim.field))
+            .value("owner", format!("Node {}", listed(owners)))
+            .value("held on this node", held)
+            .value("proxy mode", mode_in_words(&self.mode))
+            .remedy(claim.release())
+            .remedy("to keep new ones out, enable the admission plugin DenyServiceExternalIPs")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+use super::*;
+use crate::{
+    facts::{
+        NodeAddress,
+        healthy::{PEER, PRIMARY, World, daemon, gap, ip, proxy_holder, seen},
+    },
+    rules::expect::{expect_healthy, expect_problem, expect_unknown},
+};
+
+fn trap(address: &str) -> Snapshot {
+    Snapshot::healthy().service("trap", |it| it.external_ip(address))
+}
+
+fn subject() -> Subject {
+    Subject::service(&trap(PEER).cluster.services.seen().expect("services")[0])
+}
+
+fn severity(world: &Snapshot) -> Severity {
+    expect_problem(&RULE, world, &subject()).severity
+}
+
+fn value(evidence: &Evidence, name: &str) -> String {
+    evidence.values.iter().find(|(it, _)| *it == name).expect("this value").1.clone()
+}
+
+/// The peer's address is of this type.
+fn peer_is(mut world: Snapshot, kind: NodeAddressKind) -> Snapshot {
+    seen(&mut world.cluster.nodes)[1].addresses[0].kind = kind;
+    world
+}
+
+#[test]
+fn in_ipvs_mode_a_cluster_ip_service_takes_another_node_down() {
+    let evidence = expect_problem(&RULE, &trap(PEER).with_mode(Mode::Ipvs), &subject());
+    assert_eq!(evidence.severity, Severity::Critical);
+    assert_eq!(
+        evidence.summary,
+        "Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP: every other node in ipvs \
+         mode takes it for its own and loses that Node."
+    );
+    assert!(evidence.affects.contains(&Vantage::Remote));
+    assert_eq!(value(&evidence, "service"), "default/trap type ClusterIP, ports 6666/tcp");
+    assert_eq!(value(&evidence, "held on this node"), "no");
+    assert!(evidence.remedy[0].starts_with("kubectl -n default patch service trap"), "{:?}", evidence.remedy);
+}
+
+#[test]
+fn an_address_that_is_held_already_is_told_in_any_mode() {
+    for mode in Mode::KUBE_PROXY {
+        let evidence = expect_problem(&RULE, &trap(PEER).address("kube-ipvs0", PEER).with_mode(mode), &subject());
+        assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+        assert_eq!(value(&evidence, "held on this node"), "yes, 192.0.2.9 is on kube-ipvs0");
+    }
+}
+
+#[test]
+fn an_external_or_hostname_address_is_a_warning() {
+    for kind in [NodeAddressKind::ExternalIp, NodeAddressKind::Hostname] {
+        assert_eq!(severity(&peer_is(trap(PEER).with_mode(Mode::Ipvs), kind)), Severity::Warning, "{kind:?}");
+    }
+}
+
+#[test]
+fn this_nodes_own_address_is_information_unless_it_is_behind_nat() {
+    assert_eq!(severity(&trap(PRIMARY[0]).with_mode(Mode::Ipvs)), Severity::Info);
+    let mut world = trap("198.51.100.1").with_mode(Mode::Ipvs);
+    let address = NodeAddress { kind: NodeAddressKind::ExternalIp, ip: ip("198.51.100.1") };
+    seen(&mut world.cluster.nodes)[0].addresses.push(address);
+    assert_eq!(severity(&world), Severity::Warning);
+    seen(&mut world.cluster.nodes).truncate(1);
+    assert_eq!(severity(&world), Severity::Info, "nothing to lose in a cluster of one Node");
+}
+
+#[test]
+fn outside_ipvs_it_is_information_as_long_as_nothing_listens_there() {
+    for mode in [Mode::Iptables, Mode::Nftables, Mode::Cilium] {
+        for address in [PEER, PRIMARY[0]] {
+            let evidence = expect_problem(&RULE, &trap(address).with_mode(mode), &subject());
+            assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Info, 0), "{mode} {address}");
+            assert!(evidence.summary.ends_with("ports of that address, and no others."), "{}", evidence.summary);
+        }
+    }
+}
+
+#[test]
+fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
+    let ssh = |address| {
+        Snapshot::healthy()
+            .service("trap", |it| it.external_ip(address).with(|service| service.ports[0].port = 22))
+            .listens_as("0.0.0.0:22", daemon("sshd", 600))
+    };
+    for mode in Mode::KUBE_PROXY {
+        let evidence = expect_problem(&RULE, &ssh(PRIMARY[0]).with_mode(mode), &subject());
+        assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+        assert!(evidence.summary.contains("port 22/tcp, where process sshd listens"), "{}", evidence.summary);
+    }
+    assert_eq!(severity(&ssh(PRIMARY[1])), Severity::Info, "the listener is IPv4 only");
+    assert_eq!(severity(&ssh(PEER)), Severity::Info, "what listens on the peer cannot be seen from here");
+}
+
+#[test]
+fn the_sockets_of_an_old_proxy_and_of_an_endpoint_lose_nothing() {
+    let world = trap(PRIMARY[0]);
+    assert_eq!(severity(&world.clone().listens_as("192.0.2.1:6666", proxy_holder())), Severity::Info);
+    let endpoint = |it: World| {
+        it.external_ip(PRIMARY[0]).each_slice(|slice| {
+            slice.ports[0].port = Some(6666);
+            slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
+        })
+    };
+    assert_eq!(severity(&Snapshot::healthy().service("trap", endpoint).listens("0.0.0.0:6666")), Severity::Info);
+}
+
+#[test]
+fn a_load_balancers_address_counts_in_ipvs_mode_only() {
+    let world = Snapshot::healthy().service("trap", |it| it.with(|service| service.load_balancer_ips = vec![ip(PEER)]));
+    assert_eq!(severity(&world.with_mode(Mode::Ipvs)), Severity::Critical);
+    expect_healthy(&RULE, &world, &subject());
+    assert_eq!(expect_unknown(&RULE, &world.without_proxy(), &subject()).source, Source::ProxyMode);
+}
+
+#[test]
+fn an_address_of_no_node_and_another_proxys_service_are_silent() {
+    expect_healthy(&RULE, &trap("198.51.100.7").with_mode(Mode::Ipvs), &subject());
+    let other = Snapshot::healthy()
+        .service("trap", |it| it.external_ip(PEER).with(|service| service.proxy_name = Some("other".to_owned())));
+    expect_healthy(&RULE, &other.with_mode(Mode::Ipvs), &subject());
+}
+
+#[test]
+fn without_this_nodes_name_its_links_tell_what_is_its_own() {
+    let mut world = trap(PRIMARY[0]).with_mode(Mode::Ipvs);
+    world.cluster.node_name = Some("n7".to_owned());
+    assert_eq!(severity(&world), Severity::Info);
+    world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Addresses);
+}
+
+#[test]
+fn unread_is_unknown() {
+    let known = trap(PEER);
+    let world = known.clone().without_proxy();
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::ProxyMode);
+    assert_eq!(severity(&world), Severity::Info, "it is at least this in every mode");
+    let mut world = known.clone();
+    world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Nodes);
+    let mut world = known;
+    world.cluster.services = gap(Source::Services, Why::NotPermitted);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
+    let mut world = trap(PRIMARY[0]);
+    world.kernel.listeners = gap(Source::Listeners, Why::Torn);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
+}

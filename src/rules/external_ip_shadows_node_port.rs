@@ -1,0 +1,287 @@
+//! A Service's external IP and port are an address of this node and another Service's NodePort.
+//!
+//! ## Why it hurts
+//! The proxy looks for external IPs before it looks for NodePorts. On that one address the Service with the external
+//! IP answers, on all others the one with the NodePort: the same port of the same node leads to two Services, and
+//! neither `kubectl describe` says a word.
+//!
+//! ## Silent when
+//! - the address is none of this node's;
+//! - the NodePort is not served on that address anyway (`nodePortAddresses`);
+//! - both are the same port of the same Service;
+//! - the families or protocols differ.
+//!
+//! In iptables and nftables mode it was seen to happen. In other modes both claim one virtual server, and which of them
+//! answers is not certain: that is a warning. So is a Service that would take the address if only it had endpoints.
+//!
+//! ## Fix
+//! Give the Service with the NodePort another nodePort, or take the external IP away from the other one.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
+
+use super::{
+    Limits, Patience, Rule, Scope,
+    addresses::{Claim, service_in_words},
+    endpoints::{Backing, Endpoints},
+    holders::service_port,
+    range::{move_service, served, spare_port},
+    setup::{Local, Setups, locals},
+};
+use crate::{
+    facts::{Family, Gap, Mode, Protocol, Service, ServicePort, Source, View},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+};
+
+/// More Services than this on one address and port say no more about the one that loses.
+const MOST_CLAIMS: usize = 4;
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("external-ip-shadows-node-port"),
+    title: "A Service's external IP takes another's NodePort",
+    ceiling: Severity::Critical,
+    needs: &[Source::Services],
+    patience: Patience::One,
+    scope: Scope::Node,
+    page: include_str!("external_ip_shadows_node_port.rs"),
+    check,
+};
+
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    if services.iter().flat_map(Claim::of).next().is_none() {
+        return Ok(Vec::new());
+    }
+    let interfaces = snapshot.kernel.interfaces.get()?;
+    let locals: BTreeMap<IpAddr, Local> = locals(interfaces).into_iter().map(|local| (local.ip, local)).collect();
+
+    let mut by_port: HashMap<(Protocol, u16), Vec<Taker<'_>>> = HashMap::new();
+    for claim in services.iter().flat_map(Claim::of) {
+        let Some(local) = locals.get(&claim.ip) else { continue };
+        if !claim.service.families.contains(&Family::of(claim.ip)) {
+            continue;
+        }
+        for port in &claim.service.ports {
+            by_port.entry((port.protocol, port.port)).or_default().push(Taker { claim, port, local: *local });
+        }
+    }
+    if by_port.is_empty() {
+        return Ok(Vec::new());
+    }
+    for takers in by_port.values_mut() {
+        takers.sort_by_key(|it| (&it.claim.service.namespace, &it.claim.service.name, it.local.ip));
+    }
+    let node = Node {
+        setups: Setups::of(snapshot, interfaces, limits),
+        endpoints: Endpoints::of(snapshot),
+        spare: spare_port(snapshot),
+    };
+    Ok(served(services)
+        .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
+        .flat_map(|(service, port, takers)| {
+            let other = |taker: &&Taker<'_>| !std::ptr::eq(taker.port, port);
+            takers
+                .iter()
+                .filter(other)
+                .take(MOST_CLAIMS)
+                .flat_map(|taker| node.judge(service, port, taker))
+                .collect::<Vec<_>>()
+        })
+        .collect())
+}
+
+/// A Service port that takes one address of this node.
+struct Taker<'a> {
+    claim: Claim<'a>,
+    port: &'a ServicePort,
+    local: Local,
+}
+
+/// What every pair is judged against.
+struct Node<'a> {
+    setups: Setups,
+    endpoints: Endpoints<'a>,
+    /// A nodePort that the loser could have instead.
+    spare: Option<u16>,
+}
+
+impl Node<'_> {
+    fn judge(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Vec<Judgement> {
+        let family = Family::of(taker.local.ip);
+        if !service.families.contains(&family) {
+            return Vec::new();
+        }
+        let verdicts = match self.setups.all(|setup| setup.captures(taker.local)) {
+            Some(false) => return Vec::new(),
+            None => vec![Verdict::Unknown(self.setups.ambiguity())],
+            Some(true) => self.outcome(service, port, taker, family),
+        };
+        verdicts
+            .into_iter()
+            .map(|verdict| Judgement {
+                subject: Subject::service(service),
+                port: port.node_port,
+                protocol: Some(port.protocol),
+                verdict,
+            })
+            .collect()
+    }
+
+    /// What is certain, and what more there may be.
+    fn outcome(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>, family: Family) -> Vec<Verdict> {
+        let first = self.setups.all(|setup| matches!(setup.mode, Mode::Iptables | Mode::Nftables));
+        let backing = self.endpoints.backing(taker.claim.service, taker.port, family);
+        let wins: Result<bool, Gap> = match (first, &backing) {
+            (Some(false), _) => Ok(false),
+            (_, Ok(Backing::Empty | Backing::Elsewhere)) => Ok(false),
+            (Some(true), Ok(Backing::Ready)) => Ok(true),
+            (None, _) => Err(self.setups.ambiguity()),
+            (Some(true), Err(gap)) => Err(gap.clone()),
+        };
+        let problem = |severity| Verdict::Problem(self.evidence(service, port, taker, family, severity));
+        match wins {
+            Ok(true) => vec![problem(Severity::Critical)],
+            Ok(false) => vec![problem(Severity::Warning)],
+            Err(gap) => vec![problem(Severity::Warning), Verdict::Unknown(gap)],
+        }
+    }
+
+    fn evidence(
+        &self,
+        service: &Service,
+        port: &ServicePort,
+        taker: &Taker<'_>,
+        family: Family,
+        severity: Severity,
+    ) -> Evidence {
+        let loser = service_port(service, &port.name);
+        let winner = service_port(taker.claim.service, &taker.port.name);
+        let (ip, number, protocol) = (taker.local.ip, taker.port.port, port.protocol);
+        let field = taker.claim.field;
+        let (sentence, lost) = match severity {
+            Severity::Critical => (
+                format!(
+                    "{winner} takes {ip} port {number}/{protocol} with its {field}: there, connections to this NodePort of {loser} go to {winner} instead."
+                ),
+                &[Vantage::Remote, Vantage::Node, Vantage::Pods][..],
+            ),
+            _ => (
+                format!(
+                    "{winner} and {loser} both claim {ip} port {number}/{protocol}, the one with its {field}, the other as its NodePort: only one of them can answer there."
+                ),
+                &[][..],
+            ),
+        };
+        Evidence::new(severity, sentence)
+            .affects(lost.iter().copied())
+            .value("address", format!("{ip}, of this node"))
+            .value("taken by", service_in_words(taker.claim.service))
+            .value("its endpoints", self.endpoints.in_words(taker.claim.service, taker.port, family))
+            .value("taken from", format!("{}, nodePort {number}/{protocol}", service_in_words(service)))
+            .value("other addresses", "of this node keep going to the NodePort's Service")
+            .value("proxy mode", self.setups.mode_in_words())
+            .remedy(move_service(self.spare, service, port))
+            .remedy(format!("or {}", taker.claim.release()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{
+            Snapshot, Why,
+            healthy::{PEER, PRIMARY, SECOND, World, gap, ip},
+        },
+        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    };
+
+    fn world(address: &str, change: impl FnOnce(World) -> World) -> Snapshot {
+        Snapshot::healthy()
+            .service("loser", |it| it.node_port(30080))
+            .service("taker", |it| change(it.external_ip(address).with(|service| service.ports[0].port = 30080)))
+    }
+
+    fn loser() -> Subject {
+        Subject::service(&world(PRIMARY[0], |it| it).cluster.services.seen().expect("services")[0])
+    }
+
+    #[test]
+    fn the_service_with_the_external_ip_wins_and_the_other_one_is_told() {
+        let world = world(PRIMARY[0], |it| it);
+        for mode in [Mode::Iptables, Mode::Nftables] {
+            let evidence = expect_problem(&RULE, &world.with_mode(mode), &loser());
+            assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+            assert!(evidence.affects.contains(&Vantage::Remote));
+            assert!(evidence.summary.contains("default/taker takes 192.0.2.1 port 30080/tcp with its externalIP"));
+            assert!(evidence.values.iter().any(|(_, value)| value.contains("default/taker type ClusterIP")));
+            assert!(evidence.remedy[0].contains("patch service loser"), "{:?}", evidence.remedy);
+            assert!(evidence.remedy[1].contains("/spec/externalIPs/0"), "{:?}", evidence.remedy);
+        }
+    }
+
+    #[test]
+    fn a_load_balancers_address_takes_as_well() {
+        let world = world(PEER, |it| it.with(|service| service.load_balancer_ips = vec![ip(PRIMARY[1])]));
+        assert_eq!(expect_problem(&RULE, &world, &loser()).severity, Severity::Critical);
+    }
+
+    #[test]
+    fn where_the_outcome_was_never_seen_it_is_a_warning() {
+        let evidence = expect_problem(&RULE, &world(PRIMARY[0], |it| it).with_mode(Mode::Ipvs), &loser());
+        assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, 0));
+    }
+
+    #[test]
+    fn a_taker_without_endpoints_is_a_trap() {
+        let evidence = expect_problem(&RULE, &world(PRIMARY[0], World::without_endpoints), &loser());
+        assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, 0));
+    }
+
+    #[test]
+    fn another_nodes_address_port_protocol_or_family_is_silent() {
+        expect_healthy(&RULE, &world(PEER, |it| it), &loser());
+        let port = |it: World| it.with(|service| service.ports[0].port = 30081);
+        expect_healthy(&RULE, &world(PRIMARY[0], port), &loser());
+        expect_healthy(&RULE, &world(PRIMARY[0], |it| it.protocol(Protocol::Udp)), &loser());
+        let v6 = |it: World| it.with(|service| service.families = vec![Family::V6]);
+        expect_healthy(&RULE, &world(PRIMARY[0], v6), &loser());
+        let another = |it: World| it.with(|service| service.proxy_name = Some("other".to_owned()));
+        expect_healthy(&RULE, &world(PRIMARY[0], another), &loser());
+    }
+
+    #[test]
+    fn an_address_on_which_the_node_port_is_not_served_is_silent() {
+        expect_healthy(&RULE, &world(SECOND[0], |it| it).with_mode(Mode::Nftables), &loser());
+    }
+
+    #[test]
+    fn a_service_does_not_shadow_itself() {
+        let own = |it: World| {
+            it.node_port(30080).with(|service| {
+                service.external_ips = vec![ip(PRIMARY[0])];
+                service.ports[0].port = 30080;
+            })
+        };
+        expect_healthy(&RULE, &Snapshot::healthy().service("loser", own), &loser());
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let known = world(SECOND[0], |it| it);
+        assert_eq!(expect_unknown(&RULE, &known.clone().without_proxy(), &loser()).source, Source::ProxyMode);
+        let mut world = known.clone();
+        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+        assert_eq!(expect_unknown(&RULE, &world, &loser()).source, Source::EndpointSlices);
+        assert_eq!(expect_problem(&RULE, &world, &loser()).severity, Severity::Warning);
+        let mut world = known.clone();
+        world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+        assert_eq!(expect_unknown(&RULE, &world, &loser()).source, Source::Addresses);
+        let mut world = known;
+        world.cluster.services = gap(Source::Services, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &loser()).source, Source::Services);
+    }
+}

@@ -1,0 +1,154 @@
+//! A nodePort that somebody wrote lies in the band from which the API server chooses automatically.
+//!
+//! ## Why it hurts
+//! Since Kubernetes 1.28 the API server splits the NodePort range: the lower band for ports that people write, the
+//! upper one for automatic choice. A written port in the upper band works until, in another cluster or after the
+//! Service was re-created, some automatic Service got that port first. Then creation fails with *provided port is
+//! already allocated*, at random.
+//!
+//! ## Silent when
+//! - the port was chosen automatically;
+//! - the range is too small to be split (16 ports or fewer), or the cluster is older than 1.28.
+//!
+//! Who chose a port is read from the object's managedFields. It is a hint: an object restored from a backup owns the
+//! field too. `kubectl get -o yaml` leaves managedFields out unless it is asked with `--show-managed-fields`; without
+//! them it is unknown.
+//!
+//! ## Fix
+//! Write a port of the static band, or leave the choice to the API server.
+
+use super::{
+    Limits, Patience, Rule, Scope,
+    holders::service_port,
+    range::{bands_here, move_service, range_in_words, spare_port},
+};
+use crate::{
+    facts::{Gap, Service, ServicePort, Source, View, Why},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("fixed-node-port-in-dynamic-band"),
+    title: "A written nodePort lies in the automatic band",
+    ceiling: Severity::Info,
+    needs: &[Source::Services, Source::NodePortRange],
+    patience: Patience::One,
+    scope: Scope::Node,
+    page: include_str!("fixed_node_port_in_dynamic_band.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    let range = snapshot.cluster.node_port_range.get()?;
+    let bands = bands_here(snapshot, range.range);
+    let Some(fixed) = bands.fixed else { return Ok(Vec::new()) };
+    let in_band: Vec<_> = services
+        .iter()
+        .flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
+        .filter(|(_, _, number)| bands.dynamic.contains(*number))
+        .collect();
+    if !in_band.is_empty() && in_band.iter().all(|(_, port, _)| port.fixed.is_none()) {
+        return Err(no_managed_fields());
+    }
+    let spare = spare_port(snapshot);
+    Ok(in_band
+        .into_iter()
+        .filter_map(|(service, port, number)| {
+            let verdict = match port.fixed {
+                Some(false) => return None,
+                Some(true) => Verdict::Problem(
+                    evidence(service, port, number)
+                        .value("static band", fixed)
+                        .value("dynamic band", bands.dynamic)
+                        .value("NodePort range", range_in_words(range))
+                        .remedy(move_service(spare, service, port))
+                        .remedy("or leave nodePort out and let the API server choose"),
+                ),
+                None => Verdict::Unknown(no_managed_fields()),
+            };
+            let subject = Subject::service(service);
+            Some(Judgement { subject, port: Some(number), protocol: Some(port.protocol), verdict })
+        })
+        .collect())
+}
+
+fn no_managed_fields() -> Gap {
+    let detail = "an object without managedFields does not tell who chose its nodePort";
+    Gap::new(Source::Services, Why::NotSupported, detail)
+}
+
+fn evidence(service: &Service, port: &ServicePort, number: u16) -> Evidence {
+    let name = service_port(service, &port.name);
+    let summary = format!(
+        "nodePort {number}/{} of {name} was written by hand, but lies in the band for automatic choice: elsewhere it may be taken already.",
+        port.protocol
+    );
+    Evidence::new(Severity::Info, summary)
+        .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol))
+        .value("chosen by", "a client, say the object's managedFields")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{
+            Snapshot,
+            healthy::{gap, seen},
+        },
+        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    };
+
+    fn world(port: u16, fixed: Option<bool>) -> Snapshot {
+        Snapshot::healthy().service("web", |it| it.node_port(port).with(|service| service.ports[0].fixed = fixed))
+    }
+
+    fn subject() -> Subject {
+        Subject::service(&world(30500, None).cluster.services.seen().expect("services")[0])
+    }
+
+    #[test]
+    fn a_written_port_above_the_static_band_is_information() {
+        let evidence = expect_problem(&RULE, &world(30086, Some(true)), &subject());
+        assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Info, 0));
+        assert!(evidence.values.contains(&("static band", "30000-30085".to_owned())), "{evidence:?}");
+        assert!(evidence.remedy[0].contains("\"value\":30000"), "{:?}", evidence.remedy);
+    }
+
+    #[test]
+    fn written_in_the_static_band_or_chosen_automatically_is_fine() {
+        expect_healthy(&RULE, &world(30085, Some(true)), &subject());
+        expect_healthy(&RULE, &world(30500, Some(false)), &subject());
+        expect_healthy(&RULE, &world(40000, Some(true)), &subject());
+    }
+
+    #[test]
+    fn without_bands_there_is_nothing_to_say() {
+        expect_healthy(&RULE, &world(30005, Some(true)).node_port_range("30000-30015"), &subject());
+        let mut old = world(30500, Some(true));
+        for node in seen(&mut old.cluster.nodes) {
+            node.kubelet_version = Some("v1.26.1".to_owned());
+        }
+        expect_healthy(&RULE, &old, &subject());
+    }
+
+    #[test]
+    fn an_assumed_range_is_printed_as_assumed() {
+        let evidence = expect_problem(&RULE, &world(30500, Some(true)).assumed_range(), &subject());
+        assert!(evidence.values.iter().any(|(_, value)| value.contains("assumed")), "{evidence:?}");
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        assert_eq!(expect_unknown(&RULE, &world(30500, None), &subject()).why, Why::NotSupported);
+        let mixed = world(30500, None).service("api", |it| it.node_port(30501));
+        assert_eq!(expect_unknown(&RULE, &mixed, &subject()).why, Why::NotSupported);
+        let mut world = world(30500, Some(true));
+        world.cluster.node_port_range = gap(Source::NodePortRange, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::NodePortRange);
+        world.cluster.services = gap(Source::Services, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
+    }
+}

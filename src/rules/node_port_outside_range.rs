@@ -1,0 +1,143 @@
+//! A Service has a nodePort outside the API server's NodePort range.
+//!
+//! ## Why it hurts
+//! The range was changed, or the Service came from elsewhere. It goes on working, since nobody takes a port away, but
+//! the next one who re-creates it gets *provided port is not in the valid range*, and whatever relies on the range (a
+//! firewall, `ip_local_reserved_ports`, Cilium) does not cover it.
+//!
+//! ## Silent when
+//! every nodePort and healthCheckNodePort lies inside. If nobody said what the range is, a port outside the default
+//! only shows that the default is not in use: then the range is unknown.
+//!
+//! ## Fix
+//! Give the Service a port of the range, or extend `--service-node-port-range` so that it holds the port again.
+
+use super::{
+    Limits, Patience, Rule, Scope,
+    holders::service_port,
+    range::{known_range, move_service, range_in_words, spare_port},
+};
+use crate::{
+    facts::{NodePortRange, Protocol, Service, ServicePort, Source, View},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("node-port-outside-range"),
+    title: "A nodePort lies outside the NodePort range",
+    ceiling: Severity::Warning,
+    needs: &[Source::Services, Source::NodePortRange],
+    patience: Patience::TwoScans,
+    scope: Scope::Cluster,
+    page: include_str!("node_port_outside_range.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    let range = snapshot.cluster.node_port_range.get()?;
+    let outside = |number: &u16| !range.range.contains(*number);
+    let node_ports = services.iter().flat_map(|service| {
+        let ports = service.ports.iter().filter_map(move |port| Some((service, Some(port), port.node_port?)));
+        ports.chain(service.health_check_node_port.map(|number| (service, None, number)))
+    });
+    let mut node_ports = node_ports.filter(|(_, _, number)| outside(number)).peekable();
+    if node_ports.peek().is_none() {
+        return Ok(Vec::new());
+    }
+    // A port outside a range that was only assumed disproves the assumption.
+    known_range(snapshot)?;
+    let spare = spare_port(snapshot);
+    Ok(node_ports
+        .map(|(service, port, number)| Judgement {
+            subject: Subject::service(service),
+            port: Some(number),
+            protocol: Some(port.map_or(Protocol::Tcp, |port| port.protocol)),
+            verdict: Verdict::Problem(evidence(range, spare, service, port, number)),
+        })
+        .collect())
+}
+
+fn evidence(
+    range: &NodePortRange,
+    spare: Option<u16>,
+    service: &Service,
+    port: Option<&ServicePort>,
+    number: u16,
+) -> Evidence {
+    let name = service_port(service, port.map_or("", |port| &port.name));
+    let what = match port {
+        Some(port) => format!("nodePort {number}/{}", port.protocol),
+        None => format!("healthCheckNodePort {number}"),
+    };
+    let summary = format!(
+        "{what} of {name} lies outside the NodePort range {}: it works only until the Service is created anew.",
+        range.range
+    );
+    let evidence = Evidence::new(Severity::Warning, summary)
+        .value("service", format!("{name} type {}, {what}", service.kind.name()))
+        .value("NodePort range", range_in_words(range));
+    let evidence = match port {
+        Some(port) => evidence.remedy(move_service(spare, service, port)),
+        None => evidence.remedy(format!(
+            "create Service {}/{} anew: a healthCheckNodePort cannot be changed",
+            service.namespace, service.name
+        )),
+    };
+    evidence.remedy("or extend --service-node-port-range of every kube-apiserver so that it holds the port")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{Snapshot, Why, healthy::gap},
+        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    };
+
+    fn world(port: u16) -> Snapshot {
+        Snapshot::healthy().service("web", |it| it.node_port(port))
+    }
+
+    fn subject() -> Subject {
+        Subject::service(&world(40000).cluster.services.seen().expect("services")[0])
+    }
+
+    #[test]
+    fn a_port_outside_a_known_range_is_a_warning() {
+        let evidence = expect_problem(&RULE, &world(40000), &subject());
+        assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, 0));
+        assert!(
+            evidence.summary.starts_with("nodePort 40000/tcp of default/web lies outside the NodePort range 30000-")
+        );
+        assert!(evidence.values.contains(&("NodePort range", "30000-32767 (kube-apiserver /flagz)".to_owned())));
+        assert!(evidence.remedy[0].contains("patch service web"), "{:?}", evidence.remedy);
+    }
+
+    #[test]
+    fn a_health_check_port_counts_and_the_edges_are_inside() {
+        let health = |number| {
+            Snapshot::healthy()
+                .service("web", |it| it.node_port(30000).with(|service| service.health_check_node_port = Some(number)))
+        };
+        assert!(expect_problem(&RULE, &health(32768), &subject()).summary.starts_with("healthCheckNodePort 32768"));
+        expect_healthy(&RULE, &health(32767), &subject());
+    }
+
+    #[test]
+    fn a_port_outside_an_assumed_range_disproves_the_assumption() {
+        let gap = expect_unknown(&RULE, &world(40000).assumed_range(), &subject());
+        assert_eq!((gap.source, gap.why), (Source::NodePortRange, Why::Ambiguous));
+        expect_healthy(&RULE, &world(30080).assumed_range(), &subject());
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut world = world(40000);
+        world.cluster.node_port_range = gap(Source::NodePortRange, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::NodePortRange);
+        world.cluster.services = gap(Source::Services, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
+    }
+}

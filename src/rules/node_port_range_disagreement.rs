@@ -1,0 +1,220 @@
+//! Something on this node or in the cluster works with another NodePort range than the API server.
+//!
+//! ## Why it hurts
+//! `--service-node-port-range` was changed in one place only. Cilium does not serve NodePorts outside its own
+//! `node-port-range`; Calico's policies take them for ports of the host in ipvs mode (`kubeNodePortRanges`); and a list
+//! of reserved ports that still names the old range lets the kernel hand out NodePorts of the new one to outgoing
+//! connections. Nothing fails at once: some ports are silently not served.
+//!
+//! ## Silent when
+//! - everybody's range holds that of the API server;
+//! - Cilium does not replace kube-proxy, or the mode is not ipvs in Calico's case: then their settings do not matter;
+//! - what is not reserved lies outside the ephemeral range, so the kernel never chooses it.
+//!
+//! If nobody said what the API server's range is, this is unknown.
+//!
+//! ## Fix
+//! Write the API server's range everywhere.
+
+use super::{
+    Limits, Patience, Rule, Scope,
+    addresses::listed,
+    range::{allocated, effective_ephemeral, known_range, ports_in_words, range_in_words, reserve},
+    setup::mode_in_words,
+    this_node,
+};
+use crate::{
+    facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Snapshot, Source, View},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("node-port-range-disagreement"),
+    title: "Settings of the NodePort range disagree",
+    ceiling: Severity::Warning,
+    needs: &[Source::NodePortRange],
+    patience: Patience::TwoScans,
+    scope: Scope::Cluster,
+    page: include_str!("node_port_range_disagreement.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    snapshot.cluster.node_port_range.get()?;
+    let range = match known_range(snapshot) {
+        Ok(range) => range,
+        // Without a second opinion there is nothing to disagree with.
+        Err(_) if snapshot.cluster.range_claims.is_empty() => return Ok(Vec::new()),
+        Err(gap) => return Err(gap),
+    };
+    let claims = snapshot.cluster.range_claims.iter().map(|claim| claimed(snapshot, range, claim));
+    let subject = this_node(snapshot);
+    let verdicts = claims.chain([reserved(snapshot, range)]).flat_map(|judged| match judged {
+        Ok(problem) => problem.map(Verdict::Problem),
+        Err(gap) => Some(Verdict::Unknown(gap)),
+    });
+    let mut told: Vec<Judgement> =
+        verdicts.map(|verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict }).collect();
+    if told.is_empty() {
+        told.push(Judgement { subject, port: None, protocol: None, verdict: Verdict::Healthy });
+    }
+    Ok(told)
+}
+
+/// What another component does not count as NodePorts although the API server gives it out.
+fn claimed(snapshot: &Snapshot, range: &NodePortRange, claim: &RangeClaim) -> Result<Option<Evidence>, Gap> {
+    let theirs: PortSet = claim.ranges.iter().copied().collect();
+    let lacking = PortSet::from(range.range).minus(&theirs);
+    if lacking.is_empty() {
+        return Ok(None);
+    }
+    let mode = snapshot.proxy_mode();
+    let (who, setting, matters, lost) = match claim.by {
+        Claimant::Cilium => ("Cilium", "node-port-range", Mode::Cilium, "are not served"),
+        Claimant::Calico => ("Calico", "kubeNodePortRanges", Mode::Ipvs, "count as ports of the host in its policies"),
+    };
+    match &mode {
+        Err(gap) => return Err(gap.clone()),
+        Ok(mode) if mode.value != matters => return Ok(None),
+        Ok(_) => {}
+    }
+    let summary = format!(
+        "{who} takes {} for the NodePort range, the API server {}: NodePorts {} {lost}.",
+        ports_in_words(&theirs),
+        range.range,
+        ports_in_words(&lacking)
+    );
+    let evidence = Evidence::new(Severity::Warning, summary)
+        .value("NodePort range", range_in_words(range))
+        .value(who, format!("{setting} {} ({})", ports_in_words(&theirs), claim.place))
+        .value("proxy mode", mode_in_words(&mode));
+    let remedy = format!("set {setting} of {who} to {} ({})", range.range, claim.place);
+    Ok(Some(with_allocated(snapshot, evidence, &lacking).remedy(remedy)))
+}
+
+/// The kernel's reserved ports hold an older range, and not all of the present one that it could choose from.
+fn reserved(snapshot: &Snapshot, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
+    let claims = snapshot.cluster.range_claims.iter().flat_map(|claim| &claim.ranges).copied();
+    let mut older: Vec<PortRange> =
+        claims.chain([PortRange::DEFAULT_NODE_PORTS]).filter(|it| *it != range.range).collect();
+    older.sort_unstable();
+    if older.is_empty() {
+        return Ok(None);
+    }
+    let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.get()?;
+    let covered = older.into_iter().find(|old| PortSet::from(*old).minus(reserved).is_empty());
+    let Some(old) = covered else { return Ok(None) };
+    let open = effective_ephemeral(snapshot)?.intersection(&PortSet::from(range.range));
+    if open.is_empty() {
+        return Ok(None);
+    }
+    let summary = format!(
+        "The reserved ports of this node cover {old}, the API server gives out {}: the kernel may use NodePorts {} for outgoing connections.",
+        range.range,
+        ports_in_words(&open)
+    );
+    let evidence = Evidence::new(Severity::Warning, summary)
+        .value("ip_local_reserved_ports", ports_in_words(reserved))
+        .value("NodePort range", range_in_words(range));
+    let mut evidence = with_allocated(snapshot, evidence, &open);
+    evidence.remedy.extend(reserve(snapshot, &range.range.into()));
+    Ok(Some(evidence))
+}
+
+fn with_allocated(snapshot: &Snapshot, evidence: Evidence, ports: &PortSet) -> Evidence {
+    let Some(services) = snapshot.cluster.services.seen() else { return evidence };
+    let inside = allocated(services);
+    let inside: Vec<_> = inside
+        .iter()
+        .filter(|(number, _)| ports.contains(**number))
+        .map(|(number, service)| format!("{number} ({}/{})", service.namespace, service.name))
+        .collect();
+    match inside.is_empty() {
+        true => evidence.value("allocated there", "none yet"),
+        false => evidence.value("allocated there", listed(inside)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{Why, healthy::gap},
+        findings::Subject,
+        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    };
+
+    fn claimed(by: Claimant, ranges: &[&str], mode: Mode) -> Snapshot {
+        let mut world = Snapshot::healthy().with_mode(mode).node_port_range("30000-34095");
+        let ranges = ranges.iter().map(|range| range.parse().expect("a range")).collect();
+        world.cluster.range_claims.push(RangeClaim {
+            by,
+            ranges,
+            place: "ConfigMap kube-system/cilium-config".to_owned(),
+        });
+        world
+    }
+
+    fn subject() -> Subject {
+        Subject::node("n1", None)
+    }
+
+    #[test]
+    fn cilium_does_not_serve_what_its_own_range_lacks() {
+        let world = claimed(Claimant::Cilium, &["30000-32767"], Mode::Cilium).service("web", |it| it.node_port(33000));
+        let evidence = expect_problem(&RULE, &world, &subject());
+        assert_eq!(evidence.severity, Severity::Warning);
+        assert_eq!(
+            evidence.summary,
+            "Cilium takes 30000-32767 for the NodePort range, the API server 30000-34095: NodePorts 32768-34095 are not served."
+        );
+        assert!(evidence.values.contains(&("allocated there", "33000 (default/web)".to_owned())), "{evidence:?}");
+        assert!(evidence.remedy[0].contains("set node-port-range of Cilium to 30000-34095"), "{:?}", evidence.remedy);
+    }
+
+    #[test]
+    fn calico_matters_in_ipvs_mode_and_its_ranges_add_up() {
+        let problem = expect_problem(&RULE, &claimed(Claimant::Calico, &["30000-32767"], Mode::Ipvs), &subject());
+        assert!(problem.summary.contains("Calico"), "{}", problem.summary);
+        expect_healthy(&RULE, &claimed(Claimant::Calico, &["30000-31000", "31001-40000"], Mode::Ipvs), &subject());
+    }
+
+    #[test]
+    fn what_is_not_in_use_does_not_matter() {
+        for mode in Mode::KUBE_PROXY {
+            expect_healthy(&RULE, &claimed(Claimant::Cilium, &["30000-32767"], mode), &subject());
+        }
+        expect_healthy(&RULE, &claimed(Claimant::Calico, &["30000-32767"], Mode::Iptables), &subject());
+    }
+
+    #[test]
+    fn a_reserved_list_of_the_old_range_leaves_the_rest_to_the_kernel() {
+        let extended = Snapshot::healthy().node_port_range("30000-34095").ephemeral("32768 60999", "2703,30000-32767");
+        let evidence = expect_problem(&RULE, &extended, &subject());
+        assert_eq!(evidence.severity, Severity::Warning);
+        assert!(evidence.summary.contains("NodePorts 32768-34095"), "{}", evidence.summary);
+        assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-34095\"");
+        expect_healthy(&RULE, &extended.clone().ephemeral("32768 60999", "30000-33000,33001-34095"), &subject());
+        expect_healthy(&RULE, &extended.clone().ephemeral("40000 60999", "30000-32767"), &subject());
+        expect_healthy(&RULE, &extended.ephemeral("32768 60999", "2703"), &subject());
+    }
+
+    #[test]
+    fn a_list_that_never_covered_another_range_is_no_disagreement() {
+        expect_healthy(&RULE, &Snapshot::healthy().ephemeral("1024 65535", "30000-30999"), &subject());
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let known = claimed(Claimant::Cilium, &["30000-32767"], Mode::Cilium);
+        assert_eq!(expect_unknown(&RULE, &known.clone().without_proxy(), &subject()).source, Source::ProxyMode);
+        assert_eq!(expect_unknown(&RULE, &known.clone().assumed_range(), &subject()).why, Why::Ambiguous);
+        let mut world = known.clone();
+        world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Sysctls);
+        let mut world = known.ephemeral("32768 60999", "30000-32767");
+        world.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Sysctls);
+    }
+}
