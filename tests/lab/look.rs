@@ -1,10 +1,30 @@
 //! One look of the shipped binary at a cluster, as this thread's child.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
 
+use portreeve::facts::Snapshot;
 use serde_json::Value;
 
-/// What `check -o json` or `snapshot` said.
+/// Everything that `portreeve snapshot` saw on node `n1`.
+#[track_caller]
+pub fn snapshot(kubeconfig: &Path) -> Snapshot {
+    let output = run(&["snapshot"], kubeconfig);
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// What `check` says to a person.
+#[track_caller]
+pub fn table(kubeconfig: &Path) -> String {
+    let output = run(&["check"], kubeconfig);
+    let said = String::from_utf8(output.stdout).expect("UTF-8");
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What `check -o json` said.
 pub struct Look {
     /// The exit code.
     pub code: i32,
@@ -13,26 +33,16 @@ pub struct Look {
 }
 
 impl Look {
-    /// `portreeve check` on node `n1`.
+    /// `portreeve check` on node `n1`. Nothing is passed that it should find out.
     #[track_caller]
     pub fn check(kubeconfig: &Path) -> Self {
-        Self::of(&["check", "-o", "json"], kubeconfig)
+        Self::check_with(&[], kubeconfig)
     }
 
-    /// `portreeve snapshot` on node `n1`.
+    /// The same with further arguments.
     #[track_caller]
-    pub fn snapshot(kubeconfig: &Path) -> Self {
-        Self::of(&["snapshot"], kubeconfig)
-    }
-
-    #[track_caller]
-    fn of(words: &[&str], kubeconfig: &Path) -> Self {
-        let output = Command::new(env!("CARGO_BIN_EXE_portreeve"))
-            .args(words)
-            .args(["--node", "n1", "--kubeconfig"])
-            .arg(kubeconfig)
-            .output()
-            .expect("portreeve runs");
+    pub fn check_with(arguments: &[&str], kubeconfig: &Path) -> Self {
+        let output = run(&[&["check", "-o", "json"], arguments].concat(), kubeconfig);
         let json = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
         Self { code: output.status.code().expect("an exit code"), json }
@@ -56,4 +66,9 @@ impl Look {
     fn list(&self, name: &str) -> impl Iterator<Item = &Value> {
         self.json[name].as_array().expect("a list").iter()
     }
+}
+
+fn run(words: &[&str], kubeconfig: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
+    command.args(words).args(["--node", "n1", "--kubeconfig"]).arg(kubeconfig).output().expect("portreeve runs")
 }

@@ -19,12 +19,32 @@ use crate::{
 /// What listeners are bound to.
 const BINDS: [&str; 8] = ["0.0.0.0", "::", "127.0.0.1", "::1", "192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2"];
 
-/// The Services on their ports: externalTrafficPolicy, and the endpoint's addresses and node.
-const SHAPES: [(&str, &str, Option<([&str; 2], &str)>); 4] = [
-    ("ready", "Cluster", Some((Wired::HERE, "n1"))),
-    ("empty", "Cluster", None),
-    ("elsewhere", "Local", Some((Wired::ELSEWHERE, "n2"))),
-    ("here", "Local", Some((Wired::HERE, "n1"))),
+/// A Service on the port of a listener.
+struct Shape {
+    name: &'static str,
+    families: &'static [&'static str],
+    /// externalTrafficPolicy.
+    policy: &'static str,
+    endpoint: Option<Endpoint>,
+}
+
+/// Addresses of both families, the node it is said to be on, and whether it is ready, serving and terminating.
+type Endpoint = ([&'static str; 2], &'static str, [bool; 3]);
+
+const BOTH: &[&str] = &["IPv4", "IPv6"];
+const READY: [bool; 3] = [true, true, false];
+const NOT_READY: [bool; 3] = [false, false, false];
+const DRAINING: [bool; 3] = [false, true, true];
+
+const SHAPES: [Shape; 8] = [
+    Shape { name: "ready", families: BOTH, policy: "Cluster", endpoint: Some((Wired::HERE, "n1", READY)) },
+    Shape { name: "empty", families: BOTH, policy: "Cluster", endpoint: None },
+    Shape { name: "elsewhere", families: BOTH, policy: "Local", endpoint: Some((Wired::ELSEWHERE, "n2", READY)) },
+    Shape { name: "here", families: BOTH, policy: "Local", endpoint: Some((Wired::HERE, "n1", READY)) },
+    Shape { name: "not-ready", families: BOTH, policy: "Cluster", endpoint: Some((Wired::HERE, "n1", NOT_READY)) },
+    Shape { name: "draining", families: BOTH, policy: "Cluster", endpoint: Some((Wired::HERE, "n1", DRAINING)) },
+    Shape { name: "four", families: &["IPv4"], policy: "Cluster", endpoint: Some((Wired::HERE, "n1", READY)) },
+    Shape { name: "six-empty", families: &["IPv6"], policy: "Cluster", endpoint: None },
 ];
 
 /// Who asks, in words of the JSON and of the evidence.
@@ -56,6 +76,17 @@ fn in_nftables_mode_check_says_what_packets_show() {
 fn without_a_local_detector_pods_are_outsiders_in_packets_and_in_words() {
     let lab = Lab::start();
     lab.agrees("iptables", &json!({"clusterCIDR": ""}));
+}
+
+#[test]
+fn a_verdict_for_another_mode_is_not_what_packets_show() {
+    let lab = Lab::start();
+    let _proxy = Proxy::start(&lab.cluster, "iptables", &json!({}));
+    let answers = lab.answers();
+    for mode in ["nftables", "ipvs"] {
+        let look = Look::check_with(&["--proxy-mode", mode], &lab.cluster.kubeconfig("admin"));
+        assert!(!differences(&answers, &look).is_empty(), "iptables and {mode} differ");
+    }
 }
 
 /// A question: who asks, and where.
@@ -95,25 +126,38 @@ impl Lab {
     #[track_caller]
     fn agrees(&self, mode: &str, settings: &Value) {
         let _proxy = Proxy::start(&self.cluster, mode, settings);
-        let asks: Vec<Ask> = self.answered.iter().copied().collect();
-        let answers = self.wired.ask(&asks);
         let look = Look::check(&self.cluster.kubeconfig("admin"));
         assert_eq!(look.json["proxy"]["mode"], mode);
+        let differences = differences(&self.answers(), &look);
+        assert!(differences.is_empty(), "{mode} {settings}\n{}", differences.join("\n"));
+    }
+
+    /// Who answers now where the process answered before.
+    #[track_caller]
+    fn answers(&self) -> BTreeMap<Ask, Answer> {
+        let asks: Vec<Ask> = self.answered.iter().copied().collect();
+        let answers = self.wired.ask(&asks);
         let lost = answers.values().filter(|answer| **answer != Answer::Process).count();
         assert!((1..answers.len()).contains(&lost), "{lost} of {} is no comparison", answers.len());
-        let mut wrong = Vec::new();
-        for (bind, address) in BINDS.iter().enumerate() {
-            for (shape, (name, ..)) in SHAPES.iter().enumerate() {
-                let port = port(bind, shape);
-                let shown = shown(answers.iter().filter(|((_, to), _)| to.port() == port));
-                let told = told(&look, port);
-                if shown != told {
-                    wrong.push(format!("{address}, {name}\n  packets: {shown:?}\n  check:   {told:?}"));
-                }
+        answers
+    }
+}
+
+/// The cells in which packets and `check` differ, in words.
+#[track_caller]
+fn differences(answers: &BTreeMap<Ask, Answer>, look: &Look) -> Vec<String> {
+    let mut differences = Vec::new();
+    for (bind, address) in BINDS.iter().enumerate() {
+        for (shape, Shape { name, .. }) in SHAPES.iter().enumerate() {
+            let port = port(bind, shape);
+            let shown = shown(answers.iter().filter(|((_, to), _)| to.port() == port));
+            let told = told(look, port);
+            if shown != told {
+                differences.push(format!("{address}, {name}\n  packets: {shown:?}\n  check:   {told:?}"));
             }
         }
-        assert!(wrong.is_empty(), "{mode} {settings}\n{}", wrong.join("\n"));
     }
+    differences
 }
 
 impl Wired {
@@ -192,13 +236,21 @@ fn told(look: &Look, port: u16) -> Losses {
 }
 
 fn create(cluster: &ControlPlane, bind: usize, shape: usize) {
-    let (name, policy, endpoint) = SHAPES[shape];
-    let mut service = objects::service(&format!("{name}-{bind}"), &[objects::port(80, Some(port(bind, shape)))]);
+    let number = port(bind, shape);
+    let Shape { name, families, policy, endpoint } = &SHAPES[shape];
+    let mut service = objects::service(&format!("{name}-{bind}"), &[objects::port(80, Some(number))]);
+    service["spec"]["ipFamilyPolicy"] = json!(if families.len() == 2 { "RequireDualStack" } else { "SingleStack" });
+    service["spec"]["ipFamilies"] = json!(families);
     service["spec"]["externalTrafficPolicy"] = json!(policy);
     let service = cluster.api().create(&service);
-    for (index, family) in ["IPv4", "IPv6"].into_iter().enumerate() {
-        let endpoint = endpoint.map(|(addresses, node)| (addresses[index], node));
-        cluster.api().create(&objects::endpoint_slice(&service, endpoint, family));
+    for (index, family) in BOTH.iter().enumerate().filter(|(_, family)| families.contains(family)) {
+        let place = endpoint.map(|(addresses, node, _)| (addresses[index], node));
+        let mut slice = objects::endpoint_slice(&service, place, family);
+        if let Some((.., [ready, serving, terminating])) = endpoint {
+            slice["endpoints"][0]["conditions"] =
+                json!({"ready": ready, "serving": serving, "terminating": terminating});
+        }
+        cluster.api().create(&slice);
     }
 }
 

@@ -16,15 +16,6 @@ pub struct Api {
     client: Client,
 }
 
-/// A request that the server refused.
-#[derive(Debug)]
-pub struct Refusal {
-    /// The HTTP status.
-    pub code: u16,
-    /// Why.
-    pub message: String,
-}
-
 impl Api {
     /// A client for a kubeconfig; nothing while the files it names are not there yet.
     pub fn of(kubeconfig: &Path) -> Option<Self> {
@@ -43,17 +34,17 @@ impl Api {
         self.runtime.block_on(self.client.request_text(request)).ok()
     }
 
-    /// Creates an object, and returns it as the server keeps it.
+    /// Creates an object, and returns it as the server keeps it, or why it refused.
     ///
     /// # Panics
     /// When there is no answer.
     #[track_caller]
-    pub fn try_create(&self, object: &Value) -> Result<Value, Refusal> {
+    pub fn try_create(&self, object: &Value) -> Result<Value, String> {
         let path = format!("{}?fieldManager=lab", collection(object));
         let body = serde_json::to_vec(object).expect("an object");
         let request = Request::post(path).header("content-type", "application/json").body(body).expect("a path");
         self.runtime.block_on(self.client.request(request)).map_err(|error| match error {
-            Error::Api(status) => Refusal { code: status.code, message: status.message.clone() },
+            Error::Api(status) => status.message,
             error => panic!("{error}"),
         })
     }
@@ -61,7 +52,7 @@ impl Api {
     /// The same, where nothing should stand in the way.
     #[track_caller]
     pub fn create(&self, object: &Value) -> Value {
-        self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal:?}: {object:#}"))
+        self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal}: {object:#}"))
     }
 }
 

@@ -56,6 +56,12 @@ impl ControlPlane {
         self.directory.path().join(format!("{user}.kubeconfig"))
     }
 
+    /// Waits until `probe` has an answer: some changes are in force a moment after they were accepted.
+    #[track_caller]
+    pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
+        self.server.as_mut().expect("an API server").wait_for(what, probe)
+    }
+
     /// Ends the API server.
     pub fn kill(&mut self) {
         self.server = None;

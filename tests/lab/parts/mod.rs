@@ -12,7 +12,7 @@ mod proxy;
 mod talk;
 
 pub use self::{
-    api::Refusal,
+    api::Api,
     control_plane::ControlPlane,
     node::{ADDRESSES, PRIMARY, Wired, enter_alone},
     proxy::Proxy,

@@ -90,8 +90,8 @@ fn connect(far: &Namespace, link: &str, theirs: &[&str], ours: [&str; 2]) {
 }
 
 fn addresses<'a>(link: &str, addresses: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-    let prefix = |address: &str| if address.contains(':') { 64 } else { 24 };
-    addresses.into_iter().map(|it| format!("address add {it}/{} dev {link}", prefix(it))).collect()
+    let rest = |address: &str| if address.contains(':') { "/64 nodad" } else { "/24" };
+    addresses.into_iter().map(|it| format!("address add {it}{} dev {link}", rest(it))).collect()
 }
 
 fn default_routes(gateways: [&str; 2]) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! kube-proxy.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, process::Command};
 
 use serde_json::{Value, json};
 
@@ -10,6 +10,7 @@ use super::{
     node::Wired,
     objects,
     process::Process,
+    programs,
     talk::{http_get, is_pod},
 };
 
@@ -63,6 +64,20 @@ impl Proxy {
             let address = address.as_str().expect("an address").parse().expect("an address");
             self.process.wait_for("answer from a Service", || is_pod(SocketAddr::new(address, 80)).then_some(()));
         }
+    }
+
+    /// Ends it, and lets it take its rules away.
+    pub fn clean_up(self) {
+        drop(self);
+        let output = Command::new(programs::find("kube-proxy")).arg("--cleanup").output().expect("kube-proxy runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Its version as it tells it itself, e.g. `v1.36.3`.
+    pub fn version() -> String {
+        let output = Command::new(programs::find("kube-proxy")).arg("--version").output().expect("kube-proxy runs");
+        let said = String::from_utf8(output.stdout).expect("UTF-8");
+        said.trim().trim_start_matches("Kubernetes ").to_owned()
     }
 
     pub fn pid(&self) -> u32 {
