@@ -185,7 +185,7 @@ fn a_mount_of_the_host_is_live() {
     let _namespace = Namespace::enter();
     let _incident = incident();
     // The root directory of this process, by another path.
-    let host = Host::at("/proc/self/root/");
+    let host = Host::at("/proc/self/root");
     assert!(host.is_live());
     let seen = host.read(&wanted());
     assert_eq!(seen.proxy.mode.get().expect("a mode").value, Mode::Ipvs);

@@ -231,7 +231,7 @@ pub(super) fn style(files: &[File]) -> Vec<Complaint> {
     complaints
 }
 
-/// Whether a line has a path into one of [`MACHINE`]; `/proc/self/root/` has none.
+/// Whether a line has a path into one of [`MACHINE`]; `/proc/self/root` has none.
 pub(crate) fn names_machine(line: &str) -> bool {
     let begins = |at: usize| !line[..at].ends_with(|before: char| before.is_alphanumeric() || before == '.');
     MACHINE.iter().any(|folder| line.match_indices(&format!("{folder}/")).any(|(at, _)| begins(at)))
