@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     look::Look,
-    parts::{ADDRESSES, Answer, ControlPlane, PRIMARY, Proxy, Server, Wired, ask, objects},
+    parts::{ADDRESSES, Answer, ControlPlane, LINK_LOCAL, PRIMARY, Proxy, Server, Wired, ask, objects},
 };
 
 /// What listeners are bound to.
@@ -190,7 +190,8 @@ fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
 fn questions(port: u16) -> Vec<Ask> {
     let outside = ["remote", "node", "pods"];
     let outside = outside.into_iter().flat_map(|vantage| ADDRESSES.map(|address| (vantage, socket(address, port))));
-    outside.chain(["127.0.0.1", "::1"].map(|address| ("loopback", socket(address, port)))).collect()
+    let on_the_link = ["remote", "node"].map(|vantage| (vantage, socket(LINK_LOCAL, port)));
+    outside.chain(on_the_link).chain(["127.0.0.1", "::1"].map(|address| ("loopback", socket(address, port)))).collect()
 }
 
 /// Who lost what, by vantage point and by who answers instead.
@@ -200,9 +201,15 @@ type Losses = BTreeMap<(&'static str, Answer), BTreeSet<IpAddr>>;
 fn shown<'a>(answers: impl Iterator<Item = (&'a Ask, &'a Answer)>) -> Losses {
     let mut losses = Losses::new();
     for ((vantage, to), answer) in answers.filter(|(_, answer)| **answer != Answer::Process) {
-        losses.entry((vantage, *answer)).or_default().insert(to.ip());
+        losses.entry((vantage, instead(to.ip(), *answer))).or_default().insert(to.ip());
     }
     losses
+}
+
+/// Who answers instead. No connection to a link-local address survives its translation, and how it ends depends on
+/// where it began: of those it only counts that they are lost.
+fn instead(address: IpAddr, answer: Answer) -> Answer {
+    if address == socket(LINK_LOCAL, 0).ip() { Answer::Unreachable } else { answer }
 }
 
 /// What `check` says: the vantage points in `affects`, and the addresses in the evidence.
@@ -223,8 +230,9 @@ fn told(look: &Look, port: u16) -> Losses {
             .into_iter()
             .find_map(|(words, answer)| Some((value.strip_prefix("to ")?.strip_suffix(words)?, answer)))
             .unwrap_or_else(|| panic!("{value:?} is not about addresses"));
-        let addresses = addresses.split(", ").map(|it| it.parse().expect("an address"));
-        losses.insert((vantage, answer), addresses.collect());
+        for address in addresses.split(", ").map(|it| it.parse().expect("an address")) {
+            losses.entry((*vantage, instead(address, answer))).or_default().insert(address);
+        }
     }
     let affects: Vec<&str> = VANTAGES
         .iter()

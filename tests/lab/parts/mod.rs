@@ -14,7 +14,7 @@ mod talk;
 pub use self::{
     api::Api,
     control_plane::ControlPlane,
-    node::{ADDRESSES, PRIMARY, Wired, enter_alone},
+    node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
     proxy::Proxy,
     talk::{Answer, Server, ask},
 };

@@ -15,6 +15,9 @@ pub const PRIMARY: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 pub const ADDRESSES: [&str; 8] =
     [PRIMARY[0], PRIMARY[1], "192.0.2.2", "2001:db8::2", "10.244.0.1", "fd00:244::1", "10.244.1.1", "fd00:244:0:1::1"];
 
+/// An address of a [`Wired`] node that only the link to the client reaches.
+pub const LINK_LOCAL: &str = "fe80::1";
+
 /// Moves the calling thread to a node that nobody is connected to.
 #[track_caller]
 pub fn enter_alone() {
@@ -60,7 +63,8 @@ impl Wired {
         connect(&client, "eth0", &["192.0.2.100", "2001:db8::100"], PRIMARY);
         connect(&pod, "pod0", &["10.244.0.5", "fd00:244::5"], ["10.244.0.1", "fd00:244::1"]);
         connect(&backend, "pod1", &[Self::HERE, Self::ELSEWHERE].concat(), ["10.244.1.1", "fd00:244:0:1::1"]);
-        ip(&addresses("eth0", ["192.0.2.2", "2001:db8::2"]));
+        ip(&addresses("eth0", ["192.0.2.2", "2001:db8::2", LINK_LOCAL]));
+        client.run(|| ip(&addresses("eth0", ["fe80::2"])));
         ip(&default_routes(["192.0.2.100", "2001:db8::100"]));
         let everywhere = SocketAddr::new(IpAddr::from([0; 16]), Self::PORT);
         let server = backend.run(move || Server::on(everywhere, Answer::Pod));
@@ -70,7 +74,7 @@ impl Wired {
 
 /// Makes a link of the node, and sets up its far end.
 ///
-/// The node is told its neighbours: it has no link-local addresses to look for them with.
+/// The node is told its neighbours: on most links it has no link-local address to look for them with.
 fn connect(far: &Namespace, link: &str, theirs: &[&str], ours: [&str; 2]) {
     let hardware = "02:00:00:00:00:01";
     let mut commands = vec![

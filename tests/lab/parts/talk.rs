@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use nix::sys::socket::{Shutdown as Direction, shutdown};
+use nix::{
+    net::if_::if_nametoindex,
+    sys::socket::{Shutdown as Direction, shutdown},
+};
 
 /// Longer than it takes to send a second SYN: one that is lost proves nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -24,6 +27,8 @@ pub enum Answer {
     Refused,
     /// Nobody.
     TimedOut,
+    /// Nobody, and the client is told that nobody can.
+    Unreachable,
 }
 
 impl Answer {
@@ -32,12 +37,12 @@ impl Answer {
         match self {
             Self::Process => b"process",
             Self::Pod => b"pod",
-            Self::Refused | Self::TimedOut => unreachable!("nobody says nothing"),
+            Self::Refused | Self::TimedOut | Self::Unreachable => unreachable!("nobody says nothing"),
         }
     }
 }
 
-/// Connects from the network namespace of the calling thread.
+/// Connects from the network namespace of the calling thread; to a link-local address by its `eth0`.
 ///
 /// # Panics
 /// When the answer is none that a lab in order can give.
@@ -47,6 +52,7 @@ pub fn ask(address: SocketAddr) -> Answer {
         Ok(said) => said,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Answer::Refused,
         Err(error) if error.kind() == ErrorKind::TimedOut => return Answer::TimedOut,
+        Err(error) if error.kind() == ErrorKind::HostUnreachable => return Answer::Unreachable,
         Err(error) => panic!("{address}: {error}"),
     };
     [Answer::Process, Answer::Pod]
@@ -60,7 +66,12 @@ pub fn is_pod(address: SocketAddr) -> bool {
     said(address, Duration::from_millis(200)).is_ok_and(|said| said == Answer::Pod.banner())
 }
 
-fn said(address: SocketAddr, patience: Duration) -> io::Result<Vec<u8>> {
+fn said(mut address: SocketAddr, patience: Duration) -> io::Result<Vec<u8>> {
+    if let SocketAddr::V6(it) = &mut address
+        && it.ip().is_unicast_link_local()
+    {
+        it.set_scope_id(if_nametoindex("eth0")?);
+    }
     let mut stream = TcpStream::connect_timeout(&address, patience)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut said = Vec::new();
