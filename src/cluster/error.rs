@@ -84,5 +84,6 @@ pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    said
+    // The client's name for what failed is no news to a person.
+    said.strip_prefix("ServiceError: ").map(str::to_owned).unwrap_or(said)
 }

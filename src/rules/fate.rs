@@ -4,7 +4,7 @@
 
 use super::{
     endpoints::Backing,
-    setup::{Local, Setup},
+    setup::{Local, Setup, is_link_local},
 };
 use crate::{
     facts::{Family, Mode},
@@ -22,6 +22,9 @@ pub(super) enum Fate {
     Refused,
     /// Nobody: no answer at all.
     TimedOut,
+    /// Nobody: a packet between link-local addresses is not forwarded, so one that was translated leads nowhere. Some
+    /// programs say *no route to host*, some time out.
+    Nowhere,
 }
 
 impl Fate {
@@ -32,6 +35,7 @@ impl Fate {
             Self::Pod => "are answered by a pod of the Service",
             Self::Refused => "are refused",
             Self::TimedOut => "time out",
+            Self::Nowhere => "lead nowhere, as nothing forwards link-local addresses",
         }
     }
 }
@@ -44,6 +48,15 @@ impl Setup {
 
     /// Who answers a client at `vantage` that connects to `address` and the NodePort.
     pub(super) fn fate(&self, address: Local, vantage: Vantage, backing: Backing) -> Fate {
+        match (self.fate_of_routable(address, vantage, backing), vantage) {
+            (Fate::Pod, _) | (Fate::Refused | Fate::TimedOut, Vantage::Node) if is_link_local(address.ip) => {
+                Fate::Nowhere
+            }
+            (fate, _) => fate,
+        }
+    }
+
+    fn fate_of_routable(&self, address: Local, vantage: Vantage, backing: Backing) -> Fate {
         let captured = self.captures(address);
         match (self.mode, backing, captured) {
             (_, Backing::Ready, true) => Fate::Pod,
@@ -102,7 +115,7 @@ mod tests {
                 for family in [0, 1] {
                     let ask = |address: &str, vantage| {
                         let fate = setup.fate(Local { ip: ip(address), vrf: false }, vantage, backing);
-                        ["L", "P", "R", "T"][fate as usize]
+                        ["L", "P", "R", "T", "N"][fate as usize]
                     };
                     let pair = |address| [Vantage::Remote, Vantage::Node].map(|vantage| ask(address, vantage)).concat();
                     let told = format!(
@@ -116,6 +129,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_translated_at_a_link_local_address_leads_nowhere() {
+        let world = Snapshot::healthy();
+        let interfaces = world.kernel.interfaces.seen().expect("interfaces");
+        let setup = &Setups::of(&world, interfaces, &Limits::default()).candidates[0];
+        let address = Local { ip: ip("fe80::1"), vrf: false };
+        assert_eq!(setup.fate(address, Vantage::Remote, Backing::Ready), Fate::Nowhere);
+        assert_eq!(setup.fate(address, Vantage::Remote, Backing::Empty), Fate::Refused);
+        assert_eq!(setup.fate(address, Vantage::Node, Backing::Empty), Fate::Nowhere);
     }
 
     #[test]

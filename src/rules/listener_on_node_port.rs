@@ -243,7 +243,7 @@ impl Node<'_> {
             evidence = evidence.value("workers", format!("{workers} sockets share this address and port"));
         }
         for vantage in &affects {
-            for fate in [Fate::Pod, Fate::Refused, Fate::TimedOut] {
+            for fate in [Fate::Pod, Fate::Refused, Fate::TimedOut, Fate::Nowhere] {
                 let of_fate = |((seen, local), it): (&(Vantage, Local), &Fate)| {
                     (seen == vantage && *it == fate).then(|| local.ip.to_string())
                 };
@@ -347,6 +347,7 @@ fn outcome(fates: impl Iterator<Item = Fate>) -> &'static str {
         (false, true, false) => "are refused, since the Service has no endpoints",
         (false, false, true) => "time out, since the Service has no endpoint on this node",
         (true, false, true) => "time out or go to the Service's pods instead",
+        (false, false, false) => "lead nowhere",
         _ => "are refused or go elsewhere",
     }
 }

@@ -206,10 +206,10 @@ fn shown<'a>(answers: impl Iterator<Item = (&'a Ask, &'a Answer)>) -> Losses {
     losses
 }
 
-/// Who answers instead. No connection to a link-local address survives its translation, and how it ends depends on
-/// where it began: of those it only counts that they are lost.
+/// Who answers instead. Where a connection to a link-local address leads nowhere, it may or may not be told so.
 fn instead(address: IpAddr, answer: Answer) -> Answer {
-    if address == socket(LINK_LOCAL, 0).ip() { Answer::Unreachable } else { answer }
+    let link_local = address == socket(LINK_LOCAL, 0).ip();
+    if link_local && answer == Answer::TimedOut { Answer::Unreachable } else { answer }
 }
 
 /// What `check` says: the vantage points in `affects`, and the addresses in the evidence.
@@ -225,6 +225,7 @@ fn told(look: &Look, port: u16) -> Losses {
             (" are answered by a pod of the Service", Answer::Pod),
             (" are refused", Answer::Refused),
             (" time out", Answer::TimedOut),
+            (" lead nowhere, as nothing forwards link-local addresses", Answer::Unreachable),
         ];
         let (addresses, answer) = answers
             .into_iter()
