@@ -8,7 +8,7 @@ CARGO ?= cargo
 
 # What tests of the kernel readers call, and the Debian package that has it.
 TOOLS := cc:gcc ip:iproute2 ss:iproute2 nft:nftables iptables:iptables ps:procps \
-         setpriv:util-linux unshare:util-linux capsh:libcap2-bin openssl:openssl
+         setpriv:util-linux unshare:util-linux capsh:libcap2-bin openssl:openssl perl:perl-base
 
 # Kubernetes itself, built once per machine and version; a program in $KUBEBUILDER_ASSETS or on the PATH comes first.
 KUBERNETES := $(shell sed -n 's|^\tk8s.io/kubernetes \(v[0-9.]*\).*|\1|p' tests/lab/go.mod)
