@@ -85,7 +85,8 @@ fn event(word: &str, object: &str, version: u32) -> String {
 
 /// Whether a watch of Services begins at a version.
 fn from(path: &str, version: u32) -> bool {
-    path.starts_with("/api/v1/services") && is_watch(path) && path.contains(&format!("resourceVersion={version}&"))
+    let begins = format!("resourceVersion={version}");
+    path.starts_with("/api/v1/services?") && is_watch(path) && path.split('&').any(|part| part == begins)
 }
 
 /// The small cluster, in which nothing happens.
