@@ -1,4 +1,4 @@
-//! Tells: one look as a table, as documents for machines, and as a picture.
+//! Tells: one look as a table, as documents for machines, and as a picture; findings over time as Kubernetes Events.
 //!
 //! Never: decides whether something is wrong; blocks the loop.
 //!
@@ -6,6 +6,7 @@
 
 mod catalogue;
 mod document;
+pub mod events;
 mod junit;
 mod map;
 mod npd;

@@ -3,5 +3,6 @@
 #![allow(clippy::disallowed_methods, reason = "makes the server and the files that readers are given")]
 
 mod api;
+mod events;
 mod fake;
 mod watch;

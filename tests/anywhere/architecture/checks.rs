@@ -59,7 +59,8 @@ const DOORS: [(&str, &[&str]); 33] = [
     ("rtnetlink", &["kernel", "cli"]),
     ("nix", &["kernel", "agent", "cli"]),
     ("procfs", &["kernel"]),
-    ("kube", &["cluster", "agent"]),
+    // The writer of Events is a sink that speaks to the API server.
+    ("kube", &["cluster", "sinks", "agent"]),
     ("k8s_openapi", &["cluster", "agent"]),
     ("anyhow", &["agent", "cli"]),
     ("clap", &["cli"]),

@@ -1,0 +1,221 @@
+//! Writes Events through the API server: one request at a time, in a task of its own.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use http::{Request as HttpRequest, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use jiff::{SignedDuration, Timestamp};
+use kube::client::{Body, Client};
+use serde::Deserialize;
+use tokio::{sync::Notify, task::JoinHandle, time};
+use tracing::{info, warn};
+
+use super::{Counters, Events, Place, Reply, Request, Series, Write};
+use crate::{facts::text::clean, ledger::Change};
+
+/// What RBAC has to grant on `events` of `events.k8s.io`.
+pub const VERBS: [&str; 2] = ["create", "patch"];
+
+/// The longest answer that is read, in bytes.
+const ANSWER: usize = 256 << 10;
+/// The longest message of a server that is passed on, in bytes.
+const MESSAGE: usize = 256;
+/// The longest sleep: the clock may be set meanwhile.
+const NAP: Duration = Duration::from_secs(60);
+
+/// The writer of Events. It ends when it is dropped; what was not told yet is told by the next one.
+#[derive(Debug)]
+pub struct Recorder {
+    desk: Arc<Desk>,
+    task: JoinHandle<()>,
+}
+
+/// What the loop hands over, and the writer works off. It is bounded by itself, and locked for moments only.
+#[derive(Debug, Default)]
+struct Desk {
+    events: Mutex<Events>,
+    news: Notify,
+}
+
+impl Desk {
+    fn events(&self) -> MutexGuard<'_, Events> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recorder {
+    /// Starts to write through `client`, with `limit` for each request. Needs a tokio runtime.
+    pub fn start(client: Client, limit: Duration, clock: impl Fn() -> Timestamp + Send + 'static) -> Self {
+        let desk = Arc::<Desk>::default();
+        let writer = Writer { client, limit, complaint: None };
+        let task = tokio::spawn(work(Arc::clone(&desk), writer, clock));
+        Self { desk, task }
+    }
+
+    /// Takes in what a round changed. Never waits for the API server.
+    pub fn offer(&self, at: Timestamp, changes: &[Change], place: &Place) {
+        let mut events = self.desk.events();
+        for change in changes {
+            events.offer(at, change, place);
+        }
+        drop(events);
+        self.desk.news.notify_one();
+    }
+
+    /// What became of Events since the start.
+    pub fn counters(&self) -> Counters {
+        self.desk.events().counters()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn work(desk: Arc<Desk>, mut writer: Writer, clock: impl Fn() -> Timestamp) {
+    loop {
+        let write = desk.events().next(clock());
+        match write {
+            Some(write) => {
+                let reply = writer.send(&write).await;
+                desk.events().answer(clock(), &write, reply);
+            }
+            None => {
+                let now = clock();
+                let due = desk.events().due(now).map(|due| due.duration_since(now).unsigned_abs());
+                // Nothing is due now, so a due time of now waits for what the next moment brings.
+                let nap = due.unwrap_or(NAP).clamp(Duration::from_millis(10), NAP);
+                // Either way the next thing is to look at the desk.
+                tokio::select! {
+                    () = desk.news.notified() => {}
+                    () = time::sleep(nap) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Speaks events.k8s.io/v1.
+struct Writer {
+    client: Client,
+    limit: Duration,
+    /// The failure that was logged last: one that lasts is logged once.
+    complaint: Option<String>,
+}
+
+/// What of an Event says how often it was told.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    event_time: Option<Timestamp>,
+    series: Option<ToldSeries>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ToldSeries {
+    count: u32,
+    last_observed_time: Timestamp,
+}
+
+/// What the API server says instead of an Event.
+#[derive(Deserialize)]
+struct Status {
+    message: String,
+}
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+impl Writer {
+    async fn send(&mut self, write: &Write) -> Reply {
+        let answered = match time::timeout(self.limit, self.exchange(write)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(Failed::from(format!("no answer within {} s", self.limit.as_secs_f32()))),
+        };
+        let (reply, complaint) = match answered {
+            Ok(Answer { reply, complaint }) => (reply, complaint),
+            Err(failed) => (Reply::Unavailable(None), Some(clean(&failed.to_string(), MESSAGE))),
+        };
+        if complaint != self.complaint {
+            match &complaint {
+                Some(complaint) => warn!(%complaint, "an Event cannot be written"),
+                None => info!("Events can be written again"),
+            }
+            self.complaint = complaint;
+        }
+        reply
+    }
+
+    async fn exchange(&self, write: &Write) -> Result<Answer, Failed> {
+        let response = self.client.send(request(write)?).await?;
+        let (status, wait) = (response.status(), retry_after(&response));
+        let body = Limited::new(response.into_body(), ANSWER).collect().await?.to_bytes();
+        let reply = match (status, &write.request) {
+            (status, Request::Look) if status.is_success() => Reply::Found(series(&body)?),
+            (status, _) if status.is_success() => Reply::Written,
+            (StatusCode::CONFLICT, Request::Create(_)) => Reply::Exists,
+            (StatusCode::NOT_FOUND, _) => Reply::Missing,
+            (StatusCode::FORBIDDEN, _) => Reply::Forbidden,
+            (StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, _)
+            | (StatusCode::CONFLICT, _) => Reply::Unavailable(wait),
+            (status, _) if status.is_client_error() => Reply::Refused,
+            (_, _) => Reply::Unavailable(wait),
+        };
+        let fine = match (reply, &write.request) {
+            (Reply::Written | Reply::Exists | Reply::Found(_), _) => true,
+            (Reply::Missing, request) => !matches!(request, Request::Create(_)),
+            (Reply::Forbidden | Reply::Refused | Reply::Unavailable(_), _) => false,
+        };
+        let complaint = (!fine).then(|| {
+            let said = serde_json::from_slice::<Status>(&body).map_or_else(|_| String::new(), |status| status.message);
+            clean(&format!("{status}: {said}"), MESSAGE)
+        });
+        Ok(Answer { reply, complaint })
+    }
+}
+
+struct Answer {
+    reply: Reply,
+    complaint: Option<String>,
+}
+
+fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
+    #[derive(serde::Serialize)]
+    struct Patch<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        series: Option<&'a Series>,
+    }
+    let events = format!("/apis/events.k8s.io/v1/namespaces/{}/events", write.namespace);
+    let one = format!("{events}/{}", write.name);
+    // A patch that changes nothing is answered with the Event and writes nothing: no right to read is needed.
+    let (method, uri, kind, body) = match &write.request {
+        Request::Create(event) => ("POST", events, "application/json", serde_json::to_vec(event)?),
+        Request::Again(series) => ("PATCH", one, MERGE, serde_json::to_vec(&Patch { series: Some(series) })?),
+        Request::Look => ("PATCH", one, MERGE, serde_json::to_vec(&Patch { series: None })?),
+    };
+    let request = HttpRequest::builder().method(method).uri(uri);
+    let request = request.header(header::CONTENT_TYPE, kind).header(header::ACCEPT, "application/json");
+    Ok(request.body(Body::from(body))?)
+}
+
+const MERGE: &str = "application/merge-patch+json";
+
+/// An Event without any time is taken for an old one.
+fn series(body: &[u8]) -> Result<Series, Failed> {
+    let told: Told = serde_json::from_slice(body).map_err(|wrong| io::Error::other(format!("no Event: {wrong}")))?;
+    Ok(match told.series {
+        Some(series) => Series { count: series.count, last: series.last_observed_time },
+        None => Series { count: 1, last: told.event_time.unwrap_or(Timestamp::UNIX_EPOCH) },
+    })
+}
+
+fn retry_after(response: &Response<Body>) -> Option<SignedDuration> {
+    let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
+    value.trim().parse().ok().map(|seconds: u32| SignedDuration::from_secs(seconds.into()))
+}

@@ -1,0 +1,271 @@
+//! The writer of Events against an API server that keeps them, and one that refuses.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use kube::{Client, Config};
+use portreeve::{
+    facts::Protocol,
+    findings::{Evidence, Finding, Key, RuleId, Severity, Subject},
+    ledger::{Change, Clearance},
+    sinks::events::{Counters, Place, Recorder, VERBS},
+};
+use serde_json::Value;
+
+/// What the server says instead of doing what it was asked.
+#[derive(Clone, Copy)]
+enum Whim {
+    Status(u16),
+    Silence,
+}
+
+#[derive(Default)]
+struct Kept {
+    events: BTreeMap<String, Value>,
+    /// Method, path and content type of every request.
+    asked: Vec<(String, String, String)>,
+}
+
+/// An API server that knows Events only. Each of its first requests meets a whim.
+#[derive(Clone)]
+struct Server {
+    address: String,
+    kept: Arc<Mutex<Kept>>,
+    whims: Arc<Mutex<Vec<Whim>>>,
+}
+
+impl Server {
+    fn new(whims: &[Whim]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        let server = Self { address, kept: Arc::default(), whims: Arc::new(Mutex::new(whims.to_vec())) };
+        let own = server.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let own = own.clone();
+                thread::spawn(move || own.serve(&stream.expect("a connection")));
+            }
+        });
+        server
+    }
+
+    fn client(&self) -> Client {
+        let mut config = Config::new(self.address.parse().expect("an address"));
+        // As `cluster` connects: retries are the writer's own.
+        config.default_retry = false;
+        Client::try_from(config).expect("a client")
+    }
+
+    fn events(&self) -> BTreeMap<String, Value> {
+        self.kept.lock().expect("the Events").events.clone()
+    }
+
+    fn serve(&self, mut stream: &TcpStream) {
+        let mut reader = BufReader::new(stream.try_clone().expect("a stream"));
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).is_err() || line.trim().is_empty() {
+                break;
+            }
+            head.push(line.trim().to_lowercase());
+        }
+        let Some(request) = head.first().cloned() else { return };
+        let field = |name: &str| head.iter().find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned();
+        let mut body = vec![0; field("content-length: ").parse().expect("a length")];
+        reader.read_exact(&mut body).expect("a body");
+        let words: Vec<&str> = request.split(' ').collect();
+        let asked = (words[0].to_owned(), words[1].to_owned(), field("content-type: "));
+        let whim = {
+            let mut whims = self.whims.lock().expect("the whims");
+            (!whims.is_empty()).then(|| whims.remove(0))
+        };
+        let (code, answer) = match whim {
+            Some(Whim::Silence) => {
+                thread::sleep(Duration::from_secs(30));
+                return;
+            }
+            Some(Whim::Status(code)) => (code, serde_json::json!({"kind": "Status", "message": "a whim"})),
+            None => self.answer(&asked, serde_json::from_slice(&body).expect("JSON")),
+        };
+        self.kept.lock().expect("the Events").asked.push(asked);
+        let body = answer.to_string();
+        let head = format!(
+            "HTTP/1.1 {code} X\r\nContent-Type: application/json\r\nRetry-After: 0\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        // The client may have hung up; what it makes of that is what the test looks at.
+        drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())));
+    }
+
+    fn answer(&self, (method, path, kind): &(String, String, String), body: Value) -> (u16, Value) {
+        let events = &mut self.kept.lock().expect("the Events").events;
+        match (method.as_str(), kind.as_str()) {
+            ("post", "application/json") => {
+                let name = body["metadata"]["name"].as_str().expect("a name");
+                let path = format!("{path}/{name}");
+                if events.contains_key(&path) {
+                    return (409, serde_json::json!({"kind": "Status", "message": "already exists"}));
+                }
+                events.insert(path, body.clone());
+                (201, body)
+            }
+            ("patch", "application/merge-patch+json") => match events.get_mut(path) {
+                None => (404, serde_json::json!({"kind": "Status", "message": "not found"})),
+                Some(event) => {
+                    if let Some(series) = body.get("series") {
+                        event["series"] = series.clone();
+                    }
+                    (200, event.clone())
+                }
+            },
+            other => panic!("unexpected request {other:?}"),
+        }
+    }
+}
+
+/// A clock that a test sets.
+#[derive(Clone)]
+struct Clock(Arc<Mutex<Timestamp>>);
+
+impl Clock {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new("2026-11-21T12:00:00Z".parse().expect("a time"))))
+    }
+
+    fn now(&self) -> Timestamp {
+        *self.0.lock().expect("the clock")
+    }
+
+    fn forward(&self, by: SignedDuration) {
+        *self.0.lock().expect("the clock") += by;
+    }
+}
+
+fn start(server: &Server, clock: &Clock) -> Recorder {
+    let clock = clock.clone();
+    Recorder::start(server.client(), Duration::from_millis(500), move || clock.now())
+}
+
+fn place() -> Place {
+    Place { node: "n1".to_owned(), node_uid: Some("uid-n1".to_owned()), kubernetes_uid: None }
+}
+
+fn finding() -> Finding {
+    let key = Key {
+        rule: RuleId("proxy-near-fd-limit"),
+        subject: Subject::node("n1", Some("uid-n1")),
+        port: Some(30080),
+        protocol: Some(Protocol::Tcp),
+    };
+    Finding { key, evidence: Evidence::new(Severity::Critical, "it is full."), since: Timestamp::UNIX_EPOCH }
+}
+
+fn raised() -> [Change; 1] {
+    [Change::Raised(finding())]
+}
+
+/// Waits until the counters are as expected, for as long as a slow machine may take.
+async fn counted(recorder: &Recorder, expected: Counters) {
+    for _ in 0..3000 {
+        if recorder.counters() == expected {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{:?} instead of {expected:?}", recorder.counters());
+}
+
+fn written(written: u64) -> Counters {
+    Counters { written, ..Counters::default() }
+}
+
+#[tokio::test]
+async fn a_finding_is_created_told_again_and_resolved_by_create_and_patch_alone() {
+    let (server, clock) = (Server::new(&[]), Clock::new());
+    let recorder = start(&server, &clock);
+    recorder.offer(clock.now(), &raised(), &place());
+    counted(&recorder, written(1)).await;
+    clock.forward(SignedDuration::from_mins(5));
+    recorder.offer(clock.now(), &[], &place());
+    counted(&recorder, written(2)).await;
+    recorder.offer(clock.now(), &[Change::Cleared(finding(), Clearance::Repaired)], &place());
+    counted(&recorder, written(3)).await;
+    let events = server.events();
+    let types: Vec<&Value> = events.values().map(|event| &event["type"]).collect();
+    assert_eq!(types, ["Warning", "Normal"]);
+    let opening = events.values().next().expect("an Event");
+    let series = serde_json::json!({"count": 2, "lastObservedTime": "2026-11-21T12:05:00.000000Z"});
+    assert_eq!((&opening["eventTime"], &opening["series"]), (&"2026-11-21T12:00:00.000000Z".into(), &series));
+    assert!(events.keys().all(|path| path.starts_with("/apis/events.k8s.io/v1/namespaces/default/events/portreeve.")));
+    let asked = server.kept.lock().expect("the requests").asked.clone();
+    let verbs = asked.iter().map(|(method, ..)| if method == "post" { VERBS[0] } else { VERBS[1] });
+    assert_eq!(verbs.collect::<Vec<_>>(), ["create", "patch", "create"]);
+}
+
+#[tokio::test]
+async fn a_restarted_agent_finds_its_event_and_goes_on_in_its_series() {
+    let (server, clock) = (Server::new(&[]), Clock::new());
+    let first = start(&server, &clock);
+    first.offer(clock.now(), &raised(), &place());
+    counted(&first, written(1)).await;
+    drop(first);
+    let before = server.events();
+    clock.forward(SignedDuration::from_mins(1));
+    let second = start(&server, &clock);
+    second.offer(clock.now(), &raised(), &place());
+    counted(&second, Counters { deduplicated: 1, ..Counters::default() }).await;
+    assert_eq!(server.events(), before);
+    clock.forward(SignedDuration::from_mins(4));
+    second.offer(clock.now(), &[], &place());
+    counted(&second, Counters { written: 1, deduplicated: 1, ..Counters::default() }).await;
+    assert_eq!(server.events().values().next().expect("an Event")["series"]["count"], 2);
+}
+
+#[tokio::test]
+async fn an_expired_event_is_created_again() {
+    let (server, clock) = (Server::new(&[]), Clock::new());
+    let recorder = start(&server, &clock);
+    recorder.offer(clock.now(), &raised(), &place());
+    counted(&recorder, written(1)).await;
+    server.kept.lock().expect("the Events").events.clear();
+    clock.forward(SignedDuration::from_mins(5));
+    recorder.offer(clock.now(), &[], &place());
+    counted(&recorder, written(2)).await;
+    assert_eq!(server.events().values().next().expect("an Event")["eventTime"], "2026-11-21T12:05:00.000000Z");
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_busy_or_mute_gets_the_event_when_it_is_back() {
+    for whim in [Whim::Status(401), Whim::Status(403), Whim::Status(429), Whim::Status(503), Whim::Silence] {
+        let (server, clock) = (Server::new(&[whim]), Clock::new());
+        let recorder = start(&server, &clock);
+        recorder.offer(clock.now(), &raised(), &place());
+        counted(&recorder, Counters { failed: 1, ..Counters::default() }).await;
+        clock.forward(SignedDuration::from_mins(10));
+        recorder.offer(clock.now(), &[], &place());
+        counted(&recorder, Counters { written: 1, failed: 1, ..Counters::default() }).await;
+        assert_eq!(server.events().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_is_refused_for_good_is_not_tried_again() {
+    let (server, clock) = (Server::new(&[Whim::Status(422)]), Clock::new());
+    let recorder = start(&server, &clock);
+    recorder.offer(clock.now(), &raised(), &place());
+    let failed = Counters { failed: 1, ..Counters::default() };
+    counted(&recorder, failed).await;
+    clock.forward(SignedDuration::from_hours(2));
+    let other = Finding { key: Key { port: None, ..finding().key }, ..finding() };
+    recorder.offer(clock.now(), &[Change::Raised(other)], &place());
+    counted(&recorder, Counters { written: 1, ..failed }).await;
+    assert_eq!(server.events().len(), 1);
+}
