@@ -1,0 +1,74 @@
+//! One look of the shipped binary at a cluster, as this thread's child.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use portreeve::facts::Snapshot;
+use serde_json::Value;
+
+/// Everything that `portreeve snapshot` saw on node `n1`.
+#[track_caller]
+pub fn snapshot(kubeconfig: &Path) -> Snapshot {
+    let output = run(&["snapshot"], kubeconfig);
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// What `check` says to a person.
+#[track_caller]
+pub fn table(kubeconfig: &Path) -> String {
+    let output = run(&["check"], kubeconfig);
+    let said = String::from_utf8(output.stdout).expect("UTF-8");
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What `check -o json` said.
+pub struct Look {
+    /// The exit code.
+    pub code: i32,
+    /// The document.
+    pub json: Value,
+}
+
+impl Look {
+    /// `portreeve check` on node `n1`. Nothing is passed that it should find out.
+    #[track_caller]
+    pub fn check(kubeconfig: &Path) -> Self {
+        Self::check_with(&[], kubeconfig)
+    }
+
+    /// The same with further arguments.
+    #[track_caller]
+    pub fn check_with(arguments: &[&str], kubeconfig: &Path) -> Self {
+        let output = run(&[&["check", "-o", "json"], arguments].concat(), kubeconfig);
+        let json = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+        Self { code: output.status.code().expect("an exit code"), json }
+    }
+
+    /// The findings of a rule.
+    pub fn findings(&self, rule: &str) -> Vec<&Value> {
+        self.list("findings").filter(|finding| finding["rule"] == rule).collect()
+    }
+
+    /// What is above info, for tests of silence.
+    pub fn alarms(&self) -> Vec<&Value> {
+        self.list("findings").filter(|finding| finding["severity"] != "info").collect()
+    }
+
+    /// Every gap.
+    pub fn unknown(&self) -> Vec<&Value> {
+        self.list("unknown").collect()
+    }
+
+    fn list(&self, name: &str) -> impl Iterator<Item = &Value> {
+        self.json[name].as_array().expect("a list").iter()
+    }
+}
+
+fn run(words: &[&str], kubeconfig: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
+    command.args(words).args(["--node", "n1", "--kubeconfig"]).arg(kubeconfig).output().expect("portreeve runs")
+}

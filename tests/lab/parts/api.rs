@@ -1,0 +1,67 @@
+//! A client of the API server that speaks plain JSON.
+
+use std::path::Path;
+
+use http::Request;
+use kube::{
+    Client, Config, Error,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+
+/// Connects from the network namespace of the calling thread.
+pub struct Api {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Api {
+    /// A client for a kubeconfig; nothing while the files it names are not there yet.
+    pub fn of(kubeconfig: &Path) -> Option<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let config = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+        let client = runtime.block_on(async {
+            let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.ok()?;
+            Client::try_from(config).ok()
+        })?;
+        Some(Self { runtime, client })
+    }
+
+    /// What a path answers, if that is a success.
+    pub fn text(&self, path: &str) -> Option<String> {
+        let request = Request::get(path).body(Vec::new()).expect("a path");
+        self.runtime.block_on(self.client.request_text(request)).ok()
+    }
+
+    /// Creates an object, and returns it as the server keeps it, or why it refused.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    #[track_caller]
+    pub fn try_create(&self, object: &Value) -> Result<Value, String> {
+        let path = format!("{}?fieldManager=lab", collection(object));
+        let body = serde_json::to_vec(object).expect("an object");
+        let request = Request::post(path).header("content-type", "application/json").body(body).expect("a path");
+        self.runtime.block_on(self.client.request(request)).map_err(|error| match error {
+            Error::Api(status) => status.message,
+            error => panic!("{error}"),
+        })
+    }
+
+    /// The same, where nothing should stand in the way.
+    #[track_caller]
+    pub fn create(&self, object: &Value) -> Value {
+        self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal}: {object:#}"))
+    }
+}
+
+/// The path that lists objects of a kind.
+fn collection(object: &Value) -> String {
+    let word = |value: &Value| value.as_str().expect("a word").to_owned();
+    let version = word(&object["apiVersion"]);
+    let root = if version.contains('/') { "/apis" } else { "/api" };
+    let namespace = object["metadata"]["namespace"].as_str();
+    let namespace = namespace.map(|name| format!("namespaces/{name}/")).unwrap_or_default();
+    format!("{root}/{version}/{namespace}{}s", word(&object["kind"]).to_lowercase())
+}

@@ -1,0 +1,35 @@
+//! A directory that outlives a test only when the test fails.
+
+use std::{fs, path::Path, thread};
+
+use tempfile::TempDir;
+
+/// A private directory, removed when dropped; kept and named when a test is failing.
+pub struct Directory(Option<TempDir>);
+
+impl Directory {
+    pub fn new() -> Self {
+        Self(Some(TempDir::with_prefix("portreeve-lab-").expect("a directory")))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.as_ref().expect("it is taken only when dropped").path()
+    }
+
+    /// Writes a file, and returns its path as an argument.
+    pub fn write(&self, name: &str, text: &str) -> String {
+        let path = self.path().join(name);
+        fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        path.to_str().expect("the path of a temporary directory is UTF-8").to_owned()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if thread::panicking()
+            && let Some(directory) = self.0.take()
+        {
+            eprintln!("logs are kept in {}", directory.keep().display());
+        }
+    }
+}

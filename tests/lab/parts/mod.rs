@@ -1,0 +1,20 @@
+//! The parts of Kubernetes, run for real in network namespaces: any number at once, and nothing is left behind.
+
+mod api;
+mod control_plane;
+mod directory;
+mod namespace;
+mod node;
+pub mod objects;
+mod process;
+mod programs;
+mod proxy;
+mod talk;
+
+pub use self::{
+    api::Api,
+    control_plane::ControlPlane,
+    node::{ADDRESSES, PRIMARY, Wired, enter_alone},
+    proxy::Proxy,
+    talk::{Answer, Server, ask},
+};

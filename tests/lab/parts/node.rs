@@ -1,0 +1,99 @@
+//! The node `n1`: the calling thread's network namespace, alone or between a client and pods.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::{
+    namespace::{Namespace, enter, ip, sysctl},
+    talk::{Answer, Server},
+};
+
+/// The addresses of the Node object, one of each family.
+pub const PRIMARY: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
+
+/// Every address of a [`Wired`] node that other hosts reach: the primary ones, a second one of each family, and those
+/// it has on the links to its pods.
+pub const ADDRESSES: [&str; 8] =
+    [PRIMARY[0], PRIMARY[1], "192.0.2.2", "2001:db8::2", "10.244.0.1", "fd00:244::1", "10.244.1.1", "fd00:244:0:1::1"];
+
+/// Moves the calling thread to a node that nobody is connected to.
+#[track_caller]
+pub fn enter_alone() {
+    enter();
+    let link = ["link add eth0 type veth peer name wire", "link set wire up", "link set eth0 up"];
+    ip(&link.map(str::to_owned));
+    ip(&addresses("eth0", [PRIMARY[0], "192.0.2.2", PRIMARY[1], "2001:db8::2"]));
+}
+
+/// A node with everybody who may ask it. The calling thread is the node.
+///
+/// ```text
+/// client --- eth0 node pod0 --- pod      asks
+///                      pod1 --- backend  answers on port 8080 for every Service
+/// ```
+pub struct Wired {
+    _backend: Server,
+    /// Elsewhere.
+    pub client: Namespace,
+    /// A pod of this node that serves nothing.
+    pub pod: Namespace,
+    _pods: Namespace,
+}
+
+impl Wired {
+    /// The backend as an endpoint on this node, IPv4 and IPv6.
+    pub const HERE: [&str; 2] = ["10.244.1.5", "fd00:244:0:1::5"];
+    /// The backend as an endpoint that is said to be on another node.
+    pub const ELSEWHERE: [&str; 2] = ["10.244.1.6", "fd00:244:0:1::6"];
+    /// The port of the backend.
+    pub const PORT: u16 = 8080;
+
+    #[track_caller]
+    pub fn enter() -> Self {
+        enter();
+        let [client, pod, backend] = [(); 3].map(|()| Namespace::new());
+        sysctl("net.ipv4.ip_forward", "1");
+        sysctl("net.ipv6.conf.all.forwarding", "1");
+        // Errors are rate-limited: then some connections that are refused would time out.
+        sysctl("net.ipv4.icmp_ratelimit", "0");
+        sysctl("net.ipv4.icmp_ratemask", "0");
+        sysctl("net.ipv6.icmp.ratelimit", "0");
+        connect(&client, "eth0", &["192.0.2.100", "2001:db8::100"], PRIMARY);
+        connect(&pod, "pod0", &["10.244.0.5", "fd00:244::5"], ["10.244.0.1", "fd00:244::1"]);
+        connect(&backend, "pod1", &[Self::HERE, Self::ELSEWHERE].concat(), ["10.244.1.1", "fd00:244:0:1::1"]);
+        ip(&addresses("eth0", ["192.0.2.2", "2001:db8::2"]));
+        ip(&default_routes(["192.0.2.100", "2001:db8::100"]));
+        let everywhere = SocketAddr::new(IpAddr::from([0; 16]), Self::PORT);
+        let server = backend.run(move || Server::on(everywhere, Answer::Pod));
+        Self { _backend: server, client, pod, _pods: backend }
+    }
+}
+
+/// Makes a link of the node, and sets up its far end.
+///
+/// The node is told its neighbours: it has no link-local addresses to look for them with.
+fn connect(far: &Namespace, link: &str, theirs: &[&str], ours: [&str; 2]) {
+    let hardware = "02:00:00:00:00:01";
+    let mut commands = vec![
+        format!("link add {link} type veth peer name eth0 address {hardware} netns {}", far.path()),
+        format!("link set {link} up"),
+    ];
+    commands.extend(addresses(link, ours));
+    commands.extend(theirs.iter().map(|it| format!("neighbour add {it} lladdr {hardware} dev {link} nud permanent")));
+    ip(&commands);
+    let theirs = addresses("eth0", theirs.iter().copied());
+    let routes = default_routes(ours);
+    far.run(move || {
+        ip(&["link set eth0 up".to_owned()]);
+        ip(&theirs);
+        ip(&routes);
+    });
+}
+
+fn addresses<'a>(link: &str, addresses: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let rest = |address: &str| if address.contains(':') { "/64 nodad" } else { "/24" };
+    addresses.into_iter().map(|it| format!("address add {it}{} dev {link}", rest(it))).collect()
+}
+
+fn default_routes(gateways: [&str; 2]) -> Vec<String> {
+    gateways.map(|it| format!("route add default via {it}")).to_vec()
+}

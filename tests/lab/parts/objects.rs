@@ -1,0 +1,52 @@
+//! Kubernetes objects as JSON.
+
+use serde_json::{Value, json};
+
+/// A Node with InternalIPs.
+pub fn node(name: &str, addresses: &[&str]) -> Value {
+    let addresses: Vec<Value> = addresses.iter().map(|it| json!({"type": "InternalIP", "address": it})).collect();
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"addresses": addresses}})
+}
+
+/// A dual-stack Service of type NodePort in `default`, with these entries of `spec.ports`.
+pub fn service(name: &str, ports: &[Value]) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"type": "NodePort", "ipFamilyPolicy": "RequireDualStack", "ports": ports},
+    })
+}
+
+/// One entry of `spec.ports`; without a nodePort the server chooses one.
+pub fn port(number: u16, node_port: Option<u16>) -> Value {
+    let mut port = json!({"name": format!("p{number}"), "port": number, "targetPort": 8080});
+    if let Some(node_port) = node_port {
+        port["nodePort"] = json!(node_port);
+    }
+    port
+}
+
+/// The EndpointSlice of one family for a Service whose ports are all served on 8080: one ready endpoint, or none.
+pub fn endpoint_slice(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Value {
+    let name = service["metadata"]["name"].as_str().expect("a name");
+    let ports = service["spec"]["ports"].as_array().expect("ports");
+    let ports: Vec<Value> =
+        ports.iter().map(|it| json!({"name": it["name"], "port": 8080, "protocol": "TCP"})).collect();
+    let endpoints: Vec<Value> = endpoint
+        .map(|(address, node)| json!({"addresses": [address], "nodeName": node, "conditions": {"ready": true}}))
+        .into_iter()
+        .collect();
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": format!("{name}-{}", family.to_lowercase()),
+            "namespace": "default",
+            "labels": {"kubernetes.io/service-name": name},
+        },
+        "addressType": family,
+        "ports": ports,
+        "endpoints": endpoints,
+    })
+}

@@ -1,0 +1,98 @@
+//! A program that runs until it is dropped.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::programs;
+
+/// The longest that a part may take for anything.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A program in the network namespace of the thread that started it, and in a cgroup of its own: attribution by cgroup
+/// says nothing about processes that share one. It is killed when dropped, or when that thread ends.
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+    cgroup: PathBuf,
+}
+
+impl Process {
+    /// Starts it; what it prints goes to `<program>.log` in the directory.
+    #[track_caller]
+    pub fn start(program: &str, arguments: &[String], directory: &Path) -> Self {
+        let log = directory.join(format!("{program}.log"));
+        let output = File::options().create(true).append(true).open(&log).expect("a log");
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(programs::find(program))
+            .args(arguments)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a second handle"))
+            .stderr(output)
+            .spawn()
+            .expect("setpriv of util-linux is installed");
+        let cgroup = own_cgroup(program, child.id());
+        Self { child, log, cgroup }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until `probe` has an answer.
+    ///
+    /// # Panics
+    /// When the program ends, or takes longer than a minute and a half; with the end of its log.
+    #[track_caller]
+    pub fn wait_for<T>(&mut self, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(answer) = probe() {
+                return answer;
+            }
+            let ended = self.child.try_wait().expect("a child can be asked");
+            assert!(ended.is_none() && Instant::now() < end, "no {what} ({ended:?}):\n{}", self.end_of_log());
+            thread::sleep(Duration::from_millis(30));
+        }
+    }
+
+    fn end_of_log(&self) -> String {
+        let log = fs::read_to_string(&self.log).expect("a log");
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    /// SIGKILL: a polite stop takes kube-apiserver a minute.
+    fn drop(&mut self) {
+        self.child.kill().expect("a child that can be killed");
+        self.child.wait().expect("a child that can be waited for");
+        // A process that was killed leaves its cgroup a moment later.
+        let end = Instant::now() + PATIENCE;
+        while let Err(error) = fs::remove_dir(&self.cgroup) {
+            assert!(Instant::now() < end, "{}: {error}", self.cgroup.display());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Moves a process that has not opened a socket yet into a new cgroup.
+fn own_cgroup(program: &str, pid: u32) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
+    let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("portreeve-lab-{}-{number}-{program}", std::process::id());
+    let cgroup = mount.expect("a cgroup2 hierarchy is mounted").join(name);
+    fs::create_dir(&cgroup).expect("cgroups can be made: run these tests as root");
+    fs::write(cgroup.join("cgroup.procs"), pid.to_string()).expect("a process can be moved");
+    cgroup
+}

@@ -1,0 +1,111 @@
+//! Real TCP connections: who answers, and servers that say who they are.
+
+use std::{
+    io::{self, ErrorKind, Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::fd::AsRawFd as _,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use nix::sys::socket::{Shutdown as Direction, shutdown};
+
+/// Longer than it takes to send a second SYN: one that is lost proves nothing.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Who answers a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Answer {
+    /// The process that listens on the node.
+    Process,
+    /// A pod.
+    Pod,
+    /// Nobody, and the client is told.
+    Refused,
+    /// Nobody.
+    TimedOut,
+}
+
+impl Answer {
+    /// What a server says of itself.
+    fn banner(self) -> &'static [u8] {
+        match self {
+            Self::Process => b"process",
+            Self::Pod => b"pod",
+            Self::Refused | Self::TimedOut => unreachable!("nobody says nothing"),
+        }
+    }
+}
+
+/// Connects from the network namespace of the calling thread.
+///
+/// # Panics
+/// When the answer is none that a lab in order can give.
+#[track_caller]
+pub fn ask(address: SocketAddr) -> Answer {
+    let said = match said(address, PATIENCE) {
+        Ok(said) => said,
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Answer::Refused,
+        Err(error) if error.kind() == ErrorKind::TimedOut => return Answer::TimedOut,
+        Err(error) => panic!("{address}: {error}"),
+    };
+    [Answer::Process, Answer::Pod]
+        .into_iter()
+        .find(|answer| answer.banner() == said)
+        .unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
+}
+
+/// Whether a pod answers, for those who wait until one does.
+pub fn is_pod(address: SocketAddr) -> bool {
+    said(address, Duration::from_millis(200)).is_ok_and(|said| said == Answer::Pod.banner())
+}
+
+fn said(address: SocketAddr, patience: Duration) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said)?;
+    Ok(said)
+}
+
+/// The body of `GET path`, where that is a success.
+pub fn http_get(address: &str, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.split(' ').nth(1).is_some_and(|status| status == "200").then(|| body.to_owned())
+}
+
+/// Accepts connections, says who it is, and hangs up, until it is dropped.
+pub struct Server {
+    listener: TcpListener,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens in the network namespace of the calling thread.
+    #[track_caller]
+    pub fn on(address: SocketAddr, identity: Answer) -> Self {
+        let listener = TcpListener::bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+        let accepting = listener.try_clone().expect("a second handle");
+        let thread = thread::spawn(move || {
+            while let Ok((mut stream, _)) = accepting.accept() {
+                // A client that has gone away is its own affair.
+                stream.write_all(identity.banner()).and_then(|()| stream.shutdown(Shutdown::Write)).ok();
+            }
+        });
+        Self { listener, thread: Some(thread) }
+    }
+}
+
+impl Drop for Server {
+    /// On Linux a listener that is shut down wakes whoever waits for a connection.
+    fn drop(&mut self) {
+        shutdown(self.listener.as_raw_fd(), Direction::Both).expect("a listener can be shut down");
+        let thread = self.thread.take().expect("it is taken only here");
+        thread.join().expect("a server that does not panic");
+    }
+}

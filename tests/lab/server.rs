@@ -1,0 +1,172 @@
+//! What a real API server tells, to whom, and what becomes of it.
+
+use std::collections::BTreeMap;
+
+use portreeve::{
+    cluster::ACCESS,
+    facts::{Family, PortRange, RangeSource, Service},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    look::{Look, snapshot, table},
+    parts::{Api, ControlPlane, PRIMARY, enter_alone, objects},
+};
+
+/// 128 ports: the first 16 are the static band.
+const RANGE: PortRange = PortRange { first: 30000, last: 30127 };
+
+/// An API server with [`RANGE`] and the Node `n1`, which is the calling thread's namespace.
+#[track_caller]
+fn small_cluster() -> ControlPlane {
+    enter_alone();
+    let cluster = ControlPlane::with(&["--service-node-port-range=30000-30127"]);
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    cluster
+}
+
+/// The nodePorts of a Service as the server keeps it.
+fn node_ports(service: &Value) -> Vec<u16> {
+    let ports = service["spec"]["ports"].as_array().expect("ports").iter();
+    ports.map(|port| port["nodePort"].as_u64().and_then(|it| u16::try_from(it).ok()).expect("a nodePort")).collect()
+}
+
+#[test]
+fn services_endpoints_nodes_and_the_range_are_what_the_server_has() {
+    let cluster = small_cluster();
+    cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
+    let made: Vec<Value> = [("automatic", None), ("high", Some(30100)), ("low", Some(30005))]
+        .map(|(name, port)| cluster.api().create(&objects::service(name, &[objects::port(80, port)])))
+        .to_vec();
+    for (family, address) in [("IPv4", "10.244.0.5"), ("IPv6", "fd00:244::5")] {
+        cluster.api().create(&objects::endpoint_slice(&made[0], Some((address, "n2")), family));
+    }
+    let mut headless = objects::service("headless", &[objects::port(80, None)]);
+    headless["spec"]["type"] = json!("ClusterIP");
+    headless["spec"]["clusterIP"] = json!("None");
+    cluster.api().create(&headless);
+
+    let facts = snapshot(&cluster.kubeconfig("admin")).cluster;
+    let services = facts.services.seen().expect("Services");
+    let services: BTreeMap<&str, &Service> = services.iter().map(|it| (it.name.as_str(), it)).collect();
+    assert_eq!(services.keys().copied().collect::<Vec<_>>(), ["automatic", "high", "kubernetes", "low"]);
+    for (service, fixed) in made.iter().zip([false, true, true]) {
+        let read = services[service["metadata"]["name"].as_str().expect("a name")];
+        assert_eq!(read.uid.as_deref(), service["metadata"]["uid"].as_str());
+        assert_eq!(read.ports.iter().filter_map(|port| port.node_port).collect::<Vec<_>>(), node_ports(service));
+        assert_eq!(read.ports[0].fixed, Some(fixed), "{service:#}");
+        assert_eq!(read.families, Family::BOTH);
+        assert_eq!(json!(read.cluster_ips), service["spec"]["clusterIPs"]);
+    }
+    let mut slices: Vec<_> = facts.endpoint_slices.seen().expect("EndpointSlices").iter().collect();
+    slices.sort_by_key(|slice| slice.family);
+    assert_eq!(slices.iter().map(|slice| slice.family).collect::<Vec<_>>(), Family::BOTH);
+    assert!(slices.iter().all(|it| it.service == "automatic" && it.endpoints[0].node.as_deref() == Some("n2")));
+    let nodes: Vec<&str> = facts.nodes.seen().expect("Nodes").iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(nodes, ["n1", "n2"]);
+    let range = facts.node_port_range.seen().expect("a range");
+    assert_eq!((range.range, range.source), (RANGE, RangeSource::Flagz));
+    assert_eq!(range.place, "https://127.0.0.1:6443/flagz");
+    assert_eq!(facts.rejected, []);
+}
+
+#[test]
+fn a_written_port_in_the_dynamic_band_is_worth_knowing_and_no_alarm() {
+    let cluster = small_cluster();
+    for (name, port) in [("automatic", None), ("high", Some(30100)), ("low", Some(30005))] {
+        cluster.api().create(&objects::service(name, &[objects::port(80, port)]));
+    }
+    let look = Look::check(&cluster.kubeconfig("admin"));
+    let findings = look.findings("fixed-node-port-in-dynamic-band");
+    let told: Vec<_> = findings.iter().map(|it| (&it["subject"]["name"], &it["severity"], &it["port"])).collect();
+    assert_eq!(told, [(&json!("high"), &json!("info"), &json!(30100))]);
+    assert_eq!((look.alarms(), look.code), (vec![], 0));
+    assert_eq!(look.json["nodePortRange"]["sourceKind"], "flagz");
+}
+
+#[test]
+fn a_range_that_spills_and_fills_is_told_as_it_does() {
+    let cluster = small_cluster();
+    let severity = || {
+        let look = Look::check(&cluster.kubeconfig("admin"));
+        let findings = look.findings("node-port-range-crowded");
+        findings.first().map(|it| it["severity"].as_str().expect("a severity").to_owned())
+    };
+    let many = |name: &str, count: u16| {
+        let ports: Vec<Value> = (1..=count).map(|number| objects::port(number, None)).collect();
+        objects::service(name, &ports)
+    };
+    let dynamic = |ports: Vec<u16>| ports.into_iter().all(|port| port >= 30016);
+
+    assert!(dynamic(node_ports(&cluster.api().create(&many("some", 80)))));
+    assert_eq!(severity(), None);
+    assert!(dynamic(node_ports(&cluster.api().create(&many("more", 31)))));
+    assert_eq!(severity().as_deref(), Some("warning"), "one port of the dynamic band is left");
+    let spilled = node_ports(&cluster.api().create(&many("spilled", 2)));
+    assert!(!dynamic(spilled), "the server had one port left in the dynamic band");
+    assert_eq!(severity().as_deref(), Some("warning"));
+    cluster.api().create(&many("rest", 15));
+    assert_eq!(severity().as_deref(), Some("critical"));
+    let refused = cluster.api().try_create(&many("late", 1)).expect_err("no port is left");
+    assert!(refused.contains("range is full"), "{refused}");
+}
+
+/// A role that grants what the program says it asks for, and no more.
+fn role() -> Value {
+    let rules = ACCESS.iter().map(|grant| match grant.resource.starts_with('/') {
+        true => json!({"nonResourceURLs": [grant.resource], "verbs": grant.verbs}),
+        false => json!({
+            "apiGroups": [grant.group],
+            "resources": [grant.resource],
+            "resourceNames": grant.names,
+            "verbs": grant.verbs,
+        }),
+    });
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "observer"},
+        "rules": rules.collect::<Vec<_>>(),
+    })
+}
+
+#[test]
+fn a_role_with_what_is_asked_for_sees_everything_and_one_without_nothing() {
+    let mut cluster = small_cluster();
+    cluster.api().create(&objects::service("web", &[objects::port(80, None)]));
+    cluster.api().create(&role());
+    cluster.api().create(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "observer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "observer"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "observer"}],
+    }));
+    let observer = Api::of(&cluster.kubeconfig("observer")).expect("a kubeconfig");
+    cluster.wait_for("role in force", || observer.text("/api/v1/nodes"));
+
+    let [everything, granted] = ["admin", "observer"].map(|user| snapshot(&cluster.kubeconfig(user)).cluster);
+    assert_eq!(granted, everything);
+    assert_eq!(Look::check(&cluster.kubeconfig("observer")).code, 0);
+
+    let look = Look::check(&cluster.kubeconfig("nobody"));
+    assert_eq!((look.alarms(), look.code), (vec![], 2));
+    let services: Vec<_> = look.unknown().into_iter().filter(|it| it["source"] == "services").collect();
+    assert!(!services.is_empty() && services.iter().all(|it| it["why"] == "not-permitted"), "{services:#?}");
+    assert!(services[0]["detail"].as_str().is_some_and(|it| it.contains("forbidden")), "{services:#?}");
+}
+
+#[test]
+fn a_server_that_is_gone_is_one_gap_and_not_no_findings() {
+    let mut cluster = small_cluster();
+    let kubeconfig = cluster.kubeconfig("admin");
+    assert_eq!(Look::check(&kubeconfig).code, 0);
+    cluster.kill();
+    let look = Look::check(&kubeconfig);
+    assert_eq!((look.alarms(), look.code), (vec![], 2));
+    let gaps: Vec<_> = look.unknown().into_iter().filter(|it| it["source"] == "services").collect();
+    assert!(!gaps.is_empty() && gaps.iter().all(|it| it["why"] == "unreachable"), "{gaps:#?}");
+    let table = table(&kubeconfig);
+    assert_eq!(table.matches("https://127.0.0.1:6443").count(), 1, "{table}");
+    assert!(table.contains("could not be checked") && table.contains("Connection refused"), "{table}");
+}
