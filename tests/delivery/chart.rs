@@ -70,9 +70,7 @@ fn each_profile_takes_what_it_says_and_no_more() {
         assert_eq!(pod["securityContext"], Value::Null, "{profile}");
         let mounts = pod["containers"][0]["volumeMounts"].as_array().expect("mounts").iter();
         let mounts: Vec<_> = mounts.map(|it| (it["mountPath"].as_str().expect("a path"), &it["readOnly"])).collect();
-        let wanted =
-            [("/etc/portreeve", &json!(true)), ("/sys/fs/cgroup", &json!(true)), ("/run/portreeve", &Value::Null)];
-        assert_eq!(mounts, wanted);
+        assert_eq!(mounts, [("/etc/portreeve", &json!(true)), ("/sys/fs/cgroup", &json!(true))]);
     }
 }
 
@@ -105,7 +103,6 @@ fn life_is_asked_of_the_binary_and_readiness_at_the_port() {
     assert_eq!(container["ports"], json!([{"name": "http", "containerPort": 29600, "protocol": "TCP"}]));
     let env = container["env"].as_array().expect("an environment");
     assert!(env.contains(&json!({"name": "PORTREEVE_LISTEN", "value": "$(HOST_IP):29600"})));
-    assert!(env.contains(&json!({"name": "PORTREEVE_HEARTBEAT", "value": "/run/portreeve/heartbeat"})));
 }
 
 #[test]
@@ -116,7 +113,6 @@ fn the_node_tells_its_name_and_its_address() {
         {"name": "NODE_NAME", "valueFrom": from("spec.nodeName")},
         {"name": "HOST_IP", "valueFrom": from("status.hostIP")},
         {"name": "PORTREEVE_LISTEN", "value": "$(HOST_IP):29517"},
-        {"name": "PORTREEVE_HEARTBEAT", "value": "/run/portreeve/heartbeat"},
         {"name": "MORE", "value": "1"},
     ]);
     assert_eq!(env, wanted);
