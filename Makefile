@@ -6,23 +6,33 @@ SHELL := bash
 
 CARGO ?= cargo
 
-# What tests of the kernel readers call, and the Debian package that has it.
+# What tests call, and the Debian package that has it.
 TOOLS := cc:gcc ip:iproute2 ss:iproute2 nft:nftables iptables:iptables ps:procps \
-         setpriv:util-linux unshare:util-linux capsh:libcap2-bin openssl:openssl perl:perl-base
+         setpriv:util-linux unshare:util-linux capsh:libcap2-bin openssl:openssl perl:perl-base \
+         buildah:buildah
 
-# Kubernetes itself, built once per machine and version; a program in $KUBEBUILDER_ASSETS or on the PATH comes first.
-KUBERNETES := $(shell sed -n 's|^\tk8s.io/kubernetes \(v[0-9.]*\).*|\1|p' tests/lab/go.mod)
-LAB := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/portreeve/lab/$(KUBERNETES)
-LAB_PROGRAMS := etcd:go.etcd.io/etcd/server/v3 \
-                kube-apiserver:k8s.io/kubernetes/cmd/kube-apiserver \
-                kube-proxy:k8s.io/kubernetes/cmd/kube-proxy
+# Kubernetes itself, and helm, built once per machine and version; a program in $KUBEBUILDER_ASSETS or on the PATH comes
+# first. Each is a name, its package, the folder of the go.mod that has it, and where it is kept.
+pinned = $(shell sed -n 's|^\t$(1) \(v[0-9.]*\).*|\1|p' $(2)/go.mod)
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/portreeve
+KUBERNETES := $(call pinned,k8s.io/kubernetes,tests/lab)
+LAB := $(CACHE)/lab/$(KUBERNETES)
+HELM := $(CACHE)/helm/$(call pinned,helm.sh/helm/v4,tests/lab/helm)
+LAB_PROGRAMS := etcd:go.etcd.io/etcd/server/v3:tests/lab:$(LAB) \
+                kube-apiserver:k8s.io/kubernetes/cmd/kube-apiserver:tests/lab:$(LAB) \
+                kube-proxy:k8s.io/kubernetes/cmd/kube-proxy:tests/lab:$(LAB) \
+                helm:helm.sh/helm/v4/cmd/helm:tests/lab/helm:$(HELM)
 VERSION := k8s.io/component-base/version
 LAB_FLAGS := -s -w -X $(VERSION).gitVersion=$(KUBERNETES) \
              -X $(VERSION).gitMajor=1 -X $(VERSION).gitMinor=$(word 2,$(subst ., ,$(KUBERNETES)))
 
+MUSL := $(shell uname -m)-unknown-linux-musl
+RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+IMAGE := target/portreeve-$(RELEASE).tar
+
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test lab lint docs fmt tools
+.PHONY: help check build test lab lint docs chart image fmt tools
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,19 +45,19 @@ build: ## Build the release binary
 
 # The runner keeps tests off this machine's own network. cargo's own lines come last.
 test: tools lab lint ## Install what tests need, lint, and run every test; kernel tests need root
-	PORTREEVE_LAB='$(LAB)' $(CARGO) test --locked --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
+	PORTREEVE_LAB='$(LAB)' PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
-lab: ## Build the parts of Kubernetes that tests run; minutes the first time, then nothing
-	@mkdir -p '$(LAB)'; \
-	for program in $(LAB_PROGRAMS); do \
-	    name="$${program%%:*}"; \
-	    if [ -x "$${KUBEBUILDER_ASSETS:+$$KUBEBUILDER_ASSETS/$$name}" ] || command -v "$$name" > /dev/null || [ -x "$(LAB)/$$name" ]; then \
+lab: ## Build the programs that tests run, Kubernetes and helm; minutes the first time, then nothing
+	@for program in $(LAB_PROGRAMS); do \
+	    IFS=: read -r name package module folder <<< "$$program"; \
+	    if [ -x "$${KUBEBUILDER_ASSETS:+$$KUBEBUILDER_ASSETS/$$name}" ] || command -v "$$name" > /dev/null || [ -x "$$folder/$$name" ]; then \
 	        continue; \
 	    fi; \
 	    command -v go > /dev/null || { echo >&2 "building $$name needs Go; or put it on the PATH"; exit 1; }; \
-	    echo "building $$name $(KUBERNETES)"; \
-	    CGO_ENABLED=0 go build -C tests/lab -trimpath -ldflags '$(LAB_FLAGS)' -o "$(LAB)/.$$name.$$$$" "$${program#*:}"; \
-	    mv "$(LAB)/.$$name.$$$$" "$(LAB)/$$name"; \
+	    echo "building $$folder/$$name"; \
+	    mkdir -p "$$folder"; \
+	    CGO_ENABLED=0 go build -C "$$module" -trimpath -ldflags '$(LAB_FLAGS)' -o "$$folder/.$$name.$$$$" "$$package"; \
+	    mv "$$folder/.$$name.$$$$" "$$folder/$$name"; \
 	done
 
 lint: ## Check formatting, lints and documentation
@@ -57,6 +67,22 @@ lint: ## Check formatting, lints and documentation
 
 docs: ## Make the generated files anew
 	UPDATE=1 $(CARGO) test --locked --test anywhere generated
+
+chart: lab ## Make the table in the chart's README and deploy/install.yaml anew
+	UPDATE=1 PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --test delivery generated
+
+image: ## Build the image of a static binary, for ctr, docker load and skopeo; needs no registry
+	@$(MAKE) --no-print-directory tools TOOLS='musl-gcc:musl-tools buildah:buildah'
+	rustup target add $(MUSL)
+	$(CARGO) build --release --locked --target $(MUSL)
+	@context="$$(mktemp -d)"; trap 'rm -rf "$$context"' EXIT; \
+	cp Dockerfile .dockerignore LICENSE target/$(MUSL)/release/portreeve "$$context"; \
+	buildah="buildah --storage-driver=vfs --root=$$context/storage --runroot=$$context/run"; \
+	$$buildah bud --isolation chroot --build-arg BINARY=prebuilt \
+	    --build-arg REVISION="$$(git rev-parse HEAD 2> /dev/null || echo unknown)" --tag portreeve "$$context"; \
+	rm -f $(IMAGE); \
+	$$buildah push portreeve docker-archive:$(IMAGE):docker.io/library/portreeve:$(RELEASE); \
+	echo $(IMAGE)
 
 fmt: ## Format the code
 	$(CARGO) fmt

@@ -8,14 +8,17 @@ use std::{
 use crate::architecture::names_machine;
 
 /// Written documents, and files that people read like them.
-const READ: [&str; 10] = [
+const READ: [&str; 13] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
     "docs/how-nodeports-work.md",
+    "deploy/chart/README.md",
+    "deploy/chart/values.yaml",
     "Cargo.toml",
+    "Dockerfile",
     "Makefile",
     ".ci/run",
     "deny.toml",

@@ -1,0 +1,48 @@
+# The image of Portreeve: one static binary and its licence.
+#
+#   docker buildx build --platform linux/amd64,linux/arm64 .   compiles it, for either architecture
+#   make image                                                 takes what this machine compiled; needs no registry
+ARG BINARY=build
+
+# Runs on the builder's own architecture; clang and lld make code for the other one.
+FROM --platform=$BUILDPLATFORM docker.io/library/rust:1.95-alpine AS build
+ARG TARGETARCH=amd64
+# hadolint ignore=DL3018
+RUN apk add --no-cache clang lld
+# Writes the list of dependencies into the binary, where scanners find it.
+RUN cargo install cargo-auditable --version 0.7.7 --locked
+WORKDIR /src
+COPY Cargo.toml Cargo.lock ./
+COPY src ./src
+RUN case "$TARGETARCH" in \
+        amd64) cpu=x86_64 ;; \
+        arm64) cpu=aarch64 ;; \
+        *) echo "no target for $TARGETARCH" >&2; exit 1 ;; \
+    esac \
+    && target="$cpu-unknown-linux-musl" \
+    && if [ "$cpu" != "$(uname -m)" ]; then \
+        rustup target add "$target"; \
+        export "CC_${cpu}_unknown_linux_musl=clang"; \
+        export "CARGO_TARGET_$(echo "$cpu" | tr a-z A-Z)_UNKNOWN_LINUX_MUSL_RUSTFLAGS=-Clinker=clang -Clink-self-contained=yes -Clink-arg=--target=$cpu-linux-musl -Clink-arg=-fuse-ld=lld"; \
+    fi \
+    && cargo auditable build --release --locked --target "$target" \
+    && mv "target/$target/release/portreeve" /portreeve
+
+FROM scratch AS prebuilt
+COPY portreeve /portreeve
+
+# hadolint ignore=DL3006
+FROM ${BINARY} AS binary
+
+FROM scratch
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="portreeve" \
+      org.opencontainers.image.description="Finds, explains and foretells port conflicts on Kubernetes nodes" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY LICENSE /LICENSE
+COPY --from=binary /portreeve /portreeve
+USER 65534:65534
+ENTRYPOINT ["/portreeve"]

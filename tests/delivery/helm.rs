@@ -1,0 +1,81 @@
+//! The real helm: in `$KUBEBUILDER_ASSETS`, on the `PATH`, or where `make lab` built it, in this order.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+const MODULES: &str = include_str!("../lab/helm/go.mod");
+
+/// What `make lab` builds for, and what the committed manifest says.
+const KUBERNETES: &str = "--kube-version=1.36.3";
+
+/// The manifest that `helm template` makes of the chart for the namespace `portreeve`, or what helm says against it.
+pub(crate) fn try_render(settings: &[&str]) -> Result<String, String> {
+    let values = settings.iter().flat_map(|setting| ["--set-json", setting]);
+    let fixed = ["template", "portreeve", "deploy/chart", "--namespace=portreeve", KUBERNETES];
+    run(fixed.into_iter().chain(values))
+}
+
+/// The same, where it has to work.
+#[track_caller]
+pub(crate) fn render(settings: &[&str]) -> String {
+    try_render(settings).unwrap_or_else(|error| panic!("{settings:?}: {error}"))
+}
+
+/// The objects of a manifest.
+#[track_caller]
+pub(crate) fn objects(manifest: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(manifest).unwrap_or_else(|error| panic!("{error}\n{manifest}"))
+}
+
+/// The one object of a kind that the chart makes with these settings.
+#[track_caller]
+pub(crate) fn object(kind: &str, settings: &[&str]) -> Value {
+    let mut found = objects(&render(settings)).into_iter().filter(|object| object["kind"] == kind);
+    let object = found.next().unwrap_or_else(|| panic!("no {kind} with {settings:?}"));
+    assert!(found.next().is_none(), "more than one {kind} with {settings:?}");
+    object
+}
+
+/// What helm prints, or its complaint.
+pub(crate) fn run<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<String, String> {
+    let program = find();
+    let output = Command::new(&program)
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env_remove("KUBECONFIG")
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("helm speaks UTF-8");
+    match output.status.success() {
+        true => Ok(text(output.stdout)),
+        false => Err(text(output.stdout) + &text(output.stderr)),
+    }
+}
+
+/// # Panics
+/// When helm is nowhere: these tests have no smaller version that means anything.
+fn find() -> PathBuf {
+    let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let places: Vec<PathBuf> = assets.into_iter().chain(env::split_paths(&path)).chain([built()]).collect();
+    let programs = places.iter().map(|place| place.join("helm"));
+    programs.into_iter().find(|it| it.is_file()).unwrap_or_else(|| panic!("no helm in {places:?}: run `make lab`"))
+}
+
+/// The Makefile's `HELM`.
+fn built() -> PathBuf {
+    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache")).expect("a home directory");
+    let cache = || env::var_os("XDG_CACHE_HOME").filter(|it| !it.is_empty()).map_or_else(home, PathBuf::from);
+    env::var_os("PORTREEVE_HELM").map_or_else(|| cache().join("portreeve/helm").join(pinned()), PathBuf::from)
+}
+
+/// The version of helm in `go.mod`.
+fn pinned() -> &'static str {
+    let line = MODULES.lines().find_map(|line| line.trim().strip_prefix("helm.sh/helm/v4 "));
+    line.and_then(|rest| rest.split(' ').next()).expect("go.mod requires helm")
+}

@@ -1,0 +1,82 @@
+//! The image, as buildah makes it of the Dockerfile without a registry: whatever was compiled stands in for the toolchain.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Stands in for the binary; no test runs it.
+const BINARY: &[u8] = b"\x7fELF and so on";
+
+fn package(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Builds the image of a context that holds what it needs, and returns a folder with its parts.
+fn build() -> TempDir {
+    let folder = TempDir::new().expect("a folder");
+    for name in ["Dockerfile", ".dockerignore", "LICENSE"] {
+        fs::write(folder.path().join(name), package(name)).expect("a file");
+    }
+    let binary = folder.path().join("portreeve");
+    fs::write(&binary, BINARY).expect("a binary");
+    fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).expect("its mode");
+    let arguments = "bud --isolation chroot --build-arg BINARY=prebuilt --build-arg VERSION=1.2.3 --tag image .";
+    run(&folder, "buildah", arguments.split(' '));
+    run(&folder, "buildah", ["push", "image", "dir:parts"].into_iter());
+    folder
+}
+
+fn run<'a>(folder: &TempDir, program: &str, arguments: impl Iterator<Item = &'a str>) -> String {
+    let storage = ["--storage-driver=vfs", "--root=storage", "--runroot=run"];
+    let storage = storage.into_iter().filter(|_| program == "buildah");
+    let output = Command::new(program).args(storage).args(arguments).current_dir(folder).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The part of an image that its manifest names by digest.
+fn part(reference: &Value) -> String {
+    let digest = reference["digest"].as_str().and_then(|it| it.strip_prefix("sha256:")).expect("a digest");
+    format!("parts/{digest}")
+}
+
+fn parsed(folder: &TempDir, name: &str) -> Value {
+    let text = fs::read(folder.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+#[test]
+fn the_image_is_one_binary_and_its_licence_for_nobody() {
+    let folder = build();
+    let manifest = parsed(&folder, "parts/manifest.json");
+    let config = parsed(&folder, &part(&manifest["config"]))["config"].take();
+    assert_eq!(config["User"], "65534:65534");
+    assert_eq!(config["Entrypoint"], json!(["/portreeve"]));
+    let labels = ["title", "licenses", "version"].map(|it| &config["Labels"][format!("org.opencontainers.image.{it}")]);
+    assert_eq!(labels, ["portreeve", "Apache-2.0", "1.2.3"]);
+
+    fs::create_dir(folder.path().join("root")).expect("a folder");
+    for layer in manifest["layers"].as_array().expect("layers") {
+        run(&folder, "tar", ["-C", "root", "-xf", &part(layer)].into_iter());
+    }
+    let listed = fs::read_dir(folder.path().join("root")).expect("a tree");
+    let mut names: Vec<_> = listed.map(|entry| entry.expect("an entry").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["LICENSE", "portreeve"]);
+    let binary = folder.path().join("root/portreeve");
+    assert_eq!(fs::metadata(&binary).expect("a binary").permissions().mode() & 0o777, 0o755);
+    assert_eq!(fs::read(&binary).expect("a binary"), BINARY);
+    assert_eq!(fs::read(folder.path().join("root/LICENSE")).expect("a licence"), package("LICENSE"));
+}
+
+#[test]
+fn the_dockerfile_is_of_the_versions_of_the_package() {
+    let dockerfile = String::from_utf8(package("Dockerfile")).expect("UTF-8");
+    let line = |wanted: &str| dockerfile.lines().any(|line| line == wanted);
+    assert!(line(concat!("ARG VERSION=", env!("CARGO_PKG_VERSION"))));
+    let toolchain = concat!("docker.io/library/rust:", env!("CARGO_PKG_RUST_VERSION"), "-alpine");
+    assert!(line(&format!("FROM --platform=$BUILDPLATFORM {toolchain} AS build")), "{toolchain}");
+}

@@ -1,0 +1,10 @@
+//! What is installed: the chart and the manifest, as the real helm renders them, and the image, as buildah builds it.
+
+#![allow(clippy::disallowed_methods, reason = "tests read the package's own files and run helm and buildah")]
+
+mod chart;
+mod generated;
+mod helm;
+mod image;
+mod rbac;
+mod readme;

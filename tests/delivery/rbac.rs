@@ -1,0 +1,106 @@
+//! The chart grants what the program asks for: no more, and no less.
+
+use std::collections::BTreeSet;
+
+use portreeve::cluster::{ACCESS, Grant};
+use serde_json::Value;
+
+use crate::helm::{objects, render};
+
+/// What the agent writes.
+const EVENTS: Grant = Grant {
+    group: "events.k8s.io",
+    resource: "events",
+    names: &[],
+    verbs: &["create", "patch"],
+    why: "Events about Services and Nodes",
+    optional: true,
+};
+
+const SWITCHED_OFF: [&str; 2] =
+    ["rbac.events=false", r#"rbac.optional={"configMaps":false,"flagz":false,"calico":false,"openshift":false}"#];
+
+/// Group, resource or path, name (empty for any), verb.
+type Permission = (String, String, String, String);
+
+fn asked<'a>(grants: impl Iterator<Item = &'a Grant>) -> BTreeSet<Permission> {
+    let mut all = BTreeSet::new();
+    for grant in grants {
+        let names = if grant.names.is_empty() { &[""] } else { grant.names };
+        for (name, verb) in names.iter().flat_map(|name| grant.verbs.iter().map(move |verb| (name, verb))) {
+            let words = [grant.group, grant.resource, name, verb].map(str::to_owned);
+            assert!(all.insert(words.into()), "{} {} is asked for twice", verb, grant.resource);
+        }
+    }
+    all
+}
+
+/// The words of a list in a rule; one empty word where it is absent.
+fn words<'a>(rule: &'a Value, list: &str) -> Vec<&'a str> {
+    rule.get(list).map_or(vec![""], |list| list.as_array().expect("a list").iter().filter_map(Value::as_str).collect())
+}
+
+fn granted(objects: &[Value]) -> BTreeSet<Permission> {
+    let mut all = BTreeSet::new();
+    for rule in objects.iter().filter_map(|object| object["rules"].as_array()).flatten() {
+        let resources = if rule.get("resources").is_some() { "resources" } else { "nonResourceURLs" };
+        for group in words(rule, "apiGroups") {
+            for resource in words(rule, resources) {
+                for name in words(rule, "resourceNames") {
+                    for verb in words(rule, "verbs") {
+                        all.insert([group, resource, name, verb].map(str::to_owned).into());
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn the_roles_grant_exactly_what_is_asked() {
+    assert_eq!(granted(&objects(&render(&[]))), asked(ACCESS.iter().chain([&EVENTS])));
+}
+
+#[test]
+fn every_optional_grant_can_be_switched_off_and_nothing_else() {
+    assert_eq!(granted(&objects(&render(&SWITCHED_OFF))), asked(ACCESS.iter().filter(|grant| !grant.optional)));
+}
+
+#[test]
+fn without_roles_nothing_is_granted_and_nothing_is_bound() {
+    let objects = objects(&render(&["rbac.create=false"]));
+    assert!(granted(&objects).is_empty());
+    assert!(objects.iter().all(|object| object.get("roleRef").is_none()));
+}
+
+#[test]
+fn configmaps_are_granted_in_kube_system_only() {
+    for object in objects(&render(&[])) {
+        let about =
+            granted(std::slice::from_ref(&object)).into_iter().any(|(_, resource, ..)| resource == "configmaps");
+        if about {
+            assert_eq!((&object["kind"], &object["metadata"]["namespace"]), (&"Role".into(), &"kube-system".into()));
+        }
+    }
+}
+
+#[test]
+fn every_role_is_bound_to_the_account_of_the_pods() {
+    let objects = objects(&render(&[r#"serviceAccount={"create":true,"name":"reeve"}"#]));
+    let place = |object: &Value| object["metadata"]["namespace"].clone();
+    let roles = objects.iter().filter(|object| object.get("rules").is_some());
+    let roles: Vec<_> = roles.map(|role| (&role["kind"], &role["metadata"]["name"], place(role))).collect();
+    let bindings: Vec<&Value> = objects.iter().filter(|object| object.get("roleRef").is_some()).collect();
+    let bound: Vec<_> = bindings.iter().map(|it| (&it["roleRef"]["kind"], &it["roleRef"]["name"], place(it))).collect();
+    assert_eq!(roles.len(), 2);
+    assert_eq!(bound, roles);
+    let account = objects.iter().find(|object| object["kind"] == "ServiceAccount").expect("an account");
+    let pods = objects.iter().find(|object| object["kind"] == "DaemonSet").expect("pods");
+    assert_eq!(account["metadata"]["name"], "reeve");
+    assert_eq!(pods["spec"]["template"]["spec"]["serviceAccountName"], "reeve");
+    for binding in bindings {
+        let subject = &binding["subjects"][0];
+        assert_eq!(["kind", "name", "namespace"].map(|it| &subject[it]), ["ServiceAccount", "reeve", "portreeve"]);
+    }
+}
