@@ -1,4 +1,4 @@
-//! Tells: one look as a table, as documents for machines, and as a picture.
+//! Tells: one look as a table, as documents for machines, as a picture, and as metrics.
 //!
 //! Never: decides whether something is wrong; blocks the loop.
 //!
@@ -8,6 +8,7 @@ mod catalogue;
 mod document;
 mod junit;
 mod map;
+pub mod metrics;
 mod npd;
 mod paint;
 mod report;
