@@ -34,8 +34,8 @@ impl Agent {
     fn start(stage: &Stage, arguments: &[&str]) -> Self {
         let mut command = stage.command("agent");
         let heartbeat = stage.path("heartbeat");
-        command.args(["--interval", "300ms", "--cpu-percent", "100", "--log-format", "json", "--heartbeat"]);
-        command.arg(heartbeat).args(arguments);
+        command.env("PORTREEVE_INTERVAL", "300ms").args(["--cpu-percent", "100", "--log-format", "json"]);
+        command.arg("--heartbeat").arg(heartbeat).args(arguments);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("portreeve runs");
         let log = BufReader::new(child.stderr.take().expect("a pipe"));
         Self { child, log }
@@ -146,7 +146,8 @@ fn a_change_of_the_cluster_is_looked_at_before_the_interval_is_over() {
     let _squatter = Squatter::on("0.0.0.0:30080");
     let _agent = Agent::start(&stage, &["--proxy-mode", "iptables", "--interval", "1h"]);
     wait_for("/metrics", |text| text.contains("portreeve_scans_total 1.0\n"));
-    let _manifest = stage.service("web", "TCP", 30080, "").manifest();
+    let stage = stage.service("web", "TCP", 30080, "");
+    stage.manifest();
     wait_for("/metrics", |text| text.contains("portreeve_listeners_on_node_ports{protocol=\"tcp\"} 1"));
 }
 

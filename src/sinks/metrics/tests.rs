@@ -37,7 +37,7 @@ fn parse(text: &str, form: Exposition) -> Vec<(String, f64)> {
         Exposition::OpenMetrics => text.strip_suffix("# EOF\n").expect("OpenMetrics ends with `# EOF`"),
         Exposition::Text => text,
     };
-    assert!(body.ends_with('\n') && !body.contains("# EOF"));
+    assert!(body.ends_with('\n') && body.lines().all(|line| line != "# EOF"));
     let (mut family, mut kind) = (String::new(), String::new());
     let (mut families, mut seen, mut series) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     for line in body.lines() {
