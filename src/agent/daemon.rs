@@ -283,13 +283,13 @@ fn tell(change: &Change) {
 /// A signal; one that cannot come any more is waited for in vain.
 async fn heard(signal: &mut Signal) {
     if signal.recv().await.is_none() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
 /// A change of the cluster; without a cluster there is none.
 async fn changed(cluster: &mut watch::Receiver<feed::View>) {
     if cluster.changed().await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

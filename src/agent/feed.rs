@@ -97,8 +97,11 @@ async fn read(source: ClusterSource, node: Option<String>, hostname: String, sen
     }
 }
 
+/// Inode, time of change in seconds and nanoseconds, length.
+type Stamp = (u64, i64, i64, u64);
+
 /// What tells one state of the files from another; nothing where there is no file to ask.
-fn stamps(source: &ClusterSource) -> Option<Vec<Option<(u64, i64, i64, u64)>>> {
+fn stamps(source: &ClusterSource) -> Option<Vec<Option<Stamp>>> {
     let ClusterSource::Files(inputs) = source else { return None };
     let stamp = |input: &Input| match input {
         Input::Stdin => None,
