@@ -1,4 +1,4 @@
-//! What the cluster says: read over and over beside the loop, and handed on when it is another.
+//! What the cluster says: watched, or read again from files that changed, beside the loop; handed on when it is another.
 
 use std::{
     collections::BTreeMap,
@@ -9,19 +9,20 @@ use std::{
 
 use tokio::{
     sync::watch::{Receiver, Sender, channel},
-    time::sleep,
+    time::{sleep, timeout},
 };
+use tracing::error;
 
 use crate::{
-    cluster::{self, ClusterSource, Input},
+    cluster::{self, Access, ClusterSource, Input, Watch},
     facts::{ClusterFacts, Gap, Reading, Source, Why},
     sinks::metrics::ViewAge,
 };
 
 /// How often files are looked at for a change.
 const FILES: Duration = Duration::from_secs(1);
-/// How often an API server is read.
-const API: Duration = Duration::from_secs(30);
+/// How often ages and failures of watches are looked at; these change without a word.
+const STANDINGS: Duration = Duration::from_secs(1);
 
 /// The cluster as it was last read.
 #[derive(Clone, Debug)]
@@ -32,7 +33,7 @@ pub(super) struct View {
     /// When each kind of object was last seen whole.
     whole: BTreeMap<&'static str, Instant>,
     /// Failures by kind of object and reason.
-    errors: BTreeMap<(&'static str, Why), u64>,
+    errors: BTreeMap<(&'static str, String), u64>,
 }
 
 impl View {
@@ -42,7 +43,12 @@ impl View {
         let of = |resource| ViewAge {
             resource,
             age: self.whole.get(resource).map(|whole| now.saturating_duration_since(*whole)),
-            errors: self.errors.iter().filter(|((kind, _), _)| *kind == resource).map(code).collect(),
+            errors: self
+                .errors
+                .iter()
+                .filter(|((kind, _), _)| *kind == resource)
+                .map(|((_, code), count)| (code.clone(), *count))
+                .collect(),
         };
         kinds.into_iter().map(of).collect()
     }
@@ -56,18 +62,42 @@ pub(super) async fn start(source: ClusterSource, node: Option<String>, hostname:
     }
     let view = View { facts: Arc::new(facts), took: Duration::ZERO, whole: BTreeMap::new(), errors: BTreeMap::new() };
     let (sender, receiver) = channel(view);
-    if source != ClusterSource::None {
-        tokio::spawn(read(source, node, hostname, sender));
+    match source {
+        ClusterSource::None => {}
+        ClusterSource::Api(access) => drop(tokio::spawn(follow(access, node, hostname, sender))),
+        ClusterSource::Files(inputs) => drop(tokio::spawn(read(inputs, node, hostname, sender))),
     }
     receiver
 }
 
-async fn read(source: ClusterSource, node: Option<String>, hostname: String, sender: Sender<View>) {
-    let mut known = None;
+/// Hands on what the watches see: facts when they change, ages and failures all the time.
+async fn follow(access: Access, node: Option<String>, hostname: String, sender: Sender<View>) {
+    let (_watch, mut views) = Watch::start(access, node, hostname);
     while !sender.is_closed() {
-        let stamps = stamps(&source);
-        let pause = if stamps.is_some() { FILES } else { API };
-        if stamps.is_none() || stamps != known {
+        let watched = views.borrow_and_update().clone();
+        sender.send_if_modified(|view| {
+            for (resource, standing) in &watched.standings {
+                view.whole.extend(standing.confirmed.map(|at| (resource.name(), at.into_std())));
+                let errors = standing.errors.iter();
+                view.errors.extend(errors.map(|(code, count)| ((resource.name(), code.clone()), *count)));
+            }
+            let differs = view.facts != watched.facts;
+            view.facts = Arc::clone(&watched.facts);
+            differs
+        });
+        if let Ok(Err(_)) = timeout(STANDINGS, views.changed()).await {
+            error!("the watches ended, which is a bug; the last view of the cluster grows old");
+            return;
+        }
+    }
+}
+
+async fn read(inputs: Vec<Input>, node: Option<String>, hostname: String, sender: Sender<View>) {
+    let mut known = None;
+    let source = ClusterSource::Files(inputs.clone());
+    while !sender.is_closed() {
+        let stamps = Some(stamps(&inputs));
+        if stamps != known {
             let begun = Instant::now();
             let facts = cluster::read(&source, node.as_deref(), &hostname).await;
             let took = begun.elapsed();
@@ -75,7 +105,7 @@ async fn read(source: ClusterSource, node: Option<String>, hostname: String, sen
                 for (resource, gap) in kinds(&facts) {
                     match gap {
                         None => drop(view.whole.insert(resource, Instant::now())),
-                        Some(gap) => *view.errors.entry((resource, gap.why)).or_default() += 1,
+                        Some(gap) => *view.errors.entry((resource, word(gap.why))).or_default() += 1,
                     }
                 }
                 view.took = took;
@@ -93,22 +123,21 @@ async fn read(source: ClusterSource, node: Option<String>, hostname: String, sen
                 false
             });
         }
-        sleep(pause).await;
+        sleep(FILES).await;
     }
 }
 
 /// Inode, time of change in seconds and nanoseconds, length.
 type Stamp = (u64, i64, i64, u64);
 
-/// What tells one state of the files from another; nothing where there is no file to ask.
-fn stamps(source: &ClusterSource) -> Option<Vec<Option<Stamp>>> {
-    let ClusterSource::Files(inputs) = source else { return None };
+/// What tells one state of the files from another.
+fn stamps(inputs: &[Input]) -> Vec<Option<Stamp>> {
     let stamp = |input: &Input| match input {
         Input::Stdin => None,
         // What is not there now may be later; reading it says what is wrong.
         Input::File(path) => std::fs::metadata(path).map(|it| (it.ino(), it.mtime(), it.mtime_nsec(), it.len())).ok(),
     };
-    Some(inputs.iter().map(stamp).collect())
+    inputs.iter().map(stamp).collect()
 }
 
 fn not_yet(facts: &mut ClusterFacts) {
@@ -133,8 +162,8 @@ fn kinds(facts: &ClusterFacts) -> [(&'static str, Option<&Gap>); 4] {
     ]
 }
 
-/// The reason as a word, and how often.
-fn code(((_, why), count): (&(&'static str, Why), &u64)) -> (String, u64) {
+/// The reason as a word.
+fn word(why: Why) -> String {
     let word = serde_json::to_value(why).ok().and_then(|word| word.as_str().map(str::to_owned));
-    (word.unwrap_or_else(|| "other".to_owned()), *count)
+    word.unwrap_or_else(|| "other".to_owned())
 }

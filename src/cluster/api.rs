@@ -13,7 +13,10 @@ const EVERYTHING: [Source; 5] =
     [Source::Services, Source::EndpointSlices, Source::Pods, Source::Nodes, Source::ConfigMaps];
 
 /// ExternalName and headless Services have no NodePorts worth a byte on the wire.
-const SERVED: &str = "spec.type!=ExternalName,spec.clusterIP!=None";
+pub(super) const SERVED: &str = "spec.type!=ExternalName,spec.clusterIP!=None";
+
+/// How many places tell settings: ConfigMaps, kube-apiserver's Pods and `/flagz`, Calico's and OpenShift's objects.
+pub(super) const PLACES: usize = CONFIG_MAPS.len() + 4;
 
 const CONFIG_MAPS: [&str; 3] = ["kube-proxy", "kubeadm-config", "cilium-config"];
 
@@ -44,6 +47,7 @@ pub(super) async fn read(access: &Access, said: Option<&str>, hostname: &str) ->
         own_pods(&server, node.as_deref(), hostname),
         settings(&server),
     );
+    let Found { gathered: settings, broken, .. } = settings;
     let lists = [(Source::Services, services), (Source::EndpointSlices, slices)];
     for (source, list) in lists {
         match list {
@@ -53,6 +57,9 @@ pub(super) async fn read(access: &Access, said: Option<&str>, hostname: &str) ->
     }
     gathered.absorb(pods);
     gathered.absorb(settings);
+    for (source, error) in broken.iter().filter(|(_, error)| error.why() != Why::NotPermitted) {
+        gathered.reject(error.gap(*source));
+    }
     (server.address().to_owned(), node, gathered)
 }
 
@@ -82,8 +89,16 @@ async fn own_pods(server: &Server, node: Option<&str>, hostname: &str) -> Gather
     }
 }
 
+/// Settings, and the places that neither answered nor said that they are absent or closed to us.
+pub(super) struct Found {
+    pub(super) gathered: Gathered,
+    pub(super) broken: Vec<(Source, Error)>,
+    /// The places that are closed to us.
+    pub(super) refused: Vec<Error>,
+}
+
 /// What tells the NodePort range and the proxy's settings; each place may be missing or out of bounds.
-async fn settings(server: &Server) -> Gathered {
+pub(super) async fn settings(server: &Server) -> Found {
     let api_servers = format!("&labelSelector={}", encoded("component=kube-apiserver"));
     let config_map = |name: &str| format!("/api/v1/namespaces/kube-system/configmaps/{name}");
     let [kube_proxy, kubeadm, cilium] = CONFIG_MAPS.map(config_map);
@@ -97,6 +112,12 @@ async fn settings(server: &Server) -> Gathered {
         server.text("/flagz"),
     );
     let mut gathered = Gathered::default();
+    let (mut broken, mut refused) = (Vec::new(), Vec::new());
+    let mut note = |source, error: Error| match error.why() {
+        Why::NotSupported => {}
+        Why::NotPermitted if error.code() != "401" => refused.push(error),
+        _ => broken.push((source, error)),
+    };
     match flagz {
         Ok(answer) => {
             let place = format!("{}/flagz", server.address());
@@ -105,32 +126,25 @@ async fn settings(server: &Server) -> Gathered {
                 gathered.reject(Gap::new(Source::NodePortRange, Why::Malformed, detail));
             }
         }
-        Err(error) => name_breakage(&mut gathered, Source::NodePortRange, &error),
+        Err(error) => note(Source::NodePortRange, error),
     }
     match api_servers {
         // Only their arguments count here: this node's own Pods come from another list.
         Ok(pods) => gathered.settings.absorb(pods.settings),
-        Err(error) => name_breakage(&mut gathered, Source::NodePortRange, &error),
+        Err(error) => note(Source::NodePortRange, error),
     }
     for found in [kube_proxy, cilium, kubeadm, felix, openshift] {
         match found {
             Ok(object) => gathered.absorb(object),
             Err(error) => {
-                name_breakage(&mut gathered, Source::ConfigMaps, &error);
                 gathered.lack_all(&[Source::ConfigMaps], &error);
+                note(Source::ConfigMaps, error);
             }
         }
     }
-    gathered
+    Found { gathered, broken, refused }
 }
 
 async fn one(server: &Server, path: &str, kind: &'static str) -> Result<Gathered, Error> {
     server.objects(path, kind).await.map(|(gathered, _)| gathered)
-}
-
-/// A place that may be absent or forbidden is nothing to speak of; one that fails otherwise is.
-fn name_breakage(gathered: &mut Gathered, source: Source, error: &Error) {
-    if !matches!(error.why(), Why::NotPermitted | Why::NotSupported) {
-        gathered.reject(error.gap(source));
-    }
 }

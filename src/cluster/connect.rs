@@ -73,7 +73,8 @@ async fn make(access: &Access) -> Result<(Client, String), String> {
         }
     };
     config.connect_timeout = Some(access.request_timeout);
-    config.read_timeout = Some(access.request_timeout);
+    // Each request has its own limit; on a connection, it would end a watch on which nothing happens.
+    config.read_timeout = None;
     // Retries are decided where the answer is judged.
     config.default_retry = false;
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();

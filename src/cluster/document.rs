@@ -27,6 +27,8 @@ pub(super) struct Outcome {
     pub(super) list: bool,
     /// `metadata.continue` of a List.
     pub(super) next_page: Option<String>,
+    /// `metadata.resourceVersion` of a List.
+    pub(super) version: Option<String>,
     /// It had items but no `kind`, which kubectl writes after them: the rest is missing.
     pub(super) cut: bool,
 }
@@ -122,13 +124,14 @@ fn read_map<'de, A: MapAccess<'de>>(
     if let Some(last) = last.filter(|_| !cut) {
         sink(last);
     }
-    let next_page = object
-        .metadata
-        .seen()
-        .and_then(|metadata| metadata.next_page.seen())
-        .map(|token| token.0.clone())
-        .filter(|token| !token.is_empty());
-    Ok(Whole::List(Outcome { list: true, next_page, cut }))
+    let metadata = object.metadata.seen();
+    let next_page = metadata.and_then(|metadata| metadata.next_page.seen()).map(|token| token.0.clone());
+    Ok(Whole::List(Outcome {
+        list: true,
+        next_page: next_page.filter(|token| !token.is_empty()),
+        version: metadata.and_then(|metadata| metadata.version.seen()).cloned(),
+        cut,
+    }))
 }
 
 /// The `items` of a List. The last one is handed back: only the List knows whether it is whole.

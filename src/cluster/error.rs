@@ -33,7 +33,7 @@ pub(super) enum Error {
     Credentials { place: String, what: String },
     /// An answer other than 200.
     #[error("{request}: {code}: {message}")]
-    Status { request: String, code: u16, message: String },
+    Status { request: String, code: u16, message: String, retry_after: Option<Duration> },
     /// An answer that is not the wanted object.
     #[error("{request}: the answer ({content}) is not what was asked for: {what}")]
     Answer { request: String, content: String, what: String },
@@ -65,6 +65,22 @@ impl Error {
                 Why::Unreachable
             }
         }
+    }
+
+    /// The failure in a word for counters: the status, or what happened instead of one.
+    pub(super) fn code(&self) -> String {
+        match self {
+            Self::Status { code, .. } => code.to_string(),
+            Self::TimedOut { .. } => "timed-out".to_owned(),
+            Self::Unreachable { .. } => "unreachable".to_owned(),
+            Self::Credentials { .. } => "credentials".to_owned(),
+            _ => "malformed".to_owned(),
+        }
+    }
+
+    /// How long the server wants to be left alone.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        if let Self::Status { retry_after, .. } = self { *retry_after } else { None }
     }
 
     /// The failure as the gap of a fact; its text may quote what somebody else wrote, so it is cleaned here.

@@ -11,7 +11,7 @@ const MOST_REJECTED: usize = 64;
 const DETAIL: usize = 512;
 
 /// Facts in the making.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Gathered {
     pub(super) services: Vec<Service>,
     pub(super) endpoint_slices: Vec<EndpointSlice>,
@@ -75,6 +75,15 @@ impl Gathered {
         for misfit in misfits {
             self.reject(Gap::new(source, Why::Malformed, format!("{place}: {what} {title}: {misfit}")));
         }
+    }
+
+    /// Whether there is nothing beside the facts of objects: no settings, no complaint.
+    pub(super) fn is_plain(&self) -> bool {
+        self.settings == Settings::default()
+            && self.hostnames.is_empty()
+            && self.gaps.is_empty()
+            && self.rejected.is_empty()
+            && self.beyond == 0
     }
 
     /// Names an item that could not be used.
@@ -157,8 +166,10 @@ impl Gathered {
         let Some(name) = node.metadata.seen().and_then(|metadata| metadata.name.seen()) else { return };
         let addresses = node.status.seen().and_then(|status| status.addresses.seen()).into_iter().flatten();
         for address in addresses.filter_map(super::field::Field::seen) {
+            // A host name that is the Node's own name tells nothing more.
             if address.kind.seen().is_some_and(|kind| kind == "Hostname")
                 && let Some(hostname) = address.address.seen()
+                && !hostname.eq_ignore_ascii_case(name)
             {
                 self.hostnames.insert(hostname.to_ascii_lowercase(), name.clone());
             }

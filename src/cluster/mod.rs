@@ -1,7 +1,7 @@
-//! The cluster: reads Services, EndpointSlices, Pods, Nodes and settings from files or from an API server, and says
-//! them in our words.
+//! The cluster: reads Services, EndpointSlices, Pods, Nodes and settings from files or from an API server, once or by
+//! watching it, and says them in our words.
 //!
-//! Two sources, one result: both feed `Gathered` with wire objects, and [`ClusterFacts`] come out. What has the wrong
+//! Several sources, one result: all feed `Gathered` with wire objects, and [`ClusterFacts`] come out. What has the wrong
 //! shape is named and left out, the rest is kept; what could not be read is a gap.
 //!
 //! Never: keeps an object of Kubernetes after its conversion, judges, or reads the node.
@@ -24,6 +24,7 @@ mod requests;
 mod settings;
 mod source;
 mod values;
+mod watch;
 mod wire;
 mod yaml_documents;
 
@@ -35,6 +36,7 @@ pub use self::{
     connect::{Access, Credentials},
     manifests::Input,
     source::{Choice, ClusterSource, Environment},
+    watch::{Pace, Resource, Standing, View, Watch},
 };
 use crate::facts::{ClusterFacts, Gap, Source, Why};
 

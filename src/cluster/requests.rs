@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, BufReader, Read},
+    mem,
     time::Duration,
 };
 
@@ -16,17 +17,38 @@ use super::{
     document::{Document, Outcome},
     error::{Error, causes},
     gathered::Gathered,
+    wire::Object,
 };
 use crate::facts::text;
 
-/// Objects of one page of a list.
+/// Objects of one page of a list that is read once.
 const PAGE: usize = 500;
 /// Frames of an answer that may wait for the parser.
 const FRAMES: usize = 8;
 /// At most this much of an error's text or a `/flagz` is read, in bytes.
 const TEXT: usize = 256 << 10;
+/// The longest line of a watch, in bytes; etcd keeps no object of more than 1.5 MB.
+const LINE: usize = 8 << 20;
 /// The longest message of a server that is passed on, in bytes.
 const MESSAGE: usize = 256;
+
+/// What objects of an answer are put into, one by one.
+pub(super) trait Collect: Default + Send + 'static {
+    /// Takes one object; `place` is where it was read.
+    fn accept(&mut self, place: &str, object: Object);
+    /// Takes over what another page held.
+    fn absorb(&mut self, other: Self);
+}
+
+impl Collect for Gathered {
+    fn accept(&mut self, place: &str, object: Object) {
+        self.accept(place, object);
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.absorb(other);
+    }
+}
 
 /// An API server.
 #[derive(Clone)]
@@ -47,28 +69,44 @@ impl Server {
         &self.address
     }
 
-    /// Every object of a list, page by page. A list that expired between two pages is read once more from its start.
+    /// Every object of a list, as of now.
     pub(super) async fn list(&self, path: &str, kind: &'static str, selector: &str) -> Result<Gathered, Error> {
-        let mut all = Gathered::default();
+        self.pages(path, kind, &format!("limit={PAGE}{selector}"), "").await.map(|(gathered, _)| gathered)
+    }
+
+    /// Every object of a list, page by page, and its version. `recency` says in the query of the first page how old the
+    /// answer may be. A list that expired between two pages is read once more from its start, as of now.
+    pub(super) async fn pages<C: Collect>(
+        &self,
+        path: &str,
+        kind: &'static str,
+        query: &str,
+        recency: &str,
+    ) -> Result<(C, Option<String>), Error> {
+        let mut all = C::default();
+        let mut of_all: Option<String> = None;
         let mut next: Option<String> = None;
         let mut restarted = false;
         loop {
-            let page = next.as_ref().map_or_else(String::new, |token| format!("&continue={}", encoded(token)));
-            match self.objects(&format!("{path}?limit={PAGE}{selector}{page}"), kind).await {
-                Ok((part, Outcome { list: true, next_page, .. })) => {
+            let recency = if restarted { "" } else { recency };
+            let page =
+                next.as_ref().map_or_else(|| recency.to_owned(), |token| format!("&continue={}", encoded(token)));
+            match self.objects(&format!("{path}?{query}{page}"), kind).await {
+                Ok((part, Outcome { list: true, next_page, version, .. })) => {
                     all.absorb(part);
+                    of_all = of_all.or(version);
                     let stuck = next_page.is_some() && next_page == next;
                     match next_page {
                         Some(_) if stuck => {
                             return Err(self.wrong(path, "json", "it ends with the page it began with"));
                         }
                         Some(token) => next = Some(token),
-                        None => return Ok(all),
+                        None => return Ok((all, of_all)),
                     }
                 }
                 Ok(_) => return Err(self.wrong(path, "json", &format!("it is no list of {kind}"))),
                 Err(Error::Status { code: 410, .. }) if next.is_some() && !restarted => {
-                    (all, next, restarted) = (Gathered::default(), None, true);
+                    (all, of_all, next, restarted) = (C::default(), None, None, true);
                 }
                 Err(error) => return Err(error),
             }
@@ -76,7 +114,7 @@ impl Server {
     }
 
     /// The objects of one answer, and what kind of document it was.
-    pub(super) async fn objects(&self, path: &str, kind: &'static str) -> Result<(Gathered, Outcome), Error> {
+    pub(super) async fn objects<C: Collect>(&self, path: &str, kind: &'static str) -> Result<(C, Outcome), Error> {
         self.in_time(path, async {
             let mut response = self.answer(path).await?;
             let content = content_type(&response);
@@ -112,6 +150,13 @@ impl Server {
         self.in_time(path, async { self.body(path, self.answer(path).await?).await }).await
     }
 
+    /// The lines of a watch, as they come.
+    pub(super) async fn watch(&self, path: &str) -> Result<Lines, Error> {
+        let response = self.in_time(path, self.answer(path)).await?;
+        let content = content_type(&response);
+        Ok(Lines { server: self.clone(), path: path.to_owned(), content, response, read: Vec::new(), seen: 0 })
+    }
+
     async fn in_time<T>(&self, path: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let late = |_| Err(Error::TimedOut { request: self.named(path), limit: self.timeout });
         time::timeout(self.timeout, work).await.unwrap_or_else(late)
@@ -129,7 +174,8 @@ impl Server {
                 return Ok(response);
             }
             let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-            if let (true, true, Some(wait)) = (busy, patient, retry_after(&response)) {
+            let wait = retry_after(&response).filter(|wait| *wait < self.timeout / 2);
+            if let (true, true, Some(wait)) = (busy, patient, wait) {
                 patient = false;
                 time::sleep(wait).await;
                 continue;
@@ -145,9 +191,11 @@ impl Server {
         }
         let status = response.status();
         let reason = status.canonical_reason().unwrap_or("an error");
+        let retry_after = retry_after(&response);
         let body = self.body(path, response).await.unwrap_or_default();
         let message = serde_json::from_str::<Status>(&body).map_or_else(|_| reason.to_owned(), |status| status.message);
-        Error::Status { request: self.named(path), code: status.as_u16(), message: text::clean(&message, MESSAGE) }
+        let message = text::clean(&message, MESSAGE);
+        Error::Status { request: self.named(path), code: status.as_u16(), message, retry_after }
     }
 
     async fn body(&self, path: &str, mut response: Response<Body>) -> Result<String, Error> {
@@ -189,8 +237,8 @@ pub(super) fn encoded(value: &str) -> String {
     })
 }
 
-fn parse(place: &str, kind: &str, frames: Frames) -> Result<(Gathered, Outcome), serde_json::Error> {
-    let mut gathered = Gathered::default();
+fn parse<C: Collect>(place: &str, kind: &str, frames: Frames) -> Result<(C, Outcome), serde_json::Error> {
+    let mut gathered = C::default();
     let mut parser = serde_json::Deserializer::from_reader(BufReader::new(frames));
     let mut sink = |object| gathered.accept(place, object);
     let outcome = Document { kind: Some(kind), closed: true, sink: &mut sink }.deserialize(&mut parser)?;
@@ -206,6 +254,51 @@ fn content_type(response: &Response<Body>) -> String {
 fn retry_after(response: &Response<Body>) -> Option<Duration> {
     let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// The lines of an answer that goes on until somebody ends it.
+pub(super) struct Lines {
+    server: Server,
+    path: String,
+    content: String,
+    response: Response<Body>,
+    read: Vec<u8>,
+    /// So many bytes of `read` are known to hold no end of a line.
+    seen: usize,
+}
+
+impl Lines {
+    /// The next line; `None` at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        loop {
+            if let Some(length) = self.read[self.seen..].iter().position(|byte| *byte == b'\n') {
+                let rest = self.read.split_off(self.seen + length + 1);
+                self.seen = 0;
+                return Ok(Some(mem::replace(&mut self.read, rest)));
+            }
+            self.seen = self.read.len();
+            if self.seen > LINE {
+                return Err(self.wrong(&format!("a line is longer than {LINE} bytes")));
+            }
+            match self.response.body_mut().frame().await {
+                None if self.read.is_empty() => return Ok(None),
+                None => return Err(self.wrong("it ends inside a line")),
+                Some(Err(error)) => return Err(self.server.unreachable(&self.path, &error)),
+                Some(Ok(frame)) => self.read.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref())),
+            }
+        }
+    }
+
+    /// A line that is not what a watch says.
+    pub(super) fn wrong(&self, what: &str) -> Error {
+        self.server.wrong(&self.path, &self.content, what)
+    }
+
+    /// A line in which the server ends the watch.
+    pub(super) fn refused(&self, code: u16, message: &str) -> Error {
+        let (request, message) = (self.server.named(&self.path), text::clean(message, MESSAGE));
+        Error::Status { request, code, message, retry_after: None }
+    }
 }
 
 /// The frames of an answer as a blocking reader, for a parser that pulls.

@@ -17,7 +17,7 @@ use crate::facts::{
 
 /// Settings as they were found, best and worst alike; [`Settings::node_port_range`] and
 /// [`Settings::proxy_config`] choose.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Settings {
     ranges: Vec<Candidate>,
     pub(super) claims: Vec<RangeClaim>,
@@ -27,7 +27,7 @@ pub(super) struct Settings {
     by_node: Vec<(String, ProxyConfig)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Candidate {
     source: RangeSource,
     place: String,

@@ -42,6 +42,7 @@ mappings! {
         annotations: Annotations = "annotations",
         managed_fields: Managed = "managedFields",
         next_page: Long = "continue",
+        version: String = "resourceVersion",
     }
     Labels {
         service_name: String = "kubernetes.io/service-name",

@@ -10,19 +10,19 @@ use tempfile::TempDir;
 
 use crate::fake::{Fake, Reply, facts_at};
 
-fn list(kind: &str, items: &[&str]) -> Reply {
+pub(crate) fn list(kind: &str, items: &[&str]) -> Reply {
     page(kind, items, "")
 }
 
-fn page(kind: &str, items: &[&str], next: &str) -> Reply {
+pub(crate) fn page(kind: &str, items: &[&str], next: &str) -> Reply {
     let items = items.join(",");
     Reply::Json(format!(
-        r#"{{"kind":"{kind}List","apiVersion":"v1","metadata":{{"continue":"{next}"}},"items":[{items}]}}"#
+        r#"{{"kind":"{kind}List","apiVersion":"v1","metadata":{{"resourceVersion":"1","continue":"{next}"}},"items":[{items}]}}"#
     ))
 }
 
 /// A cluster of one node, one Service and no platform of its own.
-fn small(path: &str) -> Reply {
+pub(crate) fn small(path: &str) -> Reply {
     match path.split('?').next().expect("a path") {
         "/api/v1/nodes" => list("Node", &[r#"{"metadata":{"name":"n1","uid":"u"}}"#]),
         "/api/v1/services" => {
@@ -73,32 +73,35 @@ fn a_plain_cluster_is_read_and_what_it_lacks_is_quiet() {
 fn every_request_is_in_the_access_table_and_every_row_is_used() {
     let fake = Fake::new(|path, _| small(path));
     fake.facts();
-    let mut used = BTreeSet::new();
-    for path in fake.asked() {
-        let path = path.split('?').next().expect("a path").to_owned();
-        let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
-        let (group, rest) = match parts.as_slice() {
-            ["api", "v1", rest @ ..] => ("", rest),
-            ["apis", group, _, rest @ ..] => (*group, rest),
-            [_] => ("", &[path.as_str()][..]),
-            other => panic!("{other:?}"),
-        };
-        let rest = if let ["namespaces", _, rest @ ..] = rest { rest } else { rest };
-        let (verb, name) = match rest {
-            [resource] if resource.starts_with('/') => ("get", None),
-            [_] => ("list", None),
-            [_, name] => ("get", Some(*name)),
-            other => panic!("{other:?}"),
-        };
-        let granted = ACCESS.iter().position(|grant| {
-            grant.group == group
-                && grant.resource == rest[0]
-                && grant.verbs.contains(&verb)
-                && name.is_none_or(|name| grant.names.contains(&name))
-        });
-        used.insert(granted.unwrap_or_else(|| panic!("{path} is not in ACCESS")));
-    }
+    let used: BTreeSet<_> = fake.asked().iter().map(|path| row_of(path)).collect();
     assert_eq!(used.len(), ACCESS.len(), "rows that nothing asks for");
+}
+
+/// The row of the access table that allows a request.
+pub(crate) fn row_of(asked: &str) -> usize {
+    let path = asked.split('?').next().expect("a path").to_owned();
+    let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
+    let (group, rest) = match parts.as_slice() {
+        ["api", "v1", rest @ ..] => ("", rest),
+        ["apis", group, _, rest @ ..] => (*group, rest),
+        [_] => ("", &[path.as_str()][..]),
+        other => panic!("{other:?}"),
+    };
+    let rest = if let ["namespaces", _, rest @ ..] = rest { rest } else { rest };
+    let (verb, name) = match rest {
+        [resource] if resource.starts_with('/') => ("get", None),
+        [_] if asked.contains("watch=1") => ("watch", None),
+        [_] => ("list", None),
+        [_, name] => ("get", Some(*name)),
+        other => panic!("{other:?}"),
+    };
+    let granted = ACCESS.iter().position(|grant| {
+        grant.group == group
+            && grant.resource == rest[0]
+            && grant.verbs.contains(&verb)
+            && name.is_none_or(|name| grant.names.contains(&name))
+    });
+    granted.unwrap_or_else(|| panic!("{asked} is not in ACCESS"))
 }
 
 #[test]
@@ -157,13 +160,14 @@ fn an_old_server_that_refuses_the_field_selector_is_asked_without() {
 
 #[test]
 fn a_busy_server_is_asked_once_more_when_it_says_so() {
-    let fake = Fake::new(
-        |path, before| {
-            if path.starts_with("/api/v1/services") && before == 0 { Reply::Busy } else { small(path) }
-        },
-    );
+    let fake =
+        Fake::new(
+            |path, before| {
+                if path.starts_with("/api/v1/services") && before == 0 { Reply::Busy(0) } else { small(path) }
+            },
+        );
     assert_eq!(names(&fake.facts()), ["a"]);
-    let (why, detail) = services_gap(|_| Reply::Busy);
+    let (why, detail) = services_gap(|_| Reply::Busy(0));
     assert_eq!(why, Why::Unreachable);
     assert!(detail.contains("429"), "{detail}");
 }

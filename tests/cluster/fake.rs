@@ -21,12 +21,22 @@ pub(crate) enum Reply {
     Html(&'static str),
     Text(&'static str),
     Status(u16, &'static str),
-    /// 429 with a `Retry-After` of zero seconds.
-    Busy,
+    /// 429 with a `Retry-After` of so many seconds.
+    Busy(u32),
     /// A body that ends before its announced length.
     Torn(&'static str),
     /// Nothing, and the connection stays open.
     Silence,
+    /// Nothing, and the connection is closed.
+    Hangup,
+    /// Lines of a watch, which then ends, or `Goes` on without a word.
+    Watch(Vec<String>, After),
+}
+
+/// What becomes of a watch after its last line.
+pub(crate) enum After {
+    Ends,
+    Goes,
 }
 
 /// What was asked, in order: path and query.
@@ -41,14 +51,28 @@ pub(crate) struct Fake {
 impl Fake {
     /// A server whose `answer` gets path and query, and how often exactly that was asked before.
     pub(crate) fn new(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Self::at("127.0.0.1:0", answer)
+    }
+
+    /// The same at an address of one's own.
+    pub(crate) fn at(address: &str, answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
+        Self::guarded(address, Arc::new(Mutex::new("t".to_owned())), answer)
+    }
+
+    /// The same for those only who know the token, which is `t` until it is rotated.
+    pub(crate) fn guarded(
+        address: &str,
+        token: Arc<Mutex<String>>,
+        answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("an address"));
         let asked = Asked::default();
         let (answer, log) = (Arc::new(answer), Arc::clone(&asked));
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
-                thread::spawn(move || serve(&stream.expect("a connection"), answer.as_ref(), &log));
+                let (answer, log, token) = (Arc::clone(&answer), Arc::clone(&log), Arc::clone(&token));
+                thread::spawn(move || serve(&stream.expect("a connection"), answer.as_ref(), &log, &token));
             }
         });
         Self { address, asked, directory: TempDir::new().expect("a directory") }
@@ -63,6 +87,11 @@ impl Fake {
         facts_at(&self.address, &self.directory, request_timeout)
     }
 
+    /// How to reach this server; a second call writes another token into the same file.
+    pub(crate) fn access(&self, token: &str, request_timeout: Duration) -> Access {
+        access(&self.address, &self.directory, token, request_timeout)
+    }
+
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -74,25 +103,28 @@ impl Fake {
 
 /// Reads the facts from whatever is at `address`.
 pub(crate) fn facts_at(address: &str, directory: &TempDir, request_timeout: Duration) -> ClusterFacts {
-    let kubeconfig = directory.path().join("kubeconfig");
-    let text = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\nclusters: [{{name: k, cluster: {{server: \"{address}\"}}}}]\nusers: [{{name: u, user: {{token: t}}}}]\n"
-    );
-    fs::write(&kubeconfig, text).expect("a kubeconfig");
-    let credentials = Credentials::Kubeconfig { paths: vec![kubeconfig], context: None };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let source = ClusterSource::Api(Access { credentials, request_timeout });
+    let source = ClusterSource::Api(access(address, directory, "t", request_timeout));
     runtime.block_on(cluster::read(&source, None, "n1"))
 }
 
-fn serve(mut stream: &TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &Asked) {
+/// How to reach whatever is at `address`.
+pub(crate) fn access(address: &str, directory: &TempDir, token: &str, request_timeout: Duration) -> Access {
+    let kubeconfig = directory.path().join("kubeconfig");
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\nclusters: [{{name: k, cluster: {{server: \"{address}\"}}}}]\nusers: [{{name: u, user: {{token: {token}}}}}]\n"
+    );
+    fs::write(&kubeconfig, text).expect("a kubeconfig");
+    let credentials = Credentials::Kubeconfig { paths: vec![kubeconfig], context: None };
+    Access { credentials, request_timeout }
+}
+
+fn serve(mut stream: &TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &Asked, token: &Mutex<String>) {
     let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
     let Some(Ok(request)) = lines.next() else { return };
-    for line in lines.by_ref() {
-        if line.is_ok_and(|line| line.is_empty()) {
-            break;
-        }
-    }
+    let expected = format!("authorization: Bearer {}", token.lock().expect("the token"));
+    let head: Vec<_> = lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+    let known = head.iter().any(|line| line.eq_ignore_ascii_case(&expected));
     let path = request.split(' ').nth(1).expect("a path").to_owned();
     let before = {
         let mut log = log.lock().expect("the log");
@@ -100,15 +132,26 @@ fn serve(mut stream: &TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &As
         log.iter().filter(|known| **known == path).count() - 1
     };
     let json = "application/json";
-    let (status, kind, extra, body, missing) = match answer(&path, before) {
-        Reply::Json(body) => (200, json, "", body, 0),
-        Reply::Html(body) => (200, "text/html", "", body.to_owned(), 0),
-        Reply::Text(body) => (200, "text/plain", "", body.to_owned(), 0),
-        Reply::Torn(body) => (200, json, "", body.to_owned(), 100),
-        Reply::Busy => (429, json, "Retry-After: 0\r\n", "{}".to_owned(), 0),
+    let reply = if known { answer(&path, before) } else { Reply::Status(401, "Unauthorized") };
+    let (status, kind, extra, body, missing) = match reply {
+        Reply::Json(body) => (200, json, String::new(), body, 0),
+        Reply::Html(body) => (200, "text/html", String::new(), body.to_owned(), 0),
+        Reply::Text(body) => (200, "text/plain", String::new(), body.to_owned(), 0),
+        Reply::Torn(body) => (200, json, String::new(), body.to_owned(), 100),
+        Reply::Busy(wait) => (429, json, format!("Retry-After: {wait}\r\n"), "{}".to_owned(), 0),
+        Reply::Hangup => return,
+        Reply::Watch(events, after) => {
+            let head = "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
+            // The client may have hung up, as below.
+            drop(stream.write_all(format!("{head}{}", events.concat()).as_bytes()));
+            if matches!(after, After::Goes) {
+                thread::sleep(Duration::from_secs(30));
+            }
+            return;
+        }
         Reply::Status(code, message) => {
             let body = format!(r#"{{"kind":"Status","status":"Failure","message":"{message}","code":{code}}}"#);
-            (code, json, "", body, 0)
+            (code, json, String::new(), body, 0)
         }
         Reply::Silence => {
             thread::sleep(Duration::from_secs(30));

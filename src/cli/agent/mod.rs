@@ -84,10 +84,11 @@ fn merged(said: &Settings, file: Option<&Path>) -> Result<Settings, String> {
 }
 
 fn log(settings: &Settings, console: &Console) {
+    // Each failed request of the client library is one of ours too, told once.
     let filter = match settings.log_level() {
-        LogLevel::Error => "error",
-        LogLevel::Warn => "warn",
-        LogLevel::Info => "portreeve=info,warn",
+        LogLevel::Error => "error,kube_client=off",
+        LogLevel::Warn => "warn,kube_client=off",
+        LogLevel::Info => "portreeve=info,warn,kube_client=off",
         LogLevel::Debug => "portreeve=debug,info",
     };
     let subscriber = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(stderr);

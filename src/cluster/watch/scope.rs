@@ -1,0 +1,71 @@
+//! Which objects of a resource are asked for.
+
+use std::collections::BTreeSet;
+
+use super::super::{api::SERVED, requests::encoded};
+
+/// The longest list of names in a request, in bytes: proxies on the way take URLs of 8 KiB.
+const LONGEST: usize = 6 << 10;
+
+/// A part of a resource, as far as a selector can say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// All objects.
+    All,
+    /// Services that a proxy serves.
+    Served,
+    /// Pods of a Node.
+    Node(String),
+    /// EndpointSlices of Services of these names, in whatever namespace: a selector of labels cannot name one. More
+    /// names than a request holds select everything.
+    Names(BTreeSet<String>),
+}
+
+impl Scope {
+    /// The parameter of the query, with its `&`; empty where nothing is left out.
+    pub(super) fn query(&self) -> String {
+        match self {
+            Self::All => String::new(),
+            Self::Served => format!("&fieldSelector={}", encoded(SERVED)),
+            Self::Node(name) => format!("&fieldSelector={}", encoded(&format!("spec.nodeName={name}"))),
+            Self::Names(names) => {
+                let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+                let selector = encoded(&format!("kubernetes.io/service-name in ({names})"));
+                if selector.len() > LONGEST { String::new() } else { format!("&labelSelector={selector}") }
+            }
+        }
+    }
+
+    /// Whether it holds everything that `other` holds.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::All, _) => true,
+            (Self::Names(own), Self::Names(others)) => own.is_superset(others),
+            _ => self == other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Scope {
+        Scope::Names(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[test]
+    fn names_cover_fewer_names_but_not_others() {
+        assert!(names(&["a", "b"]).covers(&names(&["b"])));
+        assert!(!names(&["a", "b"]).covers(&names(&["c"])));
+        assert!(Scope::All.covers(&Scope::Served) && !Scope::Served.covers(&Scope::All));
+        assert!(!Scope::Node("n1".to_owned()).covers(&Scope::Node("n2".to_owned())));
+    }
+
+    #[test]
+    fn more_names_than_a_request_holds_select_everything() {
+        assert_eq!(names(&["a", "b"]).query(), "&labelSelector=kubernetes.io%2Fservice-name%20in%20%28a%2Cb%29");
+        let many = Scope::Names((0..1000).map(|number| format!("service-{number}")).collect());
+        assert_eq!(many.query(), "");
+    }
+}

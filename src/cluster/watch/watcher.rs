@@ -1,0 +1,208 @@
+//! Input and output of one resource: LIST, then WATCH from where it ended, for ever.
+
+use std::convert::Infallible;
+
+use tokio::{
+    select,
+    sync::{mpsc, watch},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use super::{
+    News, Resource,
+    event::Event,
+    pace::{Pace, dice},
+    row::{Row, Rows},
+    scope::Scope,
+};
+use crate::cluster::{
+    api::{self, Found},
+    connect::{Access, connect},
+    error::Error,
+    requests::{Collect, Server},
+};
+
+/// Objects of one page of a LIST: few, since every agent of a cluster asks.
+const PAGE: usize = 50;
+/// Any answer will do that the server has at hand.
+const ANY: &str = "&resourceVersion=0";
+
+/// One resource's way to the server, and to whoever wants the news.
+pub(super) struct Line {
+    pub(super) resource: Resource,
+    pub(super) access: Access,
+    pub(super) pace: Pace,
+    pub(super) news: mpsc::Sender<(Resource, News)>,
+}
+
+impl Line {
+    async fn tell(&self, news: News) {
+        self.news.send((self.resource, news)).await.expect("the publisher lives as long as the watchers");
+    }
+
+    /// A connection of its own, with credentials as they are now: after every failure it is made anew, so that a token
+    /// or a certificate authority that has changed is all it takes.
+    async fn connect(&self) -> Result<Server, Error> {
+        let (client, address) = connect(&self.access).await?;
+        Ok(Server::new(client, address, self.access.request_timeout))
+    }
+
+    /// Tells of a failure and waits.
+    async fn recover(&self, error: Error, failures: u32) {
+        let wait = self.pace.back_off(failures, error.retry_after(), dice());
+        self.tell(News::Failed(error)).await;
+        sleep(wait).await;
+    }
+
+    fn path(&self) -> (&'static str, &'static str) {
+        match self.resource {
+            Resource::Services => ("/api/v1/services", "Service"),
+            Resource::EndpointSlices => ("/apis/discovery.k8s.io/v1/endpointslices", "EndpointSlice"),
+            Resource::Pods => ("/api/v1/pods", "Pod"),
+            Resource::Nodes | Resource::Settings => ("/api/v1/nodes", "Node"),
+        }
+    }
+}
+
+/// Where a watcher is.
+#[derive(Default)]
+struct Progress {
+    /// The version from which to go on; `None` means from a LIST.
+    version: Option<String>,
+    /// The version is gone: an answer as of now is needed, not one that the server has at hand.
+    expired: bool,
+    /// The server knows no field selector for this resource.
+    plain: bool,
+    /// Failures in a row.
+    failures: u32,
+}
+
+/// Watches a resource within a scope, which may change.
+pub(super) async fn watcher(line: Line, mut scopes: watch::Receiver<Option<Scope>>) {
+    let mut progress = Progress::default();
+    loop {
+        let Some(scope) = scopes.borrow_and_update().clone() else {
+            if scopes.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let session = async {
+            let Err(error) = session(&line, &scope, &mut progress).await;
+            progress.failures = progress.failures.saturating_add(1);
+            match &error {
+                Error::Status { code: 410, .. } => (progress.version, progress.expired) = (None, true),
+                Error::Status { code: 400, .. } if scope == Scope::Served => progress.plain = true,
+                // What was misread is read again as a whole.
+                Error::Answer { .. } => progress.version = None,
+                _ => {}
+            }
+            line.recover(error, progress.failures).await;
+        };
+        select! {
+            () = session => {}
+            Ok(()) = scopes.changed() => progress.version = None,
+        }
+    }
+}
+
+/// From connecting to the first failure.
+async fn session(line: &Line, scope: &Scope, progress: &mut Progress) -> Result<Infallible, Error> {
+    let (path, kind) = line.path();
+    let query = if progress.plain { String::new() } else { scope.query() };
+    let server = line.connect().await?;
+    line.tell(News::Reached(server.address().to_owned())).await;
+    loop {
+        let version = match &progress.version {
+            Some(version) => version.clone(),
+            None => {
+                let recency = if progress.expired { "" } else { ANY };
+                let listed = server.pages::<Rows>(path, kind, &format!("limit={PAGE}{query}"), recency).await;
+                let (rows, version) = listed?;
+                line.tell(News::Replaced(scope.clone(), rows)).await;
+                progress.expired = false;
+                progress.version.insert(version.unwrap_or_default()).clone()
+            }
+        };
+        let began = Instant::now();
+        let seconds = line.pace.watch_for(dice()).as_secs().max(1);
+        let bounds = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}");
+        follow(line, &server, &format!("{path}?{bounds}{query}"), kind, progress).await?;
+        // A server that ends every watch at once is not asked without a pause.
+        sleep_until(began + line.pace.back_off(1, None, dice())).await;
+    }
+}
+
+/// One watch, from its beginning to its orderly end. Silence ends it too: the next one shows whether anybody is there.
+async fn follow(
+    line: &Line,
+    server: &Server,
+    path: &str,
+    kind: &'static str,
+    progress: &mut Progress,
+) -> Result<(), Error> {
+    let mut lines = server.watch(path).await?;
+    line.tell(News::Confirmed).await;
+    loop {
+        let Ok(next) = timeout(line.pace.idle, lines.next()).await else { return Ok(()) };
+        let Some(text) = next? else {
+            progress.failures = 0;
+            return Ok(());
+        };
+        if text.trim_ascii().is_empty() {
+            continue;
+        }
+        let event = Event::read(&text, kind).map_err(|error| lines.wrong(&error.to_string()))?;
+        let version = event.version().cloned();
+        line.tell(match event {
+            Event::Applied(object) => {
+                let mut rows = Rows::default();
+                rows.accept(server.address(), *object);
+                News::Applied(rows)
+            }
+            Event::Deleted(object) => News::Deleted(object.title()),
+            Event::Bookmark(_) => News::Confirmed,
+            Event::Ended(code, message) => return Err(lines.refused(code, &message)),
+        })
+        .await;
+        progress.failures = 0;
+        progress.version = version.or(progress.version.take());
+    }
+}
+
+/// Reads settings now and then: nobody may watch objects by name, and they hardly ever change.
+pub(super) async fn settings(line: Line) {
+    let mut failures = 0;
+    // How many places were closed to us when the settings were last read as a whole.
+    let mut closed: Option<usize> = None;
+    loop {
+        let found = async { Ok(api::settings(&line.connect().await?).await) }.await;
+        let failed = match found {
+            Err(error) => Some(error),
+            Ok(Found { gathered, broken, refused }) => {
+                // What was open before and is closed now is not the same as absent.
+                let shut = closed.is_some_and(|closed| refused.len() > closed);
+                // Until everything is known, what some places say is better than nothing; what none says is nothing.
+                if !shut && (broken.is_empty() || (closed.is_none() && broken.len() < api::PLACES)) {
+                    let row = Row::More(Box::new(gathered));
+                    let rows = Rows([(String::new(), Some(row))].into());
+                    line.tell(News::Replaced(Scope::All, rows)).await;
+                }
+                if broken.is_empty() && !shut {
+                    closed = Some(refused.len());
+                }
+                broken.into_iter().map(|(_, error)| error).chain(refused.into_iter().filter(|_| shut)).next()
+            }
+        };
+        match failed {
+            Some(error) => {
+                failures += 1;
+                line.recover(error, failures).await;
+            }
+            None => {
+                failures = 0;
+                sleep(line.pace.settings.mul_f64(1.0 + dice() / 10.0)).await;
+            }
+        }
+    }
+}
