@@ -2,17 +2,18 @@
 
 use std::{fmt, panic::resume_unwind};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::task::spawn_blocking;
 use tracing::{debug, info};
 
 use super::wanted;
 use crate::{
     cluster::{self, ClusterSource},
-    facts::{Gap, NodePortRange, Reading, SNAPSHOT_SCHEMA, Said, Snapshot, Source, View, Why},
+    facts::{Gap, NodePortRange, OwnPort, Reading, SNAPSHOT_SCHEMA, Said, Snapshot, Source, View, Why},
+    findings::RuleId,
     kernel::Host,
-    ledger::{Board, Ledger, Turn},
-    rules::{self, Limits, Opinion},
+    ledger::{Board, Change, Ledger, Turn},
+    rules::{self, Limits, Opinion, Patience},
 };
 
 /// What one look needs to know in advance.
@@ -71,28 +72,55 @@ impl Crank {
         // A panic in a reader is a bug; it must not be mistaken for an empty node.
         let kernel = reader.await.unwrap_or_else(|failed| resume_unwind(failed.into_panic()));
         info!(listeners = kernel.listeners.seen().map(Vec::len), sockets = %kernel.socket_source, "read the node");
-        Snapshot { schema: SNAPSHOT_SCHEMA.to_owned(), at, said: said.clone(), kernel, cluster }
+        let own_port = OwnPort::not_asked();
+        Snapshot { schema: SNAPSHOT_SCHEMA.to_owned(), at, said: said.clone(), kernel, cluster, own_port }
     }
 }
 
 /// Judges one look by itself, without patience: what is wrong in it is told.
 pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
-    let opinions = rules::evaluate(View { now: snapshot, before: None }, limits);
-    let round = opinions.into_iter().map(|opinion| turn(opinion, 1)).collect();
     let mut ledger = Ledger::default();
-    ledger.advance(snapshot.at, round);
+    turn(View { now: snapshot, before: None }, limits, Pace::AtOnce, &mut ledger);
     ledger.board()
 }
 
+/// How patient a turn is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pace {
+    /// One look is all there is.
+    AtOnce,
+    /// Each rule has its own patience, and what needs two looks must have lasted this long.
+    Patient(SignedDuration),
+}
+
+/// What a turn changed, and which rules panicked in it.
+#[derive(Debug)]
+pub(super) struct Turned {
+    pub(super) changes: Vec<Change>,
+    pub(super) panicked: Vec<RuleId>,
+}
+
+/// Has one look judged and takes the round into the ledger.
+pub(super) fn turn(view: View<'_>, limits: &Limits, pace: Pace, ledger: &mut Ledger) -> Turned {
+    let opinions = rules::evaluate(view, limits);
+    let panicked = opinions.iter().filter(|it| it.judgements.is_none()).map(|it| it.rule.id).collect();
+    let round = opinions.into_iter().map(|opinion| part(opinion, pace)).collect();
+    Turned { changes: ledger.advance(view.now.at, round), panicked }
+}
+
 /// A rule that panicked could not tell.
-fn turn(Opinion { rule, judgements }: Opinion, patience: u8) -> Turn {
+fn part(Opinion { rule, judgements }: Opinion, pace: Pace) -> Turn {
     debug!(rule = rule.id.0, panicked = judgements.is_none(), "judged");
     let judgements = judgements.unwrap_or_else(|| {
         let source = rule.needs.first().copied().unwrap_or(Source::Listeners);
         let detail = format!("rule {} failed on these facts; please report it with a snapshot", rule.id);
         Err(Gap::new(source, Why::Malformed, detail))
     });
-    Turn { rule: rule.id, patience, judgements }
+    let (patience, settle) = match (pace, rule.patience) {
+        (Pace::Patient(settle), Patience::TwoScans) => (2, settle),
+        _ => (1, SignedDuration::ZERO),
+    };
+    Turn { rule: rule.id, patience, settle, judgements }
 }
 
 #[cfg(test)]
@@ -102,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_rule_that_panicked_could_not_tell_and_is_named() {
-        let turn = turn(Opinion { rule: RULES[0], judgements: None }, 1);
+        let turn = part(Opinion { rule: RULES[0], judgements: None }, Pace::AtOnce);
         let gap = turn.judgements.expect_err("nothing could be judged");
         assert!(gap.detail.contains(RULES[0].id.0), "{}", gap.detail);
     }

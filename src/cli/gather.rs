@@ -76,7 +76,7 @@ pub(super) fn said_range(range: PortRange, place: &str) -> NodePortRange {
     NodePortRange { range, source: RangeSource::Flag, place: place.to_owned() }
 }
 
-fn environment() -> Environment {
+pub(super) fn environment() -> Environment {
     Environment {
         kubeconfig: env::var_os("KUBECONFIG"),
         home: env::var_os("HOME").map(PathBuf::from),
@@ -85,7 +85,7 @@ fn environment() -> Environment {
 }
 
 /// `10s`, `1m30s`, `500ms`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wanted = "a duration longer than nothing, like 10s or 1m30s";
     let duration: SignedDuration = text.parse().map_err(|_| format!("{text:?} is not {wanted}"))?;
     Duration::try_from(duration)

@@ -4,6 +4,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "reads the command line, the environment, the clock and named files")]
 
+mod agent;
 mod check;
 mod completion;
 mod console;
@@ -69,6 +70,8 @@ struct Cli {
 enum Action {
     /// Look at this node once: a table of findings, and an exit code
     Check(check::Args),
+    /// Look over and over, and tell over HTTP: the process of a DaemonSet
+    Agent(Box<agent::Args>),
     /// Write everything one look sees as one JSON document, for a bug report or for `replay`
     Snapshot(snapshot::Args),
     /// Judge a snapshot again, and ask what if
@@ -94,9 +97,13 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let console = Console::new(program, color);
-    log(verbose, console.style.colour);
+    // An agent logs as its settings say.
+    if !matches!(action, Action::Agent(_)) {
+        log(verbose, console.style.colour);
+    }
     let done = match action {
         Action::Check(args) => check::run(args, &console),
+        Action::Agent(args) => agent::run(*args, &console),
         Action::Snapshot(args) => snapshot::run(args, &console),
         Action::Replay(args) => replay::run(args, &console),
         Action::Map(args) => map::run(args, &console),

@@ -5,13 +5,14 @@ use clap::Command;
 use super::command;
 use crate::{
     rules::RULES,
-    sinks::{document_schema, handbook_page},
+    sinks::{document_schema, handbook_page, metrics::metrics_page},
 };
 
 /// Every generated document: its path below `docs/`, and its text.
 pub fn handbook() -> Vec<(String, String)> {
     let mut documents = vec![
         ("cli.md".to_owned(), reference()),
+        ("metrics.md".to_owned(), metrics_page()),
         ("rules/README.md".to_owned(), index()),
         ("schema/findings.schema.json".to_owned(), format!("{:#}\n", document_schema().to_value())),
     ];

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::{
     Address, Cgroup, Clients, ClusterFacts, ContainerPort, Endpoint, EndpointPort, EndpointSlice, EphemeralUse, Family,
     Gap, Holder, Interfaces, KernelFacts, Learned, Link, Mode, Node, NodeAddress, NodeAddressKind, NodePortRange,
-    Owner, Pod, PodContainer, PortRange, PortSet, Process, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics,
+    OwnPort, Owner, Pod, PodContainer, PortRange, PortSet, Process, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics,
     RangeSource, Reading, SNAPSHOT_SCHEMA, Said, Service, ServiceKind, ServicePort, Snapshot, SockStat, Socket, Source,
     State, Sysctls, Why,
 };
@@ -19,6 +19,8 @@ use super::{
 pub(crate) const PRIMARY: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 /// Its second addresses.
 pub(crate) const SECOND: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
+/// Where the agent answers.
+pub(crate) const OWN_PORT: &str = "192.0.2.1:29517";
 /// The peer node's InternalIP.
 pub(crate) const PEER: &str = "192.0.2.9";
 
@@ -59,6 +61,7 @@ impl Snapshot {
                 proxy_config: gap(Source::ConfigMaps, Why::NotAsked),
                 rejected: Vec::new(),
             },
+            own_port: Reading::Seen(OwnPort { address: OWN_PORT.parse().expect("an address"), taken: false }),
         }
         .listens_as("127.0.0.1:10249", proxy_holder())
         .listens_as("[::]:10256", proxy_holder())

@@ -24,7 +24,7 @@ pub use node::{
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
 pub use proxy::{FdUse, Learned, Mode, NotAMode, ProxyConfig, ProxyFacts, ProxyMetrics};
 pub use reading::{Gap, Reading, Source, Why};
-pub use snapshot::{SNAPSHOT_SCHEMA, Snapshot, View};
+pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot, View};
 pub use sockets::{
     Cgroup, Clients, DestinationUse, EphemeralUse, Holder, Owner, PodContainer, PodNamespace, Process, Socket, State,
 };

@@ -131,6 +131,8 @@ pub enum Source {
     ConfigMaps,
     /// The NodePort range.
     NodePortRange,
+    /// The port on which an agent itself answers.
+    OwnPort,
 }
 
 /// Why a fact is missing; kebab-case in JSON and in metric labels.

@@ -1,9 +1,11 @@
 //! Everything one look saw, and what a rule gets of it.
 
+use std::net::SocketAddr;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Reading, Said};
+use super::{ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Reading, Said, Source, Why};
 
 /// The `schema` of a snapshot document.
 pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
@@ -21,6 +23,25 @@ pub struct Snapshot {
     pub kernel: KernelFacts,
     /// What the cluster showed.
     pub cluster: ClusterFacts,
+    /// Whether the agent that looked has its own port; not asked where nothing listens.
+    #[serde(default = "OwnPort::not_asked")]
+    pub own_port: Reading<OwnPort>,
+}
+
+/// The address on which an agent answers, or wants to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnPort {
+    /// `--listen`.
+    pub address: SocketAddr,
+    /// Whether somebody else has it.
+    pub taken: bool,
+}
+
+impl OwnPort {
+    /// The reading of whoever does not listen: one look by a person, and snapshots older than agents.
+    pub fn not_asked() -> Reading<Self> {
+        Reading::Gap(Gap::new(Source::OwnPort, Why::NotAsked, "only an agent listens"))
+    }
 }
 
 /// What a rule gets: this round's snapshot, and the one before where there is one.

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     facts::Gap,
@@ -18,6 +18,8 @@ pub struct Turn {
     pub rule: RuleId,
     /// How many consecutive rounds must show a problem before it is raised: 1 or 2.
     pub patience: u8,
+    /// How long a problem that takes more than one round must have been there too: rounds may follow each other fast.
+    pub settle: SignedDuration,
     /// What it said.
     pub judgements: Judgements,
 }
@@ -105,7 +107,11 @@ impl Ledger {
             }
         }
         let mut changes = self.clear(turn.rule, &problems, &held, &healthy);
-        changes.extend(problems.into_iter().filter_map(|(key, evidence)| self.see(at, turn.patience, key, evidence)));
+        changes.extend(
+            problems
+                .into_iter()
+                .filter_map(|(key, evidence)| self.see(at, (turn.patience, turn.settle), key, evidence)),
+        );
         changes
     }
 
@@ -136,7 +142,13 @@ impl Ledger {
             .collect()
     }
 
-    fn see(&mut self, at: Timestamp, patience: u8, key: Key, evidence: Evidence) -> Option<Change> {
+    fn see(
+        &mut self,
+        at: Timestamp,
+        (patience, settle): (u8, SignedDuration),
+        key: Key,
+        evidence: Evidence,
+    ) -> Option<Change> {
         if let Some(finding) = self.open.get_mut(&key) {
             if finding.evidence == evidence && finding.key.subject.uid == key.subject.uid {
                 return None;
@@ -146,8 +158,9 @@ impl Ledger {
             finding.evidence = evidence;
             return Some(Change::Changed(finding.clone()));
         }
-        let (since, rounds) = self.pending.remove(&key).map_or((at, 1), |(since, rounds)| (since, rounds + 1));
-        if rounds < patience {
+        let (since, rounds) =
+            self.pending.remove(&key).map_or((at, 1), |(since, rounds)| (since, rounds.saturating_add(1)));
+        if rounds < patience || (patience > 1 && at.duration_since(since) < settle) {
             self.pending.insert(key, (since, rounds));
             return None;
         }

@@ -21,7 +21,7 @@ fn gap() -> Gap {
 }
 
 fn turn(patience: u8, judgements: Judgements) -> Vec<Turn> {
-    vec![Turn { rule: RULE, patience, judgements }]
+    vec![Turn { rule: RULE, patience, settle: SignedDuration::ZERO, judgements }]
 }
 
 fn second(second: i64) -> Timestamp {
@@ -34,6 +34,18 @@ fn a_patient_rule_raises_on_the_second_consecutive_round_and_dates_from_the_firs
     assert_eq!(ledger.advance(second(1), turn(2, Ok(vec![problem("n", Severity::Warning)]))), []);
     let changes = ledger.advance(second(2), turn(2, Ok(vec![problem("n", Severity::Warning)])));
     assert!(matches!(&changes[..], [Change::Raised(finding)] if finding.since == second(1)));
+}
+
+#[test]
+fn rounds_that_follow_each_other_fast_do_not_exhaust_patience() {
+    let mut ledger = Ledger::default();
+    let mut advance = |at| {
+        let judgements = Ok(vec![problem("n", Severity::Warning)]);
+        let settle = SignedDuration::from_secs(5);
+        ledger.advance(second(at), vec![Turn { rule: RULE, patience: 2, settle, judgements }])
+    };
+    assert_eq!((advance(1), advance(2), advance(3)), (vec![], vec![], vec![]));
+    assert!(matches!(&advance(6)[..], [Change::Raised(finding)] if finding.since == second(1)));
 }
 
 #[test]

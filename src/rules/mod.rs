@@ -26,6 +26,7 @@ mod node_port_outside_range;
 mod node_port_range_covers_daemons;
 mod node_port_range_crowded;
 mod node_port_range_disagreement;
+mod own_port_taken;
 mod proxy_left_behind;
 mod proxy_near_fd_limit;
 mod range;
@@ -61,6 +62,7 @@ pub static RULES: &[&Rule] = &[
     &fixed_node_port_in_dynamic_band::RULE,
     &listener_in_node_port_range::RULE,
     &node_port_range_covers_daemons::RULE,
+    &own_port_taken::RULE,
 ];
 
 /// One rule: a value, not a trait.

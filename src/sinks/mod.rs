@@ -1,4 +1,4 @@
-//! Tells: one look as a table, as documents for machines, and as a picture; findings over time as Kubernetes Events.
+//! Tells: one look as a table, as documents for machines and as a picture; findings over time as Events and metrics.
 //!
 //! Never: decides whether something is wrong; blocks the loop.
 //!
@@ -9,6 +9,7 @@ mod document;
 pub mod events;
 mod junit;
 mod map;
+pub mod metrics;
 mod npd;
 mod paint;
 mod report;

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "makes the nodes that the program looks at")]
 
 mod addresses;
+mod agent;
 mod claims;
 mod healthy;
 mod hostile;

@@ -103,6 +103,11 @@ impl Stage {
         path
     }
 
+    /// A file of this stage, which ends with it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
     /// The command `portreeve <command>` with this manifest and node, as this thread's child.
     pub(crate) fn command(&self, command: &str) -> Command {
         let mut portreeve = portreeve();

@@ -137,6 +137,7 @@ fn topic(source: Source, why: Why) -> &'static str {
         (Source::Nodes, _) => "Nodes",
         (Source::ConfigMaps, _) => "ConfigMaps",
         (Source::NodePortRange, _) => "NodePort range",
+        (Source::OwnPort, _) => "the agent's own port",
     }
 }
 

@@ -1,0 +1,295 @@
+//! The loop: look, judge, remember, tell, wait.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use jiff::{SignedDuration, Timestamp};
+use tokio::{
+    runtime,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    time::{self, interval, timeout},
+};
+use tracing::{info, warn};
+
+use super::{
+    Config,
+    crank::{Pace, Turned, turn},
+    feed,
+    front::{self, Front, Told},
+    pulse,
+    scanner::{Scanned, Scanner},
+    wanted,
+};
+use crate::{
+    facts::{OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, View},
+    findings::{Finding, Severity},
+    kernel::Host,
+    ledger::{Change, Ledger},
+};
+
+/// How long the cluster has to be quiet before a change of it is looked at.
+const QUIET: Duration = Duration::from_millis(250);
+/// How long a cluster that never is quiet may put a look off.
+const RESTLESS: Duration = Duration::from_secs(1);
+/// How often the configuration file is read.
+const REREAD: Duration = Duration::from_secs(5);
+/// How long the first look waits for the cluster.
+const FIRST_VIEW: Duration = Duration::from_secs(1);
+/// The longest interval, however much a look costs.
+const LONGEST: Duration = Duration::from_secs(600);
+/// How long work that is under way may hold up the end.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Where the configuration comes from; read again and again. The error is one line for a person.
+type Load = dyn Fn() -> Result<Config, String>;
+
+/// Runs the agent until it is told to stop by SIGTERM or SIGINT. SIGHUP reads the configuration again, as the loop
+/// does by itself every few seconds; SIGUSR1 logs the state.
+///
+/// # Errors
+/// When it cannot start: no configuration, no runtime, no thread, no signals.
+pub fn run(load: Box<Load>) -> anyhow::Result<()> {
+    let config = load().map_err(anyhow::Error::msg)?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
+    let ended = runtime.block_on(async { Agent::start(config, load).await?.turn_until_stopped().await });
+    // A request that hangs must not keep the process.
+    runtime.shutdown_timeout(FAREWELL);
+    ended
+}
+
+struct Agent {
+    config: Config,
+    load: Box<Load>,
+    /// What was wrong with the configuration when it was last read.
+    refused: Option<String>,
+    scanner: Scanner,
+    cluster: watch::Receiver<feed::View>,
+    own_port: watch::Receiver<Reading<OwnPort>>,
+    told: watch::Sender<Told>,
+    ledger: Ledger,
+    before: Option<Arc<Snapshot>>,
+    /// What the last two looks cost, in processor time: the first reads much for the first time.
+    costs: [Duration; 2],
+    /// Rules, and `reader`, whose panic was logged.
+    panicked: BTreeSet<&'static str>,
+}
+
+impl Agent {
+    async fn start(config: Config, load: Box<Load>) -> anyhow::Result<Self> {
+        let host = Host::at(&config.host_root);
+        let hostname = host.hostname();
+        let scanner = Scanner::start(host)?;
+        let cluster = feed::start(config.cluster.clone(), config.node.clone(), hostname).await;
+        let (told, tellable) = watch::channel(Told::default());
+        let front = Front { told: tellable, cluster: cluster.clone(), busy: scanner.busy(), started: Timestamp::now() };
+        let own_port = front::open(front, config.listen).await;
+        if let Some(path) = &config.heartbeat {
+            tokio::spawn(pulse::beat(path.clone(), scanner.busy()));
+        }
+        Ok(Self {
+            config,
+            load,
+            refused: None,
+            scanner,
+            cluster,
+            own_port,
+            told,
+            ledger: Ledger::default(),
+            before: None,
+            costs: [Duration::ZERO; 2],
+            panicked: BTreeSet::new(),
+        })
+    }
+
+    async fn turn_until_stopped(mut self) -> anyhow::Result<()> {
+        let listen = |kind| signal(kind).context("listening for signals");
+        let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        let (mut hangup, mut state) = (listen(SignalKind::hangup())?, listen(SignalKind::user_defined1())?);
+        let stopped = async {
+            tokio::select! { () = heard(&mut terminate) => {}, () = heard(&mut interrupt) => {} }
+        };
+        info!(version = env!("CARGO_PKG_VERSION"), interval = ?self.config.interval, "started");
+        tokio::select! {
+            () = stopped => {}
+            () = self.turn_forever(&mut hangup, &mut state) => {}
+        }
+        info!("stopped");
+        Ok(())
+    }
+
+    async fn turn_forever(&mut self, hangup: &mut Signal, state: &mut Signal) {
+        // A cluster that answers at once spares a first look at nothing; one that is down delays nothing.
+        if !self.cluster.borrow().facts.configured || timeout(FIRST_VIEW, self.cluster.changed()).await.is_err() {
+            self.cluster.mark_unchanged();
+        }
+        let mut reread = interval(REREAD);
+        let mut due = time::Instant::now();
+        loop {
+            tokio::select! {
+                () = heard(hangup) => self.reload(true),
+                () = heard(state) => self.log_state(),
+                _ = reread.tick() => self.reload(false),
+                () = time::sleep_until(due) => due = self.look().await,
+                () = changed(&mut self.cluster) => {
+                    self.quiet_period().await;
+                    due = self.look().await;
+                }
+            }
+        }
+    }
+
+    /// Waits until the cluster has stopped changing, but not for ever.
+    async fn quiet_period(&mut self) {
+        let quiet = async { while timeout(QUIET, changed(&mut self.cluster)).await.is_ok() {} };
+        // Either way it is time to look.
+        drop(timeout(RESTLESS, quiet).await);
+    }
+
+    /// Looks once, and says when to look again.
+    async fn look(&mut self) -> time::Instant {
+        let begun = Instant::now();
+        let at = Timestamp::now();
+        let (mut facts, cluster_took) = {
+            let view = self.cluster.borrow_and_update();
+            ((*view.facts).clone(), view.took)
+        };
+        let Config { said, node_port_range, .. } = &self.config;
+        if let Some(range) = node_port_range {
+            facts.node_port_range = Reading::Seen(range.clone());
+        }
+        let mut wanted = wanted(&facts, false);
+        let own = [self.config.listen.port()].into_iter().collect();
+        wanted.owner_ports = wanted.owner_ports.union(&own);
+        let Scanned { facts: kernel, took, cost } = self.scanner.scan(wanted).await;
+        self.costs = [self.costs[1], cost];
+        match kernel {
+            Ok(kernel) => {
+                let own_port = self.own_port.borrow().clone();
+                let schema = SNAPSHOT_SCHEMA.to_owned();
+                self.judge(Snapshot { schema, at, said: said.clone(), kernel, cluster: facts, own_port });
+            }
+            Err(panic) => self.contain("reader", &panic),
+        }
+        self.told.send_modify(|told| {
+            told.work.scanned(begun.elapsed(), Timestamp::now());
+            (told.work.node, told.work.cluster) = (took, cluster_took);
+        });
+        time::Instant::from_std(begun) + stretched(&self.config, self.costs)
+    }
+
+    fn judge(&mut self, snapshot: Snapshot) {
+        let view = View { now: &snapshot, before: self.before.as_deref() };
+        // Rounds that the cluster's changes bring on follow each other faster than a roll-out settles.
+        let settle = SignedDuration::try_from(self.config.interval / 2).unwrap_or(SignedDuration::ZERO);
+        let Turned { changes, panicked } = turn(view, &self.config.limits, Pace::Patient(settle), &mut self.ledger);
+        for rule in panicked {
+            self.contain(rule.0, "its findings are held");
+        }
+        for change in &changes {
+            tell(change);
+        }
+        let snapshot = Arc::new(snapshot);
+        self.before = Some(Arc::clone(&snapshot));
+        let look = (snapshot, Arc::new(self.ledger.board()));
+        self.told.send_modify(|told| told.look = Some(look));
+    }
+
+    /// Counts a panic, and names whose it was once.
+    fn contain(&mut self, part: &'static str, words: &str) {
+        self.told.send_modify(|told| told.work.panicked(part));
+        if self.panicked.insert(part) {
+            warn!(part, words, "panicked; please report it with a snapshot");
+        }
+    }
+
+    /// Reads the configuration again. One that is invalid changes nothing, and is told once.
+    fn reload(&mut self, asked: bool) {
+        match (self.load)() {
+            Ok(new) => {
+                let recovered = self.refused.take().is_some();
+                if new == self.config {
+                    if asked || recovered {
+                        info!("the configuration is unchanged");
+                    }
+                } else if self.config.adopt(new) {
+                    warn!("the configuration changed; what it says of sources and places holds from the next start");
+                } else {
+                    info!(interval = ?self.config.interval, "the configuration was read anew");
+                }
+            }
+            Err(error) if asked || self.refused.as_ref() != Some(&error) => {
+                warn!(%error, "the configuration cannot be used, the one before stays");
+                self.refused = Some(error);
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn log_state(&self) {
+        let told = self.told.borrow();
+        let findings = |severity| {
+            let board = told.look.as_ref().map(|(_, board)| &board.findings);
+            board.into_iter().flatten().filter(|it| it.evidence.severity == severity).count()
+        };
+        let unknown = told.look.as_ref().map_or(0, |(_, board)| board.unknown.len());
+        info!(
+            scans = told.work.scans,
+            critical = findings(Severity::Critical),
+            warning = findings(Severity::Warning),
+            info = findings(Severity::Info),
+            unknown,
+            interval = ?stretched(&self.config, self.costs),
+            node = ?told.work.node,
+            cluster = ?told.work.cluster,
+            own_port = ?*self.own_port.borrow(),
+            "state"
+        );
+        for finding in told.look.iter().flat_map(|(_, board)| &board.findings) {
+            info!(rule = %finding.key.rule, subject = %finding.key.subject, since = %finding.since, "open");
+        }
+    }
+}
+
+/// The interval at which looks of such a cost stay within their share of a core.
+fn stretched(config: &Config, costs: [Duration; 2]) -> Duration {
+    let [a, b] = costs;
+    let affordable = a.min(b).as_secs_f64() * 100.0 / config.cpu_percent;
+    let affordable = Duration::try_from_secs_f64(affordable).unwrap_or(LONGEST);
+    config.interval.max(affordable.min(LONGEST))
+}
+
+fn tell(change: &Change) {
+    let word = match change {
+        Change::Raised(_) => "raised",
+        Change::Changed(_) => "changed",
+        Change::Cleared(..) => "cleared",
+    };
+    let (Change::Raised(finding) | Change::Changed(finding) | Change::Cleared(finding, _)) = change;
+    let Finding { key, evidence, .. } = finding;
+    let (severity, summary) = (evidence.severity, evidence.summary.as_str());
+    match severity {
+        Severity::Critical | Severity::Warning if !matches!(change, Change::Cleared(..)) => {
+            warn!(rule = %key.rule, subject = %key.subject, %severity, summary, "{word}");
+        }
+        _ => info!(rule = %key.rule, subject = %key.subject, %severity, summary, "{word}"),
+    }
+}
+
+/// A signal; one that cannot come any more is waited for in vain.
+async fn heard(signal: &mut Signal) {
+    if signal.recv().await.is_none() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// A change of the cluster; without a cluster there is none.
+async fn changed(cluster: &mut watch::Receiver<feed::View>) {
+    if cluster.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,97 @@
+//! The one thread that reads the node.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use nix::sys::resource::{UsageWho, getrusage};
+use tokio::sync::oneshot;
+
+use crate::{
+    facts::{KernelFacts, Wanted, text},
+    kernel::Host,
+};
+
+/// Asks the thread, and knows for how long it has been busy.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    orders: Sender<Order>,
+    busy: Busy,
+}
+
+/// Since when the thread has been reading; nothing while it waits.
+pub(super) type Busy = Arc<Mutex<Option<Instant>>>;
+
+/// What one reading came to.
+#[derive(Debug)]
+pub(super) struct Scanned {
+    /// The facts, or the words of the reader that panicked.
+    pub(super) facts: Result<KernelFacts, String>,
+    /// How long it took.
+    pub(super) took: Duration,
+    /// The processor time it took.
+    pub(super) cost: Duration,
+}
+
+struct Order {
+    wanted: Wanted,
+    reply: oneshot::Sender<Scanned>,
+}
+
+impl Scanner {
+    pub(super) fn start(host: Host) -> anyhow::Result<Self> {
+        let (orders, ordered) = channel();
+        let busy = Busy::default();
+        let told = Arc::clone(&busy);
+        let thread = thread::Builder::new().name("scanner".to_owned());
+        thread.spawn(move || work(&host, &ordered, &told)).context("starting the scanner")?;
+        Ok(Self { orders, busy })
+    }
+
+    pub(super) fn busy(&self) -> Busy {
+        Arc::clone(&self.busy)
+    }
+
+    /// Reads the node once.
+    pub(super) async fn scan(&self, wanted: Wanted) -> Scanned {
+        let (reply, replied) = oneshot::channel();
+        // The thread ends with its channel only, and contains every panic of a reader.
+        self.orders.send(Order { wanted, reply }).expect("the scanner waits for orders");
+        replied.await.expect("the scanner answers every order")
+    }
+}
+
+fn work(host: &Host, orders: &Receiver<Order>, busy: &Busy) {
+    let is_busy = |since| *busy.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    for Order { wanted, reply } in orders {
+        let (begun, spent) = (Instant::now(), cpu());
+        is_busy(Some(begun));
+        let facts = catch_unwind(AssertUnwindSafe(|| host.read(&wanted))).map_err(|panic| words(panic.as_ref()));
+        is_busy(None);
+        let scanned = Scanned { facts, took: begun.elapsed(), cost: cpu().saturating_sub(spent) };
+        // An agent that is leaving does not wait for the answer.
+        drop(reply.send(scanned));
+    }
+}
+
+/// Processor time of the calling thread.
+fn cpu() -> Duration {
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(Duration::ZERO, |usage| {
+        [usage.user_time(), usage.system_time()]
+            .into_iter()
+            .map(|it| Duration::new(it.tv_sec().unsigned_abs(), 1000 * u32::try_from(it.tv_usec()).unwrap_or(0)))
+            .sum()
+    })
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> String {
+    let said = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text::clean(said.unwrap_or("without words"), 1024)
+}

@@ -1,0 +1,98 @@
+//! Every metric: its name, type, labels and meaning.
+
+/// One metric family.
+#[derive(Debug)]
+pub(super) struct Metric {
+    /// Its name, without the `_total` of counters.
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) labels: &'static [&'static str],
+    pub(super) help: &'static str,
+}
+
+/// The types in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, labels, help }
+}
+
+const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, labels, help }
+}
+
+/// The metric of a name; the families are made of these only.
+pub(super) fn metric(name: &str) -> &'static Metric {
+    METRICS.iter().find(|metric| metric.name == name).expect("a family names a metric of the catalogue")
+}
+
+/// Every metric, in the order in which they are told.
+pub(super) static METRICS: &[Metric] = &[
+    gauge("portreeve_findings", &["rule", "severity"], "Findings that are open now"),
+    gauge(
+        "portreeve_finding_info",
+        &["rule", "severity", "subject_kind", "subject_namespace", "subject_name", "port", "protocol"],
+        "1 for each open finding, at most 100, worst first",
+    ),
+    gauge("portreeve_findings_truncated", &[], "Open findings beyond those of portreeve_finding_info"),
+    gauge("portreeve_unknown", &["rule", "source", "why"], "What a rule could not tell, and why"),
+    gauge("portreeve_source_up", &["source"], "Whether the last reading of a source succeeded"),
+    gauge("portreeve_source_duration_seconds", &["source"], "What the last reading of the node and the cluster took"),
+    Metric {
+        name: "portreeve_scan_duration_seconds",
+        kind: Kind::Histogram,
+        labels: &[],
+        help: "How long looks took, from the first socket to the last verdict",
+    },
+    gauge("portreeve_last_scan_timestamp_seconds", &[], "When the last look ended"),
+    counter("portreeve_scans", &[], "Looks that were judged"),
+    counter("portreeve_panics", &["part"], "Panics of rules and of the reader that were contained"),
+    gauge("portreeve_node_ports", &["state", "band"], "Ports of the NodePort range by state and band"),
+    gauge("portreeve_node_port_range_first", &[], "The lowest port of the NodePort range"),
+    gauge("portreeve_node_port_range_last", &[], "The highest port of the NodePort range"),
+    gauge("portreeve_ephemeral_port_first", &[], "The lowest port of the ephemeral range"),
+    gauge("portreeve_ephemeral_port_last", &[], "The highest port of the ephemeral range"),
+    gauge("portreeve_ephemeral_ports_overlapping_node_ports", &[], "Ports in both ranges"),
+    gauge("portreeve_ephemeral_node_ports_unreserved", &[], "Ports in both ranges that are not reserved"),
+    gauge(
+        "portreeve_ephemeral_ports_used_max",
+        &["scope"],
+        "Ephemeral ports in use towards the busiest destination; far from the limit an upper bound",
+    ),
+    gauge(
+        "portreeve_ephemeral_ports_capacity",
+        &["scope"],
+        "Ephemeral ports that may be used; for pods that of the kernel's default range",
+    ),
+    gauge("portreeve_listeners_on_node_ports", &["protocol"], "Listening sockets on allocated NodePorts"),
+    gauge("portreeve_client_sockets_on_node_ports", &["protocol"], "Client sockets on allocated NodePorts"),
+    gauge("portreeve_proxy_open_fds", &[], "Open file descriptors of the proxy"),
+    gauge("portreeve_proxy_max_fds", &[], "How many file descriptors the proxy may open"),
+    gauge("portreeve_proxy_info", &["mode", "source"], "1, with the proxy mode and where it was learned"),
+    gauge("portreeve_kube_ipvs_addresses", &["state"], "Addresses that an ipvs proxy holds on its own link"),
+    gauge("portreeve_watch_age_seconds", &["resource"], "Since when the view of the cluster has not been confirmed"),
+    counter("portreeve_watch_errors", &["resource", "code"], "Failures to read the cluster"),
+    gauge("portreeve_capability_info", &["capability", "available"], "1, with whether this agent has a capability"),
+    gauge("portreeve_build_info", &["version"], "1, with the version"),
+    counter("process_cpu_seconds", &[], "User and system time of this process"),
+    gauge("process_resident_memory_bytes", &[], "Resident memory of this process"),
+    gauge("process_virtual_memory_bytes", &[], "Virtual memory of this process"),
+    gauge("process_open_fds", &[], "Open file descriptors of this process"),
+    gauge("process_max_fds", &[], "How many file descriptors this process may open"),
+    gauge("process_start_time_seconds", &[], "When this process started"),
+];

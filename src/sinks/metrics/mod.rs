@@ -1,0 +1,220 @@
+//! The metrics of an agent: one collector over what it tells, made anew for each scrape, so that no series goes stale.
+
+mod catalogue;
+mod families;
+
+use std::{fmt, fmt::Write as _, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text::encode},
+    metrics::MetricType,
+    registry::Registry,
+};
+
+use self::{
+    catalogue::{Kind, METRICS, Metric},
+    families::{Family, families},
+};
+use crate::{facts::Snapshot, ledger::Board};
+
+/// Upper bounds of the buckets of `portreeve_scan_duration_seconds`.
+pub const BUCKETS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+
+/// Everything that a scrape tells.
+#[derive(Clone, Debug)]
+pub struct Telling {
+    /// The last look; nothing before the first.
+    pub look: Option<(Arc<Snapshot>, Arc<Board>)>,
+    /// The crank's own work.
+    pub work: Work,
+    /// How old the view of each kind of object is.
+    pub views: Vec<ViewAge>,
+    /// What this process uses.
+    pub process: ProcessUse,
+}
+
+/// The crank's own work since the start.
+#[derive(Clone, Debug, Default)]
+pub struct Work {
+    /// Looks that were judged.
+    pub scans: u64,
+    /// Looks by duration; the last is above all of [`BUCKETS`].
+    pub buckets: [u64; BUCKETS.len() + 1],
+    /// What all looks took together, in seconds.
+    pub seconds: f64,
+    /// When the last look ended.
+    pub last: Option<Timestamp>,
+    /// What the last reading of the node took.
+    pub node: Duration,
+    /// What the last reading of the cluster took.
+    pub cluster: Duration,
+    /// Panics that were contained, by the rule's name or `reader`.
+    pub panics: Vec<(&'static str, u64)>,
+}
+
+/// How old the view of one kind of object is.
+#[derive(Clone, Debug)]
+pub struct ViewAge {
+    /// The plural, e.g. `services`.
+    pub resource: &'static str,
+    /// Since it was last seen whole; nothing where it never was.
+    pub age: Option<Duration>,
+    /// Failures by their code, a closed set of words or numbers.
+    pub errors: Vec<(String, u64)>,
+}
+
+/// What the agent's process uses; what could not be read is not told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessUse {
+    /// User and system time in seconds.
+    pub cpu_seconds: Option<f64>,
+    /// Resident memory in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Virtual memory in bytes.
+    pub virtual_bytes: Option<u64>,
+    /// Open file descriptors.
+    pub open_fds: Option<u64>,
+    /// How many may be open.
+    pub max_fds: Option<u64>,
+    /// When it started.
+    pub started: Option<Timestamp>,
+}
+
+/// The form of an exposition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exposition {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// Prometheus' text format 0.0.4.
+    Text,
+}
+
+impl Work {
+    /// Counts a look that took this long and ended at `at`.
+    pub fn scanned(&mut self, took: Duration, at: Timestamp) {
+        let seconds = took.as_secs_f64();
+        let bucket = BUCKETS.iter().position(|bound| seconds <= *bound).unwrap_or(BUCKETS.len());
+        self.buckets[bucket] += 1;
+        self.scans += 1;
+        self.seconds += seconds;
+        self.last = Some(at);
+    }
+
+    /// Counts a panic of a rule, or of the `reader`.
+    pub fn panicked(&mut self, part: &'static str) {
+        match self.panics.iter_mut().find(|(known, _)| *known == part) {
+            Some((_, count)) => *count += 1,
+            None => self.panics.push((part, 1)),
+        }
+    }
+}
+
+impl Exposition {
+    /// What the header `Accept` asks for: OpenMetrics where it is named, the text format otherwise.
+    pub fn accepted(accept: &str) -> Self {
+        let mut wanted = accept.split(',').map(|part| part.split(';').next().unwrap_or("").trim());
+        if wanted.any(|kind| kind == "application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
+    }
+
+    /// Its `Content-Type`.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// The metrics in one of the two forms.
+///
+/// # Errors
+/// When they cannot be written, which a string never refuses.
+pub fn metrics(telling: Telling, form: Exposition) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(telling));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(match form {
+        Exposition::OpenMetrics => text,
+        Exposition::Text => plain(&text),
+    })
+}
+
+/// The page `docs/metrics.md`.
+pub fn metrics_page() -> String {
+    let mut text = String::from(
+        "# Metrics\n\nWhat `portreeve agent` tells at `/metrics`, in OpenMetrics or in the text format 0.0.4, by the \
+         header `Accept`.\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n",
+    );
+    for Metric { name, kind, labels, help } in METRICS {
+        let total = if *kind == Kind::Counter { "_total" } else { "" };
+        let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+        writeln!(text, "| `{name}{total}` | {} | {} | {help} |", kind.name(), labels.join(", "))
+            .expect("a string takes everything");
+    }
+    text
+}
+
+impl Collector for Telling {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for Family { metric, samples } in families(self) {
+            let mut family = encoder.encode_descriptor(metric.name, metric.help, None, metric.kind.of_library())?;
+            if metric.kind == Kind::Histogram {
+                let buckets: Vec<_> = BUCKETS.into_iter().chain([f64::INFINITY]).zip(self.work.buckets).collect();
+                family.encode_histogram::<NoLabelSet>(self.work.seconds, self.work.scans, &buckets, None)?;
+            }
+            for (values, value) in samples {
+                let labels: Vec<(&str, &str)> =
+                    metric.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
+                // An empty set of labels would be told as `{}`.
+                match labels.is_empty() {
+                    true => metric.kind.tell(value, &mut family)?,
+                    false => metric.kind.tell(value, &mut family.encode_family(&labels)?)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Kind {
+    fn tell(self, value: f64, sample: &mut MetricEncoder<'_>) -> fmt::Result {
+        match self {
+            Self::Counter => sample.encode_counter::<NoLabelSet, f64, f64>(&value, None),
+            Self::Gauge | Self::Histogram => sample.encode_gauge(&value),
+        }
+    }
+
+    fn of_library(self) -> MetricType {
+        match self {
+            Self::Counter => MetricType::Counter,
+            Self::Gauge => MetricType::Gauge,
+            Self::Histogram => MetricType::Histogram,
+        }
+    }
+}
+
+/// From OpenMetrics to the text format 0.0.4: a counter's `_total` belongs to its family's name, and there is no end.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let counters: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(keyword), Some(name), Some(rest)) if counters.contains(&name) => {
+                plain.push_str(&format!("# {keyword} {name}_total {rest}\n"));
+            }
+            _ => {
+                plain.push_str(line);
+                plain.push('\n');
+            }
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests;

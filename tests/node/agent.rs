@@ -1,0 +1,218 @@
+//! `portreeve agent`: what it finds, what it answers, how it is told to change and to stop.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    process::{Child, ChildStderr, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+
+use crate::{
+    proxy::Squatter,
+    stage::{Stage, portreeve},
+};
+
+/// How long something may take that takes two looks; far more than it needs on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+const PLACE: &str = "127.0.0.1:29517";
+
+/// An agent on this thread's node; it ends with this value.
+struct Agent {
+    child: Child,
+    log: BufReader<ChildStderr>,
+}
+
+impl Agent {
+    fn start(stage: &Stage, arguments: &[&str]) -> Self {
+        let mut command = stage.command("agent");
+        let heartbeat = stage.path("heartbeat");
+        command.env("PORTREEVE_INTERVAL", "300ms").args(["--cpu-percent", "100", "--log-format", "json"]);
+        command.arg("--heartbeat").arg(heartbeat).args(arguments);
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("portreeve runs");
+        let log = BufReader::new(child.stderr.take().expect("a pipe"));
+        Self { child, log }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).expect("a pid");
+        kill(Pid::from_raw(pid), signal).expect("it is ours");
+    }
+
+    /// Reads log lines up to one that holds these words.
+    #[track_caller]
+    fn says(&mut self, words: &str) -> String {
+        let mut seen = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.log.read_line(&mut line).expect("a log") > 0, "no {words:?} in {seen}");
+            if line.contains(words) {
+                return line;
+            }
+            seen.push_str(&line);
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have been stopped already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// The status and the body of an answer.
+fn ask(path: &str, headers: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(PLACE).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: n1\r\nConnection: close\r\n{headers}\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+}
+
+/// Waits until an answer with status 200 fits.
+#[track_caller]
+fn wait_for(path: &str, fits: impl Fn(&str) -> bool) -> String {
+    let begun = Instant::now();
+    let mut last = None;
+    while begun.elapsed() < SOON {
+        last = ask(path, "");
+        match &last {
+            Some((200, body)) if fits(body) => return body.clone(),
+            _ => sleep(Duration::from_millis(50)),
+        }
+    }
+    panic!("{path} never fitted: {last:?}")
+}
+
+fn web() -> Stage {
+    Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"))
+}
+
+const SQUATTED: &str = "portreeve_findings{rule=\"listener-on-node-port\",severity=\"critical\"} 1";
+
+#[test]
+fn a_squatter_is_found_and_its_end_is_seen() {
+    let stage = web();
+    let mut agent = Agent::start(&stage, &["--proxy-mode", "iptables"]);
+    wait_for("/readyz", |_| true);
+    assert!(!wait_for("/metrics", |_| true).contains(SQUATTED));
+    let squatter = Squatter::on("0.0.0.0:30080");
+    wait_for("/metrics", |text| text.contains(SQUATTED));
+    let document: Value = serde_json::from_str(&wait_for("/findings", |_| true)).expect("JSON");
+    let found = document["findings"].as_array().expect("findings");
+    assert!(found.iter().any(|it| it["rule"] == "listener-on-node-port" && it["port"] == 30080), "{document:#}");
+    assert!(agent.says("raised").contains("default/web"));
+    assert!(wait_for("/", |_| true).contains("Service default/web"));
+    let snapshot = wait_for("/snapshot", |_| true);
+    assert!(!snapshot.contains("IO::Socket::INET"), "a command line");
+    assert!(snapshot.contains("portreeve.snapshot/v1"));
+    drop(squatter);
+    wait_for("/metrics", |text| !text.contains(SQUATTED));
+    assert!(agent.says("cleared").contains("default/web"));
+}
+
+#[test]
+fn the_form_of_metrics_is_negotiated_and_life_is_told() {
+    let stage = web();
+    let _agent = Agent::start(&stage, &[]);
+    wait_for("/readyz", |_| true);
+    let (_, open) = ask("/metrics", "Accept: application/openmetrics-text;version=1.0.0\r\n").expect("an answer");
+    assert!(open.ends_with("# EOF\n"));
+    let (_, plain) = ask("/metrics", "Accept: text/plain\r\n").expect("an answer");
+    assert!(!plain.contains("# EOF") && plain.contains("# TYPE portreeve_scans_total counter"));
+    wait_for("/livez", |_| true);
+    let probe = |file: &str| {
+        let mut command = portreeve();
+        command.args(["agent", "--probe", "--heartbeat"]).arg(stage.path(file)).stderr(Stdio::null());
+        command.status().expect("portreeve runs").code()
+    };
+    assert_eq!(probe("heartbeat"), Some(0));
+    assert_eq!(probe("nowhere"), Some(2));
+}
+
+#[test]
+fn a_change_of_the_cluster_is_looked_at_before_the_interval_is_over() {
+    let stage = Stage::new();
+    let _squatter = Squatter::on("0.0.0.0:30080");
+    let _agent = Agent::start(&stage, &["--proxy-mode", "iptables", "--interval", "1h"]);
+    wait_for("/metrics", |text| text.contains("portreeve_scans_total 1.0\n"));
+    let stage = stage.service("web", "TCP", 30080, "");
+    stage.manifest();
+    wait_for("/metrics", |text| text.contains("portreeve_listeners_on_node_ports{protocol=\"tcp\"} 1"));
+}
+
+#[test]
+fn it_leaves_when_told_to_and_tells_its_state_when_asked() {
+    let stage = web();
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut agent = Agent::start(&stage, &[]);
+        wait_for("/readyz", |_| true);
+        agent.signal(Signal::SIGUSR1);
+        assert!(agent.says("\"state\"").contains("\"scans\""));
+        agent.signal(signal);
+        agent.says("stopped");
+        assert!(agent.child.wait().expect("it ends").success());
+    }
+}
+
+#[test]
+fn a_file_is_read_anew_and_an_invalid_one_changes_nothing() {
+    let stage = web();
+    let path = stage.path("agent.yaml");
+    fs::write(&path, "limits: {band_warning_percent: 70}\n").expect("a file");
+    let mut agent = Agent::start(&stage, &["--config", path.to_str().expect("a path")]);
+    agent.says("started");
+    fs::write(&path, "limits: {band_warning_percnt: 60}\n").expect("a file");
+    agent.signal(Signal::SIGHUP);
+    let line = agent.says("cannot be used");
+    assert!(line.contains("agent.yaml:1: unknown key") && line.contains("band_warning_percent"), "{line}");
+    // As kubelet does: another file under the same name. Nobody sends a signal.
+    let next = stage.path("next.yaml");
+    fs::write(&next, "limits: {band_warning_percent: 60}\n").expect("a file");
+    fs::rename(&next, &path).expect("a swap");
+    agent.says("the configuration was read anew");
+    wait_for("/readyz", |_| true);
+}
+
+#[test]
+fn what_is_invalid_from_the_start_is_said_and_nothing_is_started() {
+    let stage = web();
+    let path = stage.path("agent.yaml");
+    fs::write(&path, "node: n1\nintervall: 3s\n").expect("a file");
+    let output = stage.command("agent").arg("--config").arg(&path).output().expect("portreeve runs");
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(words.contains("agent.yaml:2: unknown key \"intervall\", did you mean \"interval\"?"), "{words}");
+}
+
+#[test]
+fn settings_come_from_the_environment_too() {
+    let stage = web();
+    let mut command: Command = stage.command("agent");
+    command.env("PORTREEVE_INTERVAL", "never").stderr(Stdio::piped());
+    let output = command.output().expect("portreeve runs");
+    assert_eq!(output.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("never"));
+}
+
+#[test]
+fn a_taken_port_is_a_finding_and_taken_as_soon_as_it_is_free() {
+    let stage = web();
+    let squatter = TcpListener::bind(PLACE).expect("the port is free");
+    let mut agent = Agent::start(&stage, &[]);
+    agent.says("cannot answer here");
+    assert!(agent.says("raised").contains("own-port-taken"));
+    drop(squatter);
+    wait_for("/findings", |document| !document.contains("own-port-taken"));
+    assert!(agent.says("cleared").contains("own-port-taken"));
+}
