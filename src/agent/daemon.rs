@@ -26,10 +26,12 @@ use super::{
     wanted,
 };
 use crate::{
+    cluster::{self, ClusterSource},
     facts::{OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, View},
     findings::{Finding, Severity},
     kernel::Host,
     ledger::{Change, Ledger},
+    sinks::events::{Place, Recorder},
 };
 
 /// How long the cluster has to be quiet before a change of it is looked at.
@@ -71,6 +73,7 @@ struct Agent {
     cluster: watch::Receiver<feed::View>,
     own_port: watch::Receiver<Reading<OwnPort>>,
     told: watch::Sender<Told>,
+    recorder: Option<Arc<Recorder>>,
     ledger: Ledger,
     before: Option<Arc<Snapshot>>,
     /// What the last two looks cost, in processor time: the first reads much for the first time.
@@ -84,9 +87,22 @@ impl Agent {
         let host = Host::at(&config.host_root);
         let hostname = host.hostname();
         let scanner = Scanner::start(host)?;
-        let cluster = feed::start(config.cluster.clone(), config.node.clone(), hostname).await;
+        let view = feed::start(config.cluster.clone(), config.node.clone(), hostname).await;
+        let recorder = match &config.cluster {
+            ClusterSource::Api(access) => {
+                let client = cluster::client(access.clone());
+                Some(Arc::new(Recorder::start(client, access.request_timeout, Timestamp::now)))
+            }
+            ClusterSource::Files(_) | ClusterSource::None => None,
+        };
         let (told, tellable) = watch::channel(Told::default());
-        let front = Front { told: tellable, cluster: cluster.clone(), busy: scanner.busy(), started: Timestamp::now() };
+        let front = Front {
+            told: tellable,
+            cluster: view.clone(),
+            busy: scanner.busy(),
+            recorder: recorder.clone(),
+            started: Timestamp::now(),
+        };
         let own_port = front::open(front, config.listen).await;
         if let Some(path) = &config.heartbeat {
             tokio::spawn(pulse::beat(path.clone(), scanner.busy()));
@@ -96,9 +112,10 @@ impl Agent {
             load,
             refused: None,
             scanner,
-            cluster,
+            cluster: view,
             own_port,
             told,
+            recorder,
             ledger: Ledger::default(),
             before: None,
             costs: [Duration::ZERO; 2],
@@ -192,6 +209,9 @@ impl Agent {
         }
         for change in &changes {
             tell(change);
+        }
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| !changes.is_empty()) {
+            recorder.offer(snapshot.at, &changes, &Place::of(&snapshot));
         }
         let snapshot = Arc::new(snapshot);
         self.before = Some(Arc::clone(&snapshot));

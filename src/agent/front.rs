@@ -23,6 +23,7 @@ use crate::{
     ledger::Board,
     sinks::{
         Report,
+        events::Recorder,
         metrics::{Exposition, Telling, Work, metrics},
         write_json,
     },
@@ -51,6 +52,8 @@ pub(super) struct Front {
     pub(super) told: Receiver<Told>,
     pub(super) cluster: Receiver<View>,
     pub(super) busy: Busy,
+    /// Where there is an API server to write Events to.
+    pub(super) recorder: Option<Arc<Recorder>>,
     pub(super) started: Timestamp,
 }
 
@@ -132,8 +135,9 @@ async fn numbers(State(front): State<Front>, headers: HeaderMap) -> Response {
     let form = Exposition::accepted(accept);
     let Told { look, work } = front.told.borrow().clone();
     let views = front.cluster.borrow().ages(Instant::now());
+    let events = front.recorder.as_ref().map(|recorder| recorder.counters());
     let process = process::usage(front.started);
-    match metrics(Telling { look, work, views, process }, form) {
+    match metrics(Telling { look, work, views, events, process }, form) {
         Ok(text) => ([(header::CONTENT_TYPE, form.content_type())], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }

@@ -7,8 +7,12 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tokio::{runtime::Handle, task, time};
+use tracing::warn;
 
 use super::error::{Error, causes};
+
+/// How long credentials that cannot be used are left alone.
+const AGAIN: Duration = Duration::from_secs(15);
 
 /// How to reach an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +40,20 @@ pub enum Credentials {
     },
     /// The service account of the pod this runs in.
     InCluster,
+}
+
+/// A client for what is written to the cluster. Credentials that cannot be used now are tried again until they can.
+pub async fn client(access: Access) -> Client {
+    let mut told = false;
+    loop {
+        match connect(&access).await {
+            Ok((client, _)) => return client,
+            Err(error) if !told => warn!(%error, "cannot write to the cluster yet"),
+            Err(_) => {}
+        }
+        told = true;
+        time::sleep(AGAIN).await;
+    }
 }
 
 /// A client, and the address it talks to.

@@ -33,7 +33,7 @@ use tokio::task;
 use self::gathered::Gathered;
 pub use self::{
     access::{ACCESS, Grant},
-    connect::{Access, Credentials},
+    connect::{Access, Credentials, client},
     manifests::Input,
     source::{Choice, ClusterSource, Environment},
     watch::{Pace, Resource, Standing, View, Watch},

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stderr, reason = "says where the logs of a failing test are")]
 #![allow(unreachable_pub, reason = "a test program has no outside")]
 
+mod agent;
 mod healthy;
 mod look;
 mod packets;

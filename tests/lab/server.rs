@@ -111,8 +111,22 @@ fn a_range_that_spills_and_fills_is_told_as_it_does() {
     assert!(refused.contains("range is full"), "{refused}");
 }
 
-/// A role that grants what the program says it asks for, and no more.
-fn role() -> Value {
+/// Gives `observer` a role that grants what the program says it asks for, and `more`.
+#[track_caller]
+pub fn grant(cluster: &mut ControlPlane, more: &[Value]) {
+    cluster.api().create(&role(more));
+    cluster.api().create(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "observer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "observer"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "observer"}],
+    }));
+    let observer = Api::of(&cluster.kubeconfig("observer")).expect("a kubeconfig");
+    cluster.wait_for("role in force", || observer.text("/api/v1/nodes"));
+}
+
+fn role(more: &[Value]) -> Value {
     let rules = ACCESS.iter().map(|grant| match grant.resource.starts_with('/') {
         true => json!({"nonResourceURLs": [grant.resource], "verbs": grant.verbs}),
         false => json!({
@@ -126,7 +140,7 @@ fn role() -> Value {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
         "metadata": {"name": "observer"},
-        "rules": rules.collect::<Vec<_>>(),
+        "rules": rules.chain(more.iter().cloned()).collect::<Vec<_>>(),
     })
 }
 
@@ -134,16 +148,7 @@ fn role() -> Value {
 fn a_role_with_what_is_asked_for_sees_everything_and_one_without_nothing() {
     let mut cluster = small_cluster();
     cluster.api().create(&objects::service("web", &[objects::port(80, None)]));
-    cluster.api().create(&role());
-    cluster.api().create(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "observer"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "observer"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "observer"}],
-    }));
-    let observer = Api::of(&cluster.kubeconfig("observer")).expect("a kubeconfig");
-    cluster.wait_for("role in force", || observer.text("/api/v1/nodes"));
+    grant(&mut cluster, &[]);
 
     let [everything, granted] = ["admin", "observer"].map(|user| snapshot(&cluster.kubeconfig(user)).cluster);
     assert_eq!(granted, everything);

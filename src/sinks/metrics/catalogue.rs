@@ -85,6 +85,7 @@ pub(super) static METRICS: &[Metric] = &[
     gauge("portreeve_proxy_max_fds", &[], "How many file descriptors the proxy may open"),
     gauge("portreeve_proxy_info", &["mode", "source"], "1, with the proxy mode and where it was learned"),
     gauge("portreeve_kube_ipvs_addresses", &["state"], "Addresses that an ipvs proxy holds on its own link"),
+    counter("portreeve_events", &["result"], "Events by what became of them"),
     gauge("portreeve_watch_age_seconds", &["resource"], "Since when the view of the cluster has not been confirmed"),
     counter("portreeve_watch_errors", &["resource", "code"], "Failures to read the cluster"),
     gauge("portreeve_capability_info", &["capability", "available"], "1, with whether this agent has a capability"),

@@ -16,6 +16,7 @@ use crate::{
     findings::{Finding, Severity},
     ledger::Board,
     rules::{Choice, RULES, census},
+    sinks::events::Counters,
 };
 
 /// How many findings are told one by one.
@@ -186,7 +187,7 @@ impl Families {
     }
 
     fn work(&mut self, telling: &Telling) {
-        let Telling { look, work, views, process } = telling;
+        let Telling { look, work, views, events, process } = telling;
         if look.is_some() {
             let took = [("node", work.node), ("cluster", work.cluster)];
             let told = took.map(|(source, took)| (words([source]), took.as_secs_f64()));
@@ -198,6 +199,10 @@ impl Families {
         let mut panics: BTreeMap<&str, u64> = BTreeMap::from([("reader", 0)]);
         panics.extend(work.panics.iter().copied());
         self.add("portreeve_panics", panics.into_iter().map(|(part, count)| (words([part]), large(count))));
+        let results = events.iter().flat_map(|Counters { written, deduplicated, dropped, failed }| {
+            [("written", written), ("deduplicated", deduplicated), ("dropped", dropped), ("failed", failed)]
+        });
+        self.add("portreeve_events", results.map(|(result, count)| (words([result]), large(*count))));
         let ages = views.iter().filter_map(|view| Some((words([view.resource]), view.age?.as_secs_f64())));
         self.add("portreeve_watch_age_seconds", ages);
         let errors = views.iter().flat_map(|view| {

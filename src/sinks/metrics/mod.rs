@@ -17,6 +17,7 @@ use self::{
     catalogue::{Kind, METRICS, Metric},
     families::{Family, families},
 };
+use super::events::Counters;
 use crate::{facts::Snapshot, ledger::Board};
 
 /// Upper bounds of the buckets of `portreeve_scan_duration_seconds`.
@@ -31,6 +32,8 @@ pub struct Telling {
     pub work: Work,
     /// How old the view of each kind of object is.
     pub views: Vec<ViewAge>,
+    /// What became of Events; nothing where none are written.
+    pub events: Option<Counters>,
     /// What this process uses.
     pub process: ProcessUse,
 }

@@ -13,7 +13,13 @@ fn telling(snapshot: Snapshot, board: Board) -> Telling {
     work.scanned(Duration::from_millis(7), snapshot.at);
     let services = ViewAge { resource: "services", age: Some(Duration::from_secs(3)), errors: Vec::new() };
     let process = ProcessUse { cpu_seconds: Some(1.5), resident_bytes: Some(9_000_000), ..ProcessUse::default() };
-    Telling { look: Some((Arc::new(snapshot), Arc::new(board))), work, views: vec![services], process }
+    Telling {
+        look: Some((Arc::new(snapshot), Arc::new(board))),
+        work,
+        views: vec![services],
+        events: Some(Counters::default()),
+        process,
+    }
 }
 
 fn judged(snapshot: &Snapshot) -> Board {
@@ -119,7 +125,8 @@ fn a_healthy_node_has_at_most_150_series() {
 
 #[test]
 fn every_rule_and_severity_is_there_from_the_start_and_a_look_adds_nothing_stale() {
-    let nothing = Telling { look: None, work: Work::default(), views: Vec::new(), process: ProcessUse::default() };
+    let nothing =
+        Telling { look: None, work: Work::default(), views: Vec::new(), events: None, process: ProcessUse::default() };
     let zero = |rule: &str, severity: Severity| {
         (format!("portreeve_findings{{rule=\"{rule}\",severity=\"{severity}\"}}"), 0.0)
     };

@@ -16,5 +16,5 @@ pub use self::{
     control_plane::ControlPlane,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
     proxy::Proxy,
-    talk::{Answer, Server, ask},
+    talk::{Answer, Server, ask, http_get},
 };
