@@ -5,7 +5,7 @@
 ARG BINARY=build
 
 # Runs on the builder's own architecture; clang and lld make code for the other one.
-FROM --platform=$BUILDPLATFORM docker.io/library/rust:1.95-alpine AS build
+FROM --platform=$BUILDPLATFORM rust:1.95-alpine AS build
 ARG TARGETARCH=amd64
 # hadolint ignore=DL3018
 RUN apk add --no-cache clang lld

@@ -81,7 +81,7 @@ image: ## Build the image of a static binary, for ctr, docker load and skopeo; n
 	$$buildah bud --isolation chroot --build-arg BINARY=prebuilt \
 	    --build-arg REVISION="$$(git rev-parse HEAD 2> /dev/null || echo unknown)" --tag portreeve "$$context"; \
 	rm -f $(IMAGE); \
-	$$buildah push portreeve docker-archive:$(IMAGE):docker.io/library/portreeve:$(RELEASE); \
+	$$buildah push portreeve docker-archive:$(IMAGE):portreeve:$(RELEASE); \
 	echo $(IMAGE)
 
 fmt: ## Format the code

@@ -77,6 +77,6 @@ fn the_dockerfile_is_of_the_versions_of_the_package() {
     let dockerfile = String::from_utf8(package("Dockerfile")).expect("UTF-8");
     let line = |wanted: &str| dockerfile.lines().any(|line| line == wanted);
     assert!(line(concat!("ARG VERSION=", env!("CARGO_PKG_VERSION"))));
-    let toolchain = concat!("docker.io/library/rust:", env!("CARGO_PKG_RUST_VERSION"), "-alpine");
+    let toolchain = concat!("rust:", env!("CARGO_PKG_RUST_VERSION"), "-alpine");
     assert!(line(&format!("FROM --platform=$BUILDPLATFORM {toolchain} AS build")), "{toolchain}");
 }
