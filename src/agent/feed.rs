@@ -16,7 +16,7 @@ use tracing::error;
 use crate::{
     cluster::{self, Access, ClusterSource, Input, Watch},
     facts::{ClusterFacts, Gap, Reading, Source, Why},
-    sinks::metrics::ViewAge,
+    sinks::metrics::{ViewAge, word},
 };
 
 /// How often files are looked at for a change.
@@ -160,10 +160,4 @@ fn kinds(facts: &ClusterFacts) -> [(&'static str, Option<&Gap>); 4] {
         ("pods", facts.pods.gap()),
         ("nodes", facts.nodes.gap()),
     ]
-}
-
-/// The reason as a word.
-fn word(why: Why) -> String {
-    let word = serde_json::to_value(why).ok().and_then(|word| word.as_str().map(str::to_owned));
-    word.unwrap_or_else(|| "other".to_owned())
 }

@@ -80,8 +80,8 @@ impl Setting {
 
 /// The proxy's settings, made from what is known of them where kube-proxy did not answer.
 fn config(snapshot: &mut Snapshot) -> &mut ProxyConfig {
-    let known = snapshot.kernel.proxy.config.seen().or(snapshot.cluster.proxy_config.seen()).cloned();
-    let config = known.unwrap_or_else(|| ProxyConfig { place: PLACE.to_owned(), ..ProxyConfig::default() });
+    let known = snapshot.proxy_config().cloned();
+    let config = known.unwrap_or_else(|_| ProxyConfig { place: PLACE.to_owned(), ..ProxyConfig::default() });
     let reading = &mut snapshot.kernel.proxy.config;
     *reading = Reading::Seen(config);
     match reading {

@@ -68,6 +68,13 @@ pub struct Learned<T> {
     pub place: String,
 }
 
+impl<T: fmt::Display> fmt::Display for Learned<T> {
+    /// `iptables (from 127.0.0.1:10249/proxyMode)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (from {})", self.value, self.place)
+    }
+}
+
 /// kube-proxy as it answers on loopback (`metricsBindAddress`, default `127.0.0.1:10249` or `[::1]:10249`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyFacts {

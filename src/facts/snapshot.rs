@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Reading, Said, Source, Why};
+use super::{ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, ProxyConfig, Reading, Said, Source, Why};
 
 /// The `schema` of a snapshot document.
 pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
@@ -84,5 +84,14 @@ impl Snapshot {
                 Some(Learned { value, place: config.place.clone() })
             })
             .ok_or_else(|| gap.clone())
+    }
+
+    /// The proxy's settings: what it answers itself, else what the cluster has of it.
+    ///
+    /// # Errors
+    /// The gap of the proxy's own answer when neither was read.
+    pub fn proxy_config(&self) -> Result<&ProxyConfig, Gap> {
+        let own = self.kernel.proxy.config.get();
+        own.or_else(|gap| self.cluster.proxy_config.seen().ok_or(gap))
     }
 }

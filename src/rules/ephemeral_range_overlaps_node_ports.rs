@@ -123,7 +123,7 @@ fn chance(taken: u32, choosable: u32) -> String {
 
 fn mode_and_stakes(mode: &Result<Learned<Mode>, Gap>) -> String {
     match mode {
-        Ok(mode) => format!("{} (from {})", mode.value, mode.place),
+        Ok(mode) => mode.to_string(),
         Err(_) => "unknown: in ipvs mode, connections from an allocated NodePort hang".to_owned(),
     }
 }

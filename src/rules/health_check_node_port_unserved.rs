@@ -152,7 +152,7 @@ impl<'a> Node<'a> {
             .value(
                 "proxy mode",
                 match &mode {
-                    Ok(mode) => format!("{} (from {})", mode.value, mode.place),
+                    Ok(mode) => mode.to_string(),
                     Err(gap) => format!("unknown, perhaps there is no proxy: {}", gap.detail),
                 },
             );

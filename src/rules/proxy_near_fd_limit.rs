@@ -26,7 +26,7 @@ use super::{
     Limits, Patience, Rule, Scope,
     holders::{Own, Proxy, holder_name, holds_ports},
     range::{most_ports_in_words, served},
-    setup::{locals, mode_in_words, settings},
+    setup::{locals, mode_in_words},
     this_node,
 };
 use crate::{
@@ -187,7 +187,7 @@ impl Demand {
     ) -> Result<Self, Gap> {
         // A proxy too new to hold ports has at most the listeners of nftables mode on localhost, for TCP (KEP-6032).
         let localhost_only = holding.version.and_then(holds_ports) == Some(false);
-        let (per_family, assumed) = match settings(snapshot) {
+        let (per_family, assumed) = match snapshot.proxy_config() {
             _ if localhost_only => ([1, 1], None),
             Ok(config) => (addresses(snapshot, &config.node_port_addresses)?, None),
             Err(gap) => ([1, 1], Some(gap)),
@@ -250,7 +250,7 @@ fn evidence(
         (Reading::Seen(process), None) => format!("{} (pid {}), version unknown", process.command, process.pid),
         (Reading::Gap(_), version) => format!("version {}", version.unwrap_or("unknown")),
     };
-    let addresses = match (settings(snapshot), &demand.assumed) {
+    let addresses = match (snapshot.proxy_config(), &demand.assumed) {
         (_, Some(_)) => "assumed: the default, one socket a family".to_owned(),
         (Ok(config), None) if config.node_port_addresses.is_empty() => {
             format!("the default, one socket a family (from {})", config.place)

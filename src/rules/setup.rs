@@ -53,7 +53,7 @@ impl Setups {
             Err(_) => Mode::KUBE_PROXY.to_vec(),
         };
         let said = snapshot.said.proxy_mode.is_some();
-        let (configs, settings, node_port_addresses, unread) = match settings(snapshot) {
+        let (configs, settings, node_port_addresses, unread) = match snapshot.proxy_config() {
             Ok(config) => (vec![config.clone()], config.place.clone(), Some(config.node_port_addresses.clone()), None),
             Err(_) if said => (vec![ProxyConfig::default()], "the mode's defaults".to_owned(), None, None),
             Err(gap) => (unknown_settings(), "unknown".to_owned(), None, Some(gap)),
@@ -154,18 +154,9 @@ impl Setup {
 /// The mode with its source, or that it is unknown, for evidence.
 pub(super) fn mode_in_words(mode: &Result<Learned<Mode>, Gap>) -> String {
     match mode {
-        Ok(mode) => format!("{} (from {})", mode.value, mode.place),
+        Ok(mode) => mode.to_string(),
         Err(_) => "unknown: this holds in iptables, ipvs and nftables mode".to_owned(),
     }
-}
-
-/// The proxy's settings: what it answers itself, else what the cluster has of it.
-///
-/// # Errors
-/// The gap of the proxy's own answer when neither was read.
-pub(super) fn settings(snapshot: &Snapshot) -> Result<&ProxyConfig, Gap> {
-    let own = snapshot.kernel.proxy.config.get();
-    own.or_else(|gap| snapshot.cluster.proxy_config.seen().ok_or(gap))
 }
 
 /// An address of this node, as a destination.

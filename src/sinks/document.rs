@@ -144,7 +144,7 @@ pub fn document_schema() -> Schema {
 impl Document {
     fn of(report: &Report<'_>) -> Self {
         let snapshot = report.snapshot;
-        let config = snapshot.kernel.proxy.config.seen().or(snapshot.cluster.proxy_config.seen());
+        let config = snapshot.proxy_config().ok();
         let unknown = report.unseen().into_iter().map(|unseen| Unknown {
             rule: unseen.rule.map(|rule| rule.to_string()),
             subject: unseen.subject.map(tidy_subject),

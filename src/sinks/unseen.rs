@@ -45,7 +45,7 @@ fn gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     if snapshot.proxy_mode().is_err() {
         gaps.extend(proxy.mode.gap());
     }
-    if proxy.config.seen().or(cluster.proxy_config.seen()).is_none() {
+    if snapshot.proxy_config().is_err() {
         gaps.extend(proxy.config.gap());
         gaps.extend(cluster.proxy_config.gap());
     }

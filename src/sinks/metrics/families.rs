@@ -298,7 +298,7 @@ fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
 }
 
 /// The word of a closed list, as in JSON.
-fn word(value: impl Serialize) -> String {
+pub(crate) fn word(value: impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         _ => "other".to_owned(),

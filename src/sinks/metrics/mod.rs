@@ -13,6 +13,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+pub(crate) use families::word;
+
 use self::{
     catalogue::{Kind, METRICS, Metric},
     families::{Family, families},

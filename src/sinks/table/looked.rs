@@ -37,7 +37,7 @@ impl Page<'_> {
 
 fn proxy(snapshot: &Snapshot) -> Option<String> {
     let mode = snapshot.proxy_mode().ok()?;
-    let config = snapshot.kernel.proxy.config.seen().or(snapshot.cluster.proxy_config.seen());
+    let config = snapshot.proxy_config().ok();
     let addresses = match config.map(|config| config.node_port_addresses.join(",")) {
         None => "nodePortAddresses not known".to_owned(),
         Some(addresses) if addresses.is_empty() => "nodePortAddresses at the mode's default".to_owned(),
