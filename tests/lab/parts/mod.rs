@@ -1,5 +1,6 @@
 //! The parts of Kubernetes, run for real in network namespaces: any number at once, and nothing is left behind.
 
+mod agent;
 mod api;
 mod control_plane;
 mod directory;
@@ -12,6 +13,7 @@ mod proxy;
 mod talk;
 
 pub use self::{
+    agent::{Agent, events, reasons, until},
     api::Api,
     control_plane::ControlPlane,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},

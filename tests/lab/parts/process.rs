@@ -1,6 +1,7 @@
 //! A program that runs until it is dropped.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -23,14 +24,16 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it; what it prints goes to `<program>.log` in the directory.
+    /// Starts one of the lab's programs, or one by its path; what it prints goes to `<program>.log` in the directory.
     #[track_caller]
     pub fn start(program: &str, arguments: &[String], directory: &Path) -> Self {
+        let path = if program.starts_with('/') { PathBuf::from(program) } else { programs::find(program) };
+        let program = path.file_name().and_then(OsStr::to_str).expect("a program has a name");
         let log = directory.join(format!("{program}.log"));
         let output = File::options().create(true).append(true).open(&log).expect("a log");
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
-            .arg(programs::find(program))
+            .arg(&path)
             .args(arguments)
             .current_dir(directory)
             .stdin(Stdio::null())
