@@ -9,7 +9,8 @@ CARGO ?= cargo
 # What tests call, and the Debian package that has it.
 TOOLS := cc:gcc ip:iproute2 ss:iproute2 nft:nftables iptables:iptables ps:procps \
          setpriv:util-linux unshare:util-linux capsh:libcap2-bin openssl:openssl perl:perl-base \
-         buildah:buildah
+         buildah:buildah containerd:containerd runc:runc /usr/lib/cni/bridge:containernetworking-plugins \
+         conntrack:conntrack promtool:prometheus
 
 # Kubernetes itself, and helm, built once per machine and version; a program in $KUBEBUILDER_ASSETS or on the PATH comes
 # first. Each is a name, its package, the folder of the go.mod that has it, and where it is kept.
@@ -18,13 +19,13 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/portreeve
 KUBERNETES := $(call pinned,k8s.io/kubernetes,tests/lab)
 LAB := $(CACHE)/lab/$(KUBERNETES)
 HELM := $(CACHE)/helm/$(call pinned,helm.sh/helm/v4,tests/lab/helm)
-LAB_PROGRAMS := etcd:go.etcd.io/etcd/server/v3:tests/lab:$(LAB) \
-                kube-apiserver:k8s.io/kubernetes/cmd/kube-apiserver:tests/lab:$(LAB) \
-                kube-proxy:k8s.io/kubernetes/cmd/kube-proxy:tests/lab:$(LAB) \
-                helm:helm.sh/helm/v4/cmd/helm:tests/lab/helm:$(HELM)
+KUBE := k8s.io/kubernetes/cmd
+LAB_PROGRAMS := etcd=go.etcd.io/etcd/server/v3:tests/lab:$(LAB) \
+                $(foreach name,kube-apiserver kube-proxy kubectl kubelet kube-controller-manager kube-scheduler, \
+                    $(name)=$(KUBE)/$(name):tests/lab:$(LAB)) \
+                kube-proxy-1.23.6=$(KUBE)/kube-proxy:tests/lab/kube-proxy-1.23:$(LAB) \
+                helm=helm.sh/helm/v4/cmd/helm:tests/lab/helm:$(HELM)
 VERSION := k8s.io/component-base/version
-LAB_FLAGS := -s -w -X $(VERSION).gitVersion=$(KUBERNETES) \
-             -X $(VERSION).gitMajor=1 -X $(VERSION).gitMinor=$(word 2,$(subst ., ,$(KUBERNETES)))
 
 MUSL := $(shell uname -m)-unknown-linux-musl
 RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -49,14 +50,17 @@ test: tools lab lint ## Install what tests need, lint, and run every test; kerne
 
 lab: ## Build the programs that tests run, Kubernetes and helm; minutes the first time, then nothing
 	@for program in $(LAB_PROGRAMS); do \
-	    IFS=: read -r name package module folder <<< "$$program"; \
+	    IFS==: read -r name package module folder <<< "$$program"; \
 	    if [ -x "$${KUBEBUILDER_ASSETS:+$$KUBEBUILDER_ASSETS/$$name}" ] || command -v "$$name" > /dev/null || [ -x "$$folder/$$name" ]; then \
 	        continue; \
 	    fi; \
 	    command -v go > /dev/null || { echo >&2 "building $$name needs Go; or put it on the PATH"; exit 1; }; \
 	    echo "building $$folder/$$name"; \
 	    mkdir -p "$$folder"; \
-	    CGO_ENABLED=0 go build -C "$$module" -trimpath -ldflags '$(LAB_FLAGS)' -o "$$folder/.$$name.$$$$" "$$package"; \
+	    version="$$(sed -n 's|^\tk8s.io/kubernetes \(v[0-9.]*\).*|\1|p' "$$module/go.mod")"; \
+	    IFS=. read -r major minor _ <<< "$${version#v}"; \
+	    said="-X $(VERSION).gitVersion=$$version -X $(VERSION).gitMajor=$$major -X $(VERSION).gitMinor=$$minor"; \
+	    CGO_ENABLED=0 go build -C "$$module" -trimpath -ldflags "-s -w $${version:+$$said}" -o "$$folder/.$$name.$$$$" "$$package"; \
 	    mv "$$folder/.$$name.$$$$" "$$folder/$$name"; \
 	done
 
