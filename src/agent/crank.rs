@@ -80,7 +80,8 @@ impl Crank {
 /// Judges one look by itself, without patience: what is wrong in it is told.
 pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
     let mut ledger = Ledger::default();
-    turn(View { now: snapshot, before: None }, limits, Pace::AtOnce, &mut ledger);
+    let opinions = rules::evaluate(View { now: snapshot, before: None }, limits);
+    turn(opinions, snapshot.at, Pace::AtOnce, &mut ledger);
     ledger.board()
 }
 
@@ -100,12 +101,11 @@ pub(super) struct Turned {
     pub(super) panicked: Vec<RuleId>,
 }
 
-/// Has one look judged and takes the round into the ledger.
-pub(super) fn turn(view: View<'_>, limits: &Limits, pace: Pace, ledger: &mut Ledger) -> Turned {
-    let opinions = rules::evaluate(view, limits);
+/// Takes what the rules said of the look at that time into the ledger.
+pub(super) fn turn(opinions: Vec<Opinion>, at: Timestamp, pace: Pace, ledger: &mut Ledger) -> Turned {
     let panicked = opinions.iter().filter(|it| it.judgements.is_none()).map(|it| it.rule.id).collect();
     let round = opinions.into_iter().map(|opinion| part(opinion, pace)).collect();
-    Turned { changes: ledger.advance(view.now.at, round), panicked }
+    Turned { changes: ledger.advance(at, round), panicked }
 }
 
 /// A rule that panicked could not tell.

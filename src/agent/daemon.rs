@@ -27,10 +27,11 @@ use super::{
 };
 use crate::{
     cluster::{self, ClusterSource},
-    facts::{OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, View},
+    facts::{OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, View, Wanted},
     findings::{Finding, Severity},
     kernel::Host,
     ledger::{Change, Ledger},
+    rules::{self, Opinion},
     sinks::events::{Place, Recorder},
 };
 
@@ -86,7 +87,11 @@ impl Agent {
     async fn start(config: Config, load: Box<Load>) -> anyhow::Result<Self> {
         let host = Host::at(&config.host_root);
         let hostname = host.hostname();
-        let scanner = Scanner::start(host)?;
+        let scanner = Scanner::start(move |wanted: &Wanted| host.read_timed(wanted))?;
+        Self::with(config, load, scanner, hostname).await
+    }
+
+    async fn with(config: Config, load: Box<Load>, scanner: Scanner, hostname: String) -> anyhow::Result<Self> {
         let view = feed::start(config.cluster.clone(), config.node.clone(), hostname).await;
         let recorder = match &config.cluster {
             ClusterSource::Api(access) => {
@@ -171,10 +176,7 @@ impl Agent {
     async fn look(&mut self) -> time::Instant {
         let begun = Instant::now();
         let at = Timestamp::now();
-        let (mut facts, cluster_took) = {
-            let view = self.cluster.borrow_and_update();
-            ((*view.facts).clone(), view.took)
-        };
+        let mut facts = (*self.cluster.borrow_and_update().facts).clone();
         let Config { said, node_port_range, .. } = &self.config;
         if let Some(range) = node_port_range {
             facts.node_port_range = Reading::Seen(range.clone());
@@ -182,28 +184,34 @@ impl Agent {
         let mut wanted = wanted(&facts, false);
         let own = [self.config.listen.port()].into_iter().collect();
         wanted.owner_ports = wanted.owner_ports.union(&own);
-        let Scanned { facts: kernel, took, cost } = self.scanner.scan(wanted).await;
+        let Scanned { seen, cost } = self.scanner.scan(wanted).await;
         self.costs = [self.costs[1], cost];
-        match kernel {
-            Ok(kernel) => {
+        match seen {
+            Ok((kernel, took)) => {
                 let own_port = self.own_port.borrow().clone();
                 let schema = SNAPSHOT_SCHEMA.to_owned();
                 self.judge(Snapshot { schema, at, said: said.clone(), kernel, cluster: facts, own_port });
+                self.told.send_modify(|told| {
+                    told.work.took = took;
+                    told.work.scanned(begun.elapsed(), Timestamp::now());
+                });
             }
             Err(panic) => self.contain("reader", &panic),
         }
-        self.told.send_modify(|told| {
-            told.work.scanned(begun.elapsed(), Timestamp::now());
-            (told.work.node, told.work.cluster) = (took, cluster_took);
-        });
         time::Instant::from_std(begun) + stretched(&self.config, self.costs)
     }
 
     fn judge(&mut self, snapshot: Snapshot) {
         let view = View { now: &snapshot, before: self.before.as_deref() };
+        let opinions = rules::evaluate(view, &self.config.limits);
+        self.heed(snapshot, opinions);
+    }
+
+    /// Remembers and tells what the rules said of a look.
+    fn heed(&mut self, snapshot: Snapshot, opinions: Vec<Opinion>) {
         // Rounds that the cluster's changes bring on follow each other faster than a roll-out settles.
         let settle = SignedDuration::try_from(self.config.interval / 2).unwrap_or(SignedDuration::ZERO);
-        let Turned { changes, panicked } = turn(view, &self.config.limits, Pace::Patient(settle), &mut self.ledger);
+        let Turned { changes, panicked } = turn(opinions, snapshot.at, Pace::Patient(settle), &mut self.ledger);
         for rule in panicked {
             self.contain(rule.0, "its findings are held");
         }
@@ -264,8 +272,7 @@ impl Agent {
             info = findings(Severity::Info),
             unknown,
             interval = ?stretched(&self.config, self.costs),
-            node = ?told.work.node,
-            cluster = ?told.work.cluster,
+            cost = ?self.costs[1],
             own_port = ?*self.own_port.borrow(),
             "state"
         );
@@ -313,3 +320,6 @@ async fn changed(cluster: &mut watch::Receiver<feed::View>) {
         std::future::pending::<()>().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

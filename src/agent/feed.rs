@@ -28,8 +28,6 @@ const STANDINGS: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) facts: Arc<ClusterFacts>,
-    /// What reading it took.
-    pub(super) took: Duration,
     /// When each kind of object was last seen whole.
     whole: BTreeMap<&'static str, Instant>,
     /// Failures by kind of object and reason.
@@ -60,7 +58,7 @@ pub(super) async fn start(source: ClusterSource, node: Option<String>, hostname:
     if source != ClusterSource::None {
         not_yet(&mut facts);
     }
-    let view = View { facts: Arc::new(facts), took: Duration::ZERO, whole: BTreeMap::new(), errors: BTreeMap::new() };
+    let view = View { facts: Arc::new(facts), whole: BTreeMap::new(), errors: BTreeMap::new() };
     let (sender, receiver) = channel(view);
     match source {
         ClusterSource::None => {}
@@ -98,9 +96,7 @@ async fn read(inputs: Vec<Input>, node: Option<String>, hostname: String, sender
     while !sender.is_closed() {
         let stamps = Some(stamps(&inputs));
         if stamps != known {
-            let begun = Instant::now();
             let facts = cluster::read(&source, node.as_deref(), &hostname).await;
-            let took = begun.elapsed();
             sender.send_if_modified(|view| {
                 for (resource, gap) in kinds(&facts) {
                     match gap {
@@ -108,7 +104,6 @@ async fn read(inputs: Vec<Input>, node: Option<String>, hostname: String, sender
                         Some(gap) => *view.errors.entry((resource, word(gap.why))).or_default() += 1,
                     }
                 }
-                view.took = took;
                 let differs = *view.facts != facts;
                 if differs {
                     view.facts = Arc::new(facts);

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{feed::View, page::page, process, pulse, scanner::Busy};
+use super::{connections, feed::View, page::page, process, pulse, scanner::Busy};
 use crate::{
     facts::{Gap, OwnPort, Reading, Snapshot, Source, Why},
     ledger::Board,
@@ -71,19 +71,12 @@ async fn keep(
     mut attempt: std::io::Result<TcpListener>,
     standings: Sender<Reading<OwnPort>>,
 ) {
-    let router = router(front);
     let mut pause = FIRST_PAUSE;
     let mut told = None;
-    loop {
+    let listener = loop {
         standings.send_replace(standing(address, &attempt));
         match attempt {
-            Ok(listener) => {
-                info!(%address, "answering");
-                (pause, told) = (FIRST_PAUSE, None);
-                if let Err(error) = axum::serve(listener, router.clone()).await {
-                    warn!(%address, %error, "stopped answering");
-                }
-            }
+            Ok(listener) => break listener,
             Err(error) if told != Some(error.kind()) => {
                 warn!(%address, %error, "cannot answer here, trying again; detection goes on");
                 told = Some(error.kind());
@@ -93,7 +86,9 @@ async fn keep(
         sleep(pause).await;
         pause = (2 * pause).min(LONGEST_PAUSE);
         attempt = TcpListener::bind(address).await;
-    }
+    };
+    info!(%address, "answering");
+    connections::serve(listener, router(front)).await;
 }
 
 fn standing(address: SocketAddr, attempt: &std::io::Result<TcpListener>) -> Reading<OwnPort> {

@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and beats into its file")]
 
 mod config;
+mod connections;
 mod crank;
 mod daemon;
 mod feed;

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     facts::{KernelFacts, Wanted, text},
-    kernel::Host,
+    kernel::Took,
 };
 
 /// Asks the thread, and knows for how long it has been busy.
@@ -29,13 +29,16 @@ pub(super) struct Scanner {
 /// Since when the thread has been reading; nothing while it waits.
 pub(super) type Busy = Arc<Mutex<Option<Instant>>>;
 
+/// Reads the node: its facts, and what each reader took.
+pub(super) trait Read: Fn(&Wanted) -> (KernelFacts, Took) + Send + 'static {}
+
+impl<F: Fn(&Wanted) -> (KernelFacts, Took) + Send + 'static> Read for F {}
+
 /// What one reading came to.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// The facts, or the words of the reader that panicked.
-    pub(super) facts: Result<KernelFacts, String>,
-    /// How long it took.
-    pub(super) took: Duration,
+    /// The facts and what each reader took, or the words of the reader that panicked.
+    pub(super) seen: Result<(KernelFacts, Took), String>,
     /// The processor time it took.
     pub(super) cost: Duration,
 }
@@ -46,12 +49,13 @@ struct Order {
 }
 
 impl Scanner {
-    pub(super) fn start(host: Host) -> anyhow::Result<Self> {
+    /// Starts the thread, which does nothing but `read`.
+    pub(super) fn start(read: impl Read) -> anyhow::Result<Self> {
         let (orders, ordered) = channel();
         let busy = Busy::default();
         let told = Arc::clone(&busy);
         let thread = thread::Builder::new().name("scanner".to_owned());
-        thread.spawn(move || work(&host, &ordered, &told)).context("starting the scanner")?;
+        thread.spawn(move || work(&read, &ordered, &told)).context("starting the scanner")?;
         Ok(Self { orders, busy })
     }
 
@@ -68,21 +72,21 @@ impl Scanner {
     }
 }
 
-fn work(host: &Host, orders: &Receiver<Order>, busy: &Busy) {
+fn work(read: &impl Read, orders: &Receiver<Order>, busy: &Busy) {
     let is_busy = |since| *busy.lock().unwrap_or_else(PoisonError::into_inner) = since;
     for Order { wanted, reply } in orders {
-        let (begun, spent) = (Instant::now(), cpu());
-        is_busy(Some(begun));
-        let facts = catch_unwind(AssertUnwindSafe(|| host.read(&wanted))).map_err(|panic| words(panic.as_ref()));
+        let spent = cpu();
+        is_busy(Some(Instant::now()));
+        let seen = catch_unwind(AssertUnwindSafe(|| read(&wanted))).map_err(|panic| words(panic.as_ref()));
         is_busy(None);
-        let scanned = Scanned { facts, took: begun.elapsed(), cost: cpu().saturating_sub(spent) };
+        let scanned = Scanned { seen, cost: cpu().saturating_sub(spent) };
         // An agent that is leaving does not wait for the answer.
         drop(reply.send(scanned));
     }
 }
 
 /// Processor time of the calling thread.
-fn cpu() -> Duration {
+pub(super) fn cpu() -> Duration {
     getrusage(UsageWho::RUSAGE_THREAD).map_or(Duration::ZERO, |usage| {
         [usage.user_time(), usage.system_time()]
             .into_iter()

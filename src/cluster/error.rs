@@ -67,10 +67,11 @@ impl Error {
         }
     }
 
-    /// The failure in a word for counters: the status, or what happened instead of one.
+    /// The failure in a word of a closed list, for counters: the status, or what happened instead of one.
     pub(super) fn code(&self) -> String {
         match self {
-            Self::Status { code, .. } => code.to_string(),
+            Self::Status { code: code @ (400 | 401 | 403 | 404 | 408 | 410 | 429 | 500..=504), .. } => code.to_string(),
+            Self::Status { code, .. } => format!("{}xx", (code / 100).clamp(1, 5)),
             Self::TimedOut { .. } => "timed-out".to_owned(),
             Self::Unreachable { .. } => "unreachable".to_owned(),
             Self::Credentials { .. } => "credentials".to_owned(),

@@ -24,6 +24,7 @@ mod route;
 mod sock_diag;
 mod sockets;
 mod sockstat;
+mod stopwatch;
 mod sysctl;
 
 use std::{
@@ -38,8 +39,9 @@ pub use self::{
     pods::pod_namespaces,
     process::fds_of,
     sockets::{Listeners, Sockets},
+    stopwatch::Took,
 };
-use self::{owner::unasked, proxy::Answers, root::Root};
+use self::{owner::unasked, proxy::Answers, root::Root, stopwatch::Stopwatch};
 use crate::facts::{
     Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Owner, PortRange, PortSet, Reading,
     SockStat, Socket, Source, Sysctls, Wanted, text,
@@ -89,32 +91,41 @@ impl Host {
     ///
     /// Sockets come before the proxy is asked, so that our own connections are not among them.
     pub fn read(&self, wanted: &Wanted) -> KernelFacts {
-        let interfaces = self.ask(Source::Addresses, route::read);
-        let sysctls = sysctl::read(&self.root);
-        let sockstat = sockstat::read(&self.root).into();
-        let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat);
-        let (answers, health_checks) = self.ask_proxies(wanted, interfaces.seen());
-        KernelFacts {
+        self.read_timed(wanted).0
+    }
+
+    /// The same, with what each reader took.
+    pub fn read_timed(&self, wanted: &Wanted) -> (KernelFacts, Took) {
+        let watch = Stopwatch::default();
+        let proc = self.root.path().join("proc");
+        let interfaces = watch.on(Source::Addresses, || self.ask(Source::Addresses, route::read));
+        let sysctls = watch.on(Source::Sysctls, || sysctl::read(&self.root));
+        let sockstat = watch.on(Source::Sockstat, || sockstat::read(&self.root)).into();
+        let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat, &watch);
+        let (answers, health_checks) = self.ask_proxies(wanted, interfaces.seen(), &watch);
+        let pod_namespaces = || pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2);
+        let facts = KernelFacts {
             hostname: self.hostname(),
             release: self.name("osrelease"),
             capabilities: if self.is_live() { privileges::read() } else { Vec::new() },
-            proxy: proxy::facts(answers, &sockets.listeners, &self.root.path().join("proc")),
+            proxy: watch.on(Source::ProxyProcess, || proxy::facts(answers, &sockets.listeners, &proc)),
             listeners: sockets.listeners,
             socket_source: sockets.told_by,
             clients: sockets.clients,
             ephemeral: sockets.ephemeral,
-            pod_namespaces: self.ask(Source::PodNamespaces, || {
-                pod_namespaces(&self.root.path().join("proc"), PortRange::DEFAULT_EPHEMERAL.size() / 2)
-            }),
+            pod_namespaces: watch.on(Source::PodNamespaces, || self.ask(Source::PodNamespaces, pod_namespaces)),
             sysctls,
             sockstat,
             interfaces,
-            nameservers: resolv::read(&self.root).into(),
-            ip_vs: ip_vs::servers(&self.root).into(),
-            ip_vs_connections: ip_vs::connections(&self.root, &wanted.client_ports).into(),
-            netfilter: self.ask(Source::Netfilter, || netfilter::read(&self.root)),
+            nameservers: watch.on(Source::ResolvConf, || resolv::read(&self.root)).into(),
+            ip_vs: watch.on(Source::IpVs, || ip_vs::servers(&self.root)).into(),
+            ip_vs_connections: watch
+                .on(Source::IpVsConn, || ip_vs::connections(&self.root, &wanted.client_ports))
+                .into(),
+            netfilter: watch.on(Source::Netfilter, || self.ask(Source::Netfilter, || netfilter::read(&self.root))),
             health_checks,
-        }
+        };
+        (facts, watch.stop())
     }
 
     /// What only a running kernel can tell.
@@ -128,19 +139,21 @@ impl Host {
         interfaces: &Reading<Interfaces>,
         sysctls: &Sysctls,
         sockstat: &Reading<SockStat>,
+        watch: &Stopwatch,
     ) -> HostSockets {
         let reader = if self.is_live() {
             Sockets::live(&self.root.path().join("proc"))
         } else {
             Sockets::recorded(&self.root.path().join("proc/net"))
         };
-        let (mut listeners, told_by) = match reader.listeners() {
+        let (mut listeners, told_by) = match watch.on(Source::Listeners, || reader.listeners()) {
             Ok(Listeners { sockets, told_by }) => (Ok(sockets), told_by),
             Err(gap) => (Err(gap), "nothing".to_owned()),
         };
         // Without listeners nothing is known to be accepted, which costs the list its order only.
-        let mut clients = reader.clients(&wanted.client_ports, listeners.as_deref().unwrap_or_default());
-        let mut counted = counted(&reader, &listeners, sysctls, sockstat);
+        let known = listeners.as_deref().unwrap_or_default();
+        let mut clients = watch.on(Source::Clients, || reader.clients(&wanted.client_ports, known));
+        let mut counted = watch.on(Source::EphemeralUse, || counted(&reader, &listeners, sysctls, sockstat));
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
         let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH_PORT]);
@@ -152,7 +165,7 @@ impl Host {
         if let Ok(Counted { ephemeral, examples }) = &mut counted {
             unnamed.extend(examples.drain(..).zip(ephemeral.busiest.iter_mut().map(|busy| &mut busy.owner)));
         }
-        self.name_holders(unnamed, interfaces.seen(), wanted.command_lines);
+        watch.on(Source::Processes, || self.name_holders(unnamed, interfaces.seen(), wanted.command_lines));
 
         let ephemeral = counted.map(|counted| counted.ephemeral).into();
         HostSockets { listeners: listeners.into(), told_by, clients: clients.into(), ephemeral }
@@ -178,11 +191,16 @@ impl Host {
         &self,
         wanted: &Wanted,
         interfaces: Option<&Interfaces>,
+        watch: &Stopwatch,
     ) -> (Answers, Reading<Vec<HealthCheckAnswer>>) {
         let asked = if self.is_live() {
             let addresses = health::addresses(interfaces);
+            let health_checks = health::read(&wanted.health_check_ports, &addresses);
             http::run(async {
-                tokio::join!(proxy::read(&self.proxy_places), health::read(&wanted.health_check_ports, &addresses))
+                tokio::join!(
+                    proxy::read(&self.proxy_places, watch),
+                    watch.awaiting(Source::HealthChecks, health_checks)
+                )
             })
         } else {
             Err(root::recorded(Source::ProxyMode))

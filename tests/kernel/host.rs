@@ -59,7 +59,7 @@ fn json(facts: &KernelFacts) -> Value {
 fn one_look_at_a_live_host_tells_listener_client_holder_and_proxy() {
     let _namespace = Namespace::enter();
     let _incident = incident();
-    let seen = Host::at("/").read(&wanted());
+    let (seen, took) = Host::at("/").read_timed(&wanted());
     let listeners = seen.listeners.get().expect("listeners");
     let squatter = listeners.iter().find(|socket| socket.local_port == 30080).expect("the listener");
     let Owner::Held(holder) = &squatter.owner else { panic!("{squatter:?}") };
@@ -77,6 +77,9 @@ fn one_look_at_a_live_host_tells_listener_client_holder_and_proxy() {
     assert!(!seen.release.is_empty() && seen.release != "unknown");
     let again: KernelFacts = serde_json::from_value(json(&seen)).expect("facts come back from JSON");
     assert_eq!(again, seen);
+    for source in [Source::Listeners, Source::Clients, Source::Processes, Source::ProxyMode, Source::Addresses] {
+        assert!(took.get(&source).is_some_and(|took| !took.is_zero()), "{source:?}: {took:?}");
+    }
 }
 
 /// What the shipped program sees, run by a command that ends in its path.

@@ -22,16 +22,17 @@ use crate::{
 
 /// How long something may take that takes two looks; far more than it needs on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-const PLACE: &str = "127.0.0.1:29517";
+/// Where it answers.
+pub(crate) const PLACE: &str = "127.0.0.1:29517";
 
 /// An agent on this thread's node; it ends with this value.
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
     log: BufReader<ChildStderr>,
 }
 
 impl Agent {
-    fn start(stage: &Stage, arguments: &[&str]) -> Self {
+    pub(crate) fn start(stage: &Stage, arguments: &[&str]) -> Self {
         let mut command = stage.command("agent");
         let heartbeat = stage.path("heartbeat");
         command.env("PORTREEVE_INTERVAL", "300ms").args(["--cpu-percent", "100", "--log-format", "json"]);
@@ -69,32 +70,47 @@ impl Drop for Agent {
     }
 }
 
-/// The status and the body of an answer.
-fn ask(path: &str, headers: &str) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect(PLACE).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: n1\r\nConnection: close\r\n{headers}\r\n").ok()?;
+/// The head and the body of an answer of the agent.
+pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
+    exchange_with(PLACE, method, path, headers)
+}
+
+/// The same of somebody else.
+pub(crate) fn exchange_with(place: &str, method: &str, path: &str, headers: &str) -> Option<(String, String)> {
+    let mut stream = TcpStream::connect(place).ok()?;
+    // In 1.0 the end of the connection is that of the answer.
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: n1\r\n{headers}\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
-    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    Some((head.to_owned(), body.to_owned()))
+}
+
+/// The status and the body of the answer to a GET.
+pub(crate) fn ask(path: &str, headers: &str) -> Option<(u16, String)> {
+    let (head, body) = exchange("GET", path, headers)?;
+    Some((head.split(' ').nth(1)?.parse().ok()?, body))
 }
 
 /// Waits until an answer with status 200 fits.
 #[track_caller]
-fn wait_for(path: &str, fits: impl Fn(&str) -> bool) -> String {
-    let begun = Instant::now();
-    let mut last = None;
-    while begun.elapsed() < SOON {
-        last = ask(path, "");
-        match &last {
-            Some((200, body)) if fits(body) => return body.clone(),
-            _ => sleep(Duration::from_millis(50)),
-        }
-    }
-    panic!("{path} never fitted: {last:?}")
+pub(crate) fn wait_for(path: &str, fits: impl Fn(&str) -> bool) -> String {
+    let fitting = || ask(path, "").filter(|(status, body)| *status == 200 && fits(body)).map(|(_, body)| body);
+    until(fitting).unwrap_or_else(|| panic!("{path} never fitted: {:?}", ask(path, "")))
 }
 
-fn web() -> Stage {
+/// What `probe` answers in the end, if it does.
+pub(crate) fn until<T>(probe: impl Fn() -> Option<T>) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        match probe() {
+            None if begun.elapsed() < SOON => sleep(Duration::from_millis(50)),
+            answer => return answer,
+        }
+    }
+}
+
+pub(crate) fn web() -> Stage {
     Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"))
 }
 
@@ -111,6 +127,8 @@ fn a_squatter_is_found_and_its_end_is_seen() {
     let document: Value = serde_json::from_str(&wait_for("/findings", |_| true)).expect("JSON");
     let found = document["findings"].as_array().expect("findings");
     assert!(found.iter().any(|it| it["rule"] == "listener-on-node-port" && it["port"] == 30080), "{document:#}");
+    let words = document.to_string();
+    assert!(words.contains("perl") && !words.contains("IO::Socket::INET"), "its name, and no command line: {words}");
     assert!(agent.says("raised").contains("default/web"));
     assert!(wait_for("/", |_| true).contains("Service default/web"));
     let snapshot = wait_for("/snapshot", |_| true);
@@ -163,6 +181,29 @@ fn it_leaves_when_told_to_and_tells_its_state_when_asked() {
         agent.says("stopped");
         assert!(agent.child.wait().expect("it ends").success());
     }
+}
+
+#[test]
+fn a_steady_node_is_silent_and_every_line_of_the_log_is_json() {
+    let stage = web();
+    let mut agent = Agent::start(&stage, &[]);
+    let scans = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("portreeve_scans_total "));
+        line.and_then(|count| count.parse::<f64>().ok()).expect("a count")
+    };
+    wait_for("/metrics", |text| scans(text) >= 5.0);
+    // What came up while it settled ends here.
+    agent.signal(Signal::SIGUSR1);
+    let mut line = agent.says("\"state\"");
+    let before = scans(&wait_for("/metrics", |_| true));
+    wait_for("/metrics", |text| scans(text) >= before + 10.0);
+    agent.signal(Signal::SIGTERM);
+    let mut rest = String::new();
+    agent.log.read_to_string(&mut rest).expect("a log");
+    line.push_str(&rest);
+    let told: Vec<Value> = line.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let told: Vec<_> = told.iter().filter_map(|line| line["message"].as_str()).filter(|it| *it != "open").collect();
+    assert_eq!(told, ["state", "stopped"]);
 }
 
 #[test]

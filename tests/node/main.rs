@@ -6,6 +6,8 @@
 
 mod addresses;
 mod agent;
+mod agent_http;
+mod agent_metrics;
 mod claims;
 mod healthy;
 mod hostile;

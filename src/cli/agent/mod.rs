@@ -5,17 +5,19 @@ mod settings;
 use std::{
     env,
     io::stderr,
+    panic,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use clap::ValueEnum;
 use serde::Deserialize;
+use tracing::error;
 use tracing_subscriber::EnvFilter;
 
 use self::settings::Settings;
 use super::{console::Console, gather::environment};
-use crate::agent;
+use crate::{agent, facts::text};
 
 /// Flags of the agent. Each may also come from the environment, or from the file of --config; flags win over the
 /// environment, and that over the file.
@@ -25,11 +27,17 @@ pub(super) struct Args {
     settings: Settings,
     /// Read settings from a YAML file: the names of these flags without the dashes, and `limits`
     ///
+    /// Under `limits` stand the thresholds of rules, with these defaults: ephemeral_warning_percent 80,
+    /// ephemeral_critical_percent 95, fds_warning_percent 80, fds_critical_percent 95, band_warning_percent 80,
+    /// proxy_lag_seconds 60.
+    ///
     /// It is read again when it changes, and on SIGHUP. One that is invalid changes nothing. What it says of sources
     /// and places holds from the next start.
     #[arg(long, value_name = "FILE", env = "PORTREEVE_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
     /// Do not run: say by the exit code whether the agent that beats into --heartbeat lives
+    ///
+    /// Give it the flags and the environment of that agent.
     #[arg(long)]
     probe: bool,
 }
@@ -60,19 +68,27 @@ pub(super) enum LogLevel {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { settings, config, probe } = args;
+    if probe {
+        agent::probe(&heartbeat(&settings, config.as_deref()).map_err(anyhow::Error::msg)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let (host_ip, node_name) = (env::var("HOST_IP").ok(), env::var("NODE_NAME").ok());
     // What the downward API says is the same on every start, and weaker than a file.
     let together =
         move || Ok::<_, String>(merged(&settings, config.as_deref())?.within(host_ip.as_deref(), node_name.clone()));
     let first = together().map_err(anyhow::Error::msg)?;
-    if probe {
-        let path = first.heartbeat_path();
-        agent::probe(&path)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     log(&first, console);
     agent::run(Box::new(move || Ok(together()?.into_config(&environment()))))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where an agent with these settings beats. A file that somebody has spoiled since the agent read it is not its death:
+/// it is read only where it decides.
+fn heartbeat(said: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
+    match said.heartbeat() {
+        Some(path) => Ok(path.to_owned()),
+        None => Ok(merged(said, file)?.heartbeat_path()),
+    }
 }
 
 /// What was said on the command line and in the environment, over what the file says now.
@@ -91,9 +107,50 @@ fn log(settings: &Settings, console: &Console) {
         LogLevel::Info => "portreeve=info,warn,kube_client=off",
         LogLevel::Debug => "portreeve=debug,info",
     };
+    // A panic that is contained is a line of the log too.
+    panic::set_hook(Box::new(|panic| error!("{}", text::clean(&panic.to_string(), 1024))));
     let subscriber = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(stderr);
     match settings.log_format() {
         LogFormat::Json => subscriber.json().flatten_event(true).init(),
         LogFormat::Text => subscriber.compact().with_ansi(console.style.colour).init(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command, FromArgMatches as _};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::rules::Limits;
+
+    #[test]
+    fn every_limit_stands_in_the_help_with_its_default() {
+        let help = Args::augment_args(Command::new("agent")).render_long_help().to_string();
+        let words: Vec<&str> = help.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect();
+        let help = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        let Ok(Value::Object(limits)) = serde_json::to_value(Limits::default()) else { panic!("limits are named") };
+        for (name, default) in limits {
+            assert!(help.contains(&format!("{name} {default}")), "{name} {default}");
+        }
+    }
+
+    fn settings(heartbeat: &str) -> Settings {
+        let command = Settings::augment_args(Command::new("agent"));
+        let matches = command.get_matches_from(["agent", "--heartbeat", heartbeat]);
+        Settings::from_arg_matches(&matches).expect("settings")
+    }
+
+    #[test]
+    fn a_probe_reads_the_file_only_where_it_decides() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("agent.yaml");
+        let (said, unsaid) = (settings("/run/said"), Settings::default());
+        std::fs::write(&file, "heartbeat: /run/file\n").expect("a file");
+        assert_eq!(heartbeat(&said, Some(&file)), Ok("/run/said".into()));
+        assert_eq!(heartbeat(&unsaid, Some(&file)), Ok("/run/file".into()));
+        std::fs::write(&file, "heartbeet: /run/file\n").expect("a file");
+        assert_eq!(heartbeat(&said, Some(&file)), Ok("/run/said".into()));
+        assert!(heartbeat(&unsaid, Some(&file)).is_err());
     }
 }

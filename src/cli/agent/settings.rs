@@ -147,6 +147,11 @@ impl Settings {
         self.log_level.unwrap_or(LogLevel::Info)
     }
 
+    /// Where the agent beats, if that was said.
+    pub(super) fn heartbeat(&self) -> Option<&Path> {
+        self.heartbeat.as_deref()
+    }
+
     /// Where the agent beats.
     pub(super) fn heartbeat_path(&self) -> PathBuf {
         self.heartbeat.clone().unwrap_or_else(|| HEARTBEAT.into())

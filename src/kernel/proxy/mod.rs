@@ -9,6 +9,7 @@ use self::{configz::settings, metrics::measures};
 use super::{
     http::{self, Answer},
     process::fds_of,
+    stopwatch::Stopwatch,
 };
 use crate::facts::{
     Family, Gap, Holder, Learned, Mode, Owner, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics, Reading, Socket,
@@ -43,11 +44,12 @@ impl Answers {
 
 /// Asks each place in turn for `/proxyMode`, and the first that names a mode for the rest. Where none does, the first
 /// at which somebody listens is asked: a proxy may be too old, or not kube-proxy at all.
-pub(super) async fn read(places: &[SocketAddr]) -> Answers {
+pub(super) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
     let mut somebody = None;
     let mut refused = Vec::new();
     for place in places {
-        let mode = http::get(Source::ProxyMode, *place, "/proxyMode", SHORT)
+        let mode = watch
+            .awaiting(Source::ProxyMode, http::get(Source::ProxyMode, *place, "/proxyMode", SHORT))
             .await
             .and_then(|answer| answer.success(Source::ProxyMode))
             .and_then(|answer| mode(&answer));
@@ -63,7 +65,9 @@ pub(super) async fn read(places: &[SocketAddr]) -> Answers {
     let Some((place, mode)) = somebody else {
         return Answers::none(&Gap::new(Source::ProxyMode, Why::Unreachable, refused.join("; ")));
     };
-    let of = async |source, path, limit| http::get(source, place, path, limit).await?.success(source);
+    let of = async |source, path, limit| {
+        watch.awaiting(source, http::get(source, place, path, limit)).await?.success(source)
+    };
     let (config, metrics) =
         tokio::join!(of(Source::ProxyConfig, "/configz", SHORT), of(Source::ProxyMetrics, "/metrics", METRICS));
     Answers {

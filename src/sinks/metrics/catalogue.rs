@@ -1,5 +1,7 @@
 //! Every metric: its name, type, labels and meaning.
 
+use prometheus_client::registry::Unit;
+
 /// One metric family.
 #[derive(Debug)]
 pub(super) struct Metric {
@@ -8,6 +10,16 @@ pub(super) struct Metric {
     pub(super) kind: Kind,
     pub(super) labels: &'static [&'static str],
     pub(super) help: &'static str,
+}
+
+impl Metric {
+    /// Its name in two, as the library wants it: the last word may be a base unit.
+    pub(super) fn stem_and_unit(&self) -> (&'static str, Option<Unit>) {
+        [("_seconds", Unit::Seconds), ("_bytes", Unit::Bytes)]
+            .into_iter()
+            .find_map(|(suffix, unit)| Some((self.name.strip_suffix(suffix)?, Some(unit))))
+            .unwrap_or((self.name, None))
+    }
 }
 
 /// The types in use.
@@ -47,12 +59,20 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_finding_info",
         &["rule", "severity", "subject_kind", "subject_namespace", "subject_name", "port", "protocol"],
-        "1 for each open finding, at most 100, worst first",
+        "1 for each open finding, worst first: at most 100, fewer where all series would be more than 300",
     ),
     gauge("portreeve_findings_truncated", &[], "Open findings beyond those of portreeve_finding_info"),
     gauge("portreeve_unknown", &["rule", "source", "why"], "What a rule could not tell, and why"),
-    gauge("portreeve_source_up", &["source"], "Whether the last reading of a source succeeded"),
-    gauge("portreeve_source_duration_seconds", &["source"], "What the last reading of the node and the cluster took"),
+    gauge(
+        "portreeve_source_up",
+        &["source"],
+        "Whether the last reading of a source succeeded; nothing is told of what is not there",
+    ),
+    gauge(
+        "portreeve_source_duration_seconds",
+        &["source"],
+        "What the last reading of a source of the node took; that of processes includes their control groups",
+    ),
     Metric {
         name: "portreeve_scan_duration_seconds",
         kind: Kind::Histogram,

@@ -1,26 +1,30 @@
 //! The samples of each metric, from the board, the last look and the crank's own counts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde::Serialize;
 
 use super::{
-    Telling,
-    catalogue::{Kind, Metric, metric},
+    BUCKETS, Telling,
+    catalogue::{Kind, METRICS, Metric, metric},
+    sources::sources,
 };
 use crate::{
-    facts::{
-        ClusterFacts, Family as IpFamily, Gap, KernelFacts, PortRange, PortSet, Protocol, Reading, Snapshot, Source,
-        Why, text,
-    },
+    facts::{ClusterFacts, Family as IpFamily, KernelFacts, PortRange, PortSet, Protocol, Snapshot, Source, text},
     findings::{Finding, Severity},
     ledger::Board,
     rules::{Choice, RULES, census},
     sinks::events::Counters,
 };
 
-/// How many findings are told one by one.
+/// How many findings are told one by one, where everything else leaves room for them.
 const SINGLE_FINDINGS: usize = 100;
+/// How many series there may be.
+const SERIES: usize = 300;
 
 /// The capabilities whose absence takes something away (profiles attribution and guard).
 const CAPABILITIES: [&str; 5] = ["CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_BPF"];
@@ -33,22 +37,34 @@ pub(super) struct Family {
     pub(super) samples: Vec<(Vec<String>, f64)>,
 }
 
+impl Family {
+    /// How many series it is; a histogram has one for each bucket, the sum and the count.
+    fn series(&self) -> usize {
+        match self.metric.kind {
+            Kind::Histogram => BUCKETS.len() + 3,
+            Kind::Counter | Kind::Gauge => self.samples.len(),
+        }
+    }
+}
+
 /// Every family that has something to tell.
 pub(super) fn families(telling: &Telling) -> Vec<Family> {
     let mut all = Families(Vec::new());
-    if let Some((snapshot, board)) = &telling.look {
-        all.board(board);
-        all.sources(snapshot);
+    let nothing = Arc::new(Board::default());
+    let board = telling.look.as_ref().map_or(&nothing, |(_, board)| board);
+    all.board(board);
+    if let Some((snapshot, _)) = &telling.look {
+        all.sources(snapshot, &telling.work.took);
         all.ranges(snapshot);
         all.sockets(snapshot);
         all.proxy(snapshot);
         let capabilities = &snapshot.kernel.capabilities;
         let has = |name: &str| if capabilities.iter().any(|it| it == name) { "yes" } else { "no" };
         all.add("portreeve_capability_info", CAPABILITIES.map(|name| (words([name, has(name)]), 1.0)));
-    } else {
-        all.board(&Board::default());
     }
     all.work(telling);
+    all.single(board);
+    all.0.sort_by_key(|family| METRICS.iter().position(|metric| metric.name == family.metric.name));
     all.0
 }
 
@@ -80,11 +96,6 @@ impl Families {
             "portreeve_findings",
             open.into_iter().map(|((rule, severity), count)| (words([rule, severity.name()]), count)),
         );
-        // Two names may be one once they are cleaned, and a series may be told but once.
-        let single: BTreeSet<Vec<String>> = board.findings.iter().take(SINGLE_FINDINGS).map(labels).collect();
-        let told = single.len();
-        self.add("portreeve_finding_info", single.into_iter().map(|labels| (labels, 1.0)));
-        self.one("portreeve_findings_truncated", Some(count(board.findings.len() - told)));
         let mut unknown: BTreeMap<Vec<String>, f64> = BTreeMap::new();
         for it in &board.unknown {
             *unknown.entry(vec![it.rule.to_string(), word(it.gap.source), word(it.gap.why)]).or_default() += 1.0;
@@ -92,15 +103,24 @@ impl Families {
         self.add("portreeve_unknown", unknown);
     }
 
-    fn sources(&mut self, snapshot: &Snapshot) {
-        let told = readings(snapshot).into_iter().filter_map(|(source, gap)| {
-            let up = match gap.map(|gap| gap.why) {
-                Some(Why::NotAsked | Why::NotSupported) => return None,
-                gap => gap.is_none(),
-            };
-            Some((vec![word(source)], f64::from(u8::from(up))))
-        });
+    /// Findings one by one, as far as there is room.
+    fn single(&mut self, board: &Board) {
+        let taken: usize = self.0.iter().map(Family::series).sum();
+        let room = SERIES.saturating_sub(taken + 1).min(SINGLE_FINDINGS);
+        // Two names may be one once they are cleaned, and a series may be told but once.
+        let single: BTreeSet<Vec<String>> = board.findings.iter().take(room).map(labels).collect();
+        let told = single.len();
+        self.add("portreeve_finding_info", single.into_iter().map(|labels| (labels, 1.0)));
+        self.one("portreeve_findings_truncated", Some(count(board.findings.len() - told)));
+    }
+
+    fn sources(&mut self, snapshot: &Snapshot, took: &BTreeMap<Source, Duration>) {
+        let asked = sources(snapshot);
+        let told = asked.iter().map(|(source, up)| (vec![word(source)], f64::from(u8::from(*up))));
         self.add("portreeve_source_up", told);
+        let took = took.iter().filter(|(source, _)| asked.contains_key(source));
+        let told = took.map(|(source, took)| (vec![word(source)], took.as_secs_f64()));
+        self.add("portreeve_source_duration_seconds", told);
     }
 
     fn ranges(&mut self, snapshot: &Snapshot) {
@@ -187,12 +207,7 @@ impl Families {
     }
 
     fn work(&mut self, telling: &Telling) {
-        let Telling { look, work, views, events, process } = telling;
-        if look.is_some() {
-            let took = [("node", work.node), ("cluster", work.cluster)];
-            let told = took.map(|(source, took)| (words([source]), took.as_secs_f64()));
-            self.add("portreeve_source_duration_seconds", told);
-        }
+        let Telling { look: _, work, views, events, process } = telling;
         self.add("portreeve_scan_duration_seconds", []);
         self.one("portreeve_last_scan_timestamp_seconds", work.last.map(|at| at.as_duration().as_secs_f64()));
         self.one("portreeve_scans", Some(large(work.scans)));
@@ -260,41 +275,6 @@ fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'st
 /// The kernel gives every link such an address.
 fn is_link_local(ip: std::net::IpAddr) -> bool {
     matches!((IpFamily::of(ip), ip), (IpFamily::V6, std::net::IpAddr::V6(ip)) if ip.is_unicast_link_local())
-}
-
-/// Every reader and why it failed, if it did.
-fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
-    fn of<T>(source: Source, reading: &Reading<T>) -> (Source, Option<&Gap>) {
-        (source, reading.gap())
-    }
-    let Snapshot { kernel, cluster, own_port, .. } = snapshot;
-    let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);
-    let range = of(Source::Sysctls, &sysctls.ip_local_port_range);
-    let sysctl = if range.1.is_some() { range } else { of(Source::Sysctls, &sysctls.ip_local_reserved_ports) };
-    vec![
-        of(Source::Listeners, &kernel.listeners),
-        of(Source::Clients, &kernel.clients),
-        of(Source::EphemeralUse, &kernel.ephemeral),
-        of(Source::Sockstat, &kernel.sockstat),
-        sysctl,
-        of(Source::Addresses, &kernel.interfaces),
-        of(Source::ResolvConf, &kernel.nameservers),
-        of(Source::ProxyMode, &proxy.mode),
-        of(Source::ProxyConfig, &proxy.config),
-        of(Source::ProxyMetrics, &proxy.metrics),
-        of(Source::ProxyProcess, &proxy.fds),
-        of(Source::IpVs, &kernel.ip_vs),
-        of(Source::IpVsConn, &kernel.ip_vs_connections),
-        of(Source::Netfilter, &kernel.netfilter),
-        of(Source::PodNamespaces, &kernel.pod_namespaces),
-        of(Source::HealthChecks, &kernel.health_checks),
-        of(Source::Services, &cluster.services),
-        of(Source::EndpointSlices, &cluster.endpoint_slices),
-        of(Source::Pods, &cluster.pods),
-        of(Source::Nodes, &cluster.nodes),
-        of(Source::NodePortRange, &cluster.node_port_range),
-        of(Source::OwnPort, own_port),
-    ]
 }
 
 /// The word of a closed list, as in JSON.

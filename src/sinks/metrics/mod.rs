@@ -2,8 +2,9 @@
 
 mod catalogue;
 mod families;
+mod sources;
 
-use std::{fmt, fmt::Write as _, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, fmt::Write as _, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use prometheus_client::{
@@ -20,7 +21,10 @@ use self::{
     families::{Family, families},
 };
 use super::events::Counters;
-use crate::{facts::Snapshot, ledger::Board};
+use crate::{
+    facts::{Snapshot, Source},
+    ledger::Board,
+};
 
 /// Upper bounds of the buckets of `portreeve_scan_duration_seconds`.
 pub const BUCKETS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
@@ -51,10 +55,8 @@ pub struct Work {
     pub seconds: f64,
     /// When the last look ended.
     pub last: Option<Timestamp>,
-    /// What the last reading of the node took.
-    pub node: Duration,
-    /// What the last reading of the cluster took.
-    pub cluster: Duration,
+    /// What each reader of the node took in the last look.
+    pub took: BTreeMap<Source, Duration>,
     /// Panics that were contained, by the rule's name or `reader`.
     pub panics: Vec<(&'static str, u64)>,
 }
@@ -165,7 +167,8 @@ pub fn metrics_page() -> String {
 impl Collector for Telling {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for Family { metric, samples } in families(self) {
-            let mut family = encoder.encode_descriptor(metric.name, metric.help, None, metric.kind.of_library())?;
+            let (stem, unit) = metric.stem_and_unit();
+            let mut family = encoder.encode_descriptor(stem, metric.help, unit.as_ref(), metric.kind.of_library())?;
             if metric.kind == Kind::Histogram {
                 let buckets: Vec<_> = BUCKETS.into_iter().chain([f64::INFINITY]).zip(self.work.buckets).collect();
                 family.encode_histogram::<NoLabelSet>(self.work.seconds, self.work.scans, &buckets, None)?;
@@ -201,7 +204,8 @@ impl Kind {
     }
 }
 
-/// From OpenMetrics to the text format 0.0.4: a counter's `_total` belongs to its family's name, and there is no end.
+/// From OpenMetrics to the text format 0.0.4: a counter's `_total` belongs to its family's name, and there are neither
+/// units nor an end.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let counters: Vec<&str> =
@@ -209,6 +213,7 @@ fn plain(text: &str) -> String {
     for line in text.lines().filter(|line| *line != "# EOF") {
         let mut words = line.splitn(4, ' ');
         match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some("UNIT"), ..) => {}
             (Some("#"), Some(keyword), Some(name), Some(rest)) if counters.contains(&name) => {
                 plain.push_str(&format!("# {keyword} {name}_total {rest}\n"));
             }

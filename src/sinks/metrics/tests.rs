@@ -1,8 +1,8 @@
-use std::collections::BTreeSet;
+mod strict;
 
 use super::*;
 use crate::{
-    facts::View,
+    facts::{View, Why},
     findings::{Evidence, Finding, Key, Severity, Subject},
     ledger::{Ledger, Turn},
     rules::{Limits, RULES, evaluate},
@@ -35,69 +35,12 @@ fn judged(snapshot: &Snapshot) -> Board {
     ledger.board()
 }
 
-/// Reads an exposition by the letter: families in one piece, typed before they are told, no series twice.
-/// Returns each series with its value.
+/// Each series with its value.
 #[track_caller]
-fn parse(text: &str, form: Exposition) -> Vec<(String, f64)> {
-    let body = match form {
-        Exposition::OpenMetrics => text.strip_suffix("# EOF\n").expect("OpenMetrics ends with `# EOF`"),
-        Exposition::Text => text,
-    };
-    assert!(body.ends_with('\n') && body.lines().all(|line| line != "# EOF"));
-    let (mut family, mut kind) = (String::new(), String::new());
-    let (mut families, mut seen, mut series) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-    for line in body.lines() {
-        if let Some(rest) = line.strip_prefix("# HELP ") {
-            family = rest.split(' ').next().expect("a name").to_owned();
-            assert!(families.insert(family.clone()), "{family} twice");
-        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
-            let (name, typed) = rest.split_once(' ').expect("a name and a type");
-            assert_eq!(name, family, "the type of another family");
-            kind = typed.to_owned();
-        } else {
-            let (name, value) = sample(line);
-            let suffix = name.split('{').next().expect("a name").strip_prefix(&family).expect("of its family");
-            let suffixes: &[&str] = match (kind.as_str(), form) {
-                ("counter", Exposition::OpenMetrics) => &["_total"],
-                ("histogram", _) => &["_sum", "_count", "_bucket"],
-                _ => &[""],
-            };
-            assert!(suffixes.contains(&suffix), "{line}: a {kind}");
-            assert!(seen.insert(name.clone()), "{name} twice");
-            series.push((name, value));
-        }
-    }
-    series
-}
-
-/// `name{label="value",...} number`, where a value's quotes, backslashes and line ends are escaped.
-#[track_caller]
-fn sample(line: &str) -> (String, f64) {
-    let mut end = line.find(['{', ' ']).expect("a name");
-    assert!(line[..end].bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'), "{line}");
-    if line[end..].starts_with('{') {
-        let (mut quoted, mut escaped) = (false, false);
-        let close = line[end..].char_indices().find(|(_, letter)| {
-            match (*letter, quoted, escaped) {
-                (_, true, true) => {
-                    assert!(matches!(letter, '\\' | '"' | 'n'), "{line}: an unknown escape");
-                    escaped = false;
-                }
-                ('\\', true, false) => escaped = true,
-                ('"', _, _) => quoted = !quoted,
-                ('}', false, _) => return true,
-                _ => {}
-            }
-            false
-        });
-        end += close.expect("the labels end").0 + 1;
-    }
-    let value = line[end..].strip_prefix(' ').expect("one blank");
-    (line[..end].to_owned(), value.parse().unwrap_or_else(|_| panic!("{line}: {value:?} is no number")))
-}
-
 fn expose(telling: &Telling, form: Exposition) -> Vec<(String, f64)> {
-    parse(&metrics(telling.clone(), form).expect("a string"), form)
+    let text = metrics(telling.clone(), form).expect("a string");
+    let samples = strict::parse(&text, form).unwrap_or_else(|offence| panic!("{offence}\n{text}"));
+    samples.into_iter().map(|sample| (sample.series, sample.value)).collect()
 }
 
 #[test]
@@ -115,12 +58,84 @@ fn both_forms_tell_the_same_and_are_well_formed() {
     assert_eq!(value(r#"portreeve_node_ports{state="free",band="dynamic"}"#).map(|free| free > 2000.0), Some(true));
 }
 
+/// Every reader of the node took its time.
+fn every_reader() -> BTreeMap<Source, Duration> {
+    [
+        Source::Listeners,
+        Source::Clients,
+        Source::EphemeralUse,
+        Source::Sockstat,
+        Source::Sysctls,
+        Source::Addresses,
+        Source::ResolvConf,
+        Source::ProxyMode,
+        Source::ProxyConfig,
+        Source::ProxyMetrics,
+        Source::ProxyProcess,
+        Source::IpVs,
+        Source::IpVsConn,
+        Source::Netfilter,
+        Source::Processes,
+        Source::PodNamespaces,
+        Source::HealthChecks,
+    ]
+    .map(|source| (source, Duration::from_millis(1)))
+    .into()
+}
+
+fn views(errors: &[(String, u64)]) -> Vec<ViewAge> {
+    let age = Some(Duration::from_secs(3));
+    let kinds = ["services", "endpointslices", "pods", "nodes"].into_iter();
+    kinds.map(|resource| ViewAge { resource, age, errors: errors.to_vec() }).collect()
+}
+
 #[test]
 fn a_healthy_node_has_at_most_150_series() {
     let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
     let board = judged(&world);
-    let series = expose(&telling(world, board), Exposition::OpenMetrics);
+    let mut telling = telling(world, board);
+    (telling.work.took, telling.views) = (every_reader(), views(&[]));
+    let started = Some(Timestamp::UNIX_EPOCH);
+    telling.process = ProcessUse { cpu_seconds: Some(1.0), started, ..all_of_process() };
+    let series = expose(&telling, Exposition::OpenMetrics);
     assert!(series.len() <= 150, "{} series", series.len());
+}
+
+fn all_of_process() -> ProcessUse {
+    let some = Some(1);
+    ProcessUse { resident_bytes: some, virtual_bytes: some, open_fds: some, max_fds: some, ..ProcessUse::default() }
+}
+
+#[test]
+fn at_the_very_worst_there_are_300_series_and_the_worst_findings_are_among_them() {
+    let world = Snapshot::healthy();
+    let problem =
+        |n: usize| finding(&world, &format!("n{n}"), if n < 50 { Severity::Critical } else { Severity::Info });
+    let gap = |source, why| crate::facts::Gap::new(source, why, "");
+    let unknown =
+        RULES.iter().flat_map(|rule| {
+            [gap(Source::Listeners, Why::TimedOut), gap(Source::Services, Why::Stale)]
+                .map(|gap| crate::findings::Unknown { rule: rule.id, subject: None, gap })
+        });
+    let board = Board { findings: (0..1000).map(problem).collect(), unknown: unknown.collect() };
+    let mut telling = telling(world, board);
+    let codes = ["400", "401", "403", "404", "410", "429", "500", "503", "timed-out", "unreachable"];
+    (telling.work.took, telling.views) = (every_reader(), views(&codes.map(|code| (code.to_owned(), 1))));
+    telling.process = ProcessUse { started: Some(Timestamp::UNIX_EPOCH), ..all_of_process() };
+    for rule in RULES {
+        telling.work.panicked(rule.id.0);
+    }
+    let series = expose(&telling, Exposition::OpenMetrics);
+    assert!(series.len() <= 300, "{} series", series.len());
+    let told = |severity: &str| {
+        let of = |(name, _): &&(String, f64)| {
+            name.starts_with("portreeve_finding_info") && name.contains(&format!("severity=\"{severity}\""))
+        };
+        series.iter().filter(of).count()
+    };
+    let truncated = series.iter().find(|(name, _)| name == "portreeve_findings_truncated").map(|(_, count)| *count);
+    assert_eq!(truncated, Some(1000.0 - (told("critical") + told("info")) as f64));
+    assert!(told("info") == 0 || told("critical") == 50, "the mild ones give way first");
 }
 
 #[test]
@@ -136,20 +151,17 @@ fn every_rule_and_severity_is_there_from_the_start_and_a_look_adds_nothing_stale
     }
 }
 
+fn finding(world: &Snapshot, node: &str, severity: Severity) -> Finding {
+    let key = Key { rule: RULES[0].id, subject: Subject::node(node, None), port: Some(30080), protocol: None };
+    Finding { key, evidence: Evidence::new(severity, "it is wrong"), since: world.at }
+}
+
 #[test]
 fn a_thousand_hostile_findings_stay_bounded_and_break_nothing() {
     let world = Snapshot::healthy();
-    let finding = |n: usize| Finding {
-        key: Key {
-            rule: RULES[0].id,
-            subject: Subject::node(&format!("n{n}\"}} 1\n# EOF\n\\evil{{a=\"b\u{202e}\u{0}"), None),
-            port: Some(30080),
-            protocol: None,
-        },
-        evidence: Evidence::new(Severity::Critical, "it is wrong"),
-        since: world.at,
-    };
-    let board = Board { findings: (0..1000).map(finding).collect(), unknown: Vec::new() };
+    let hostile =
+        |n: usize| finding(&world, &format!("n{n}\"}} 1\n# EOF\n\\evil{{a=\"b\u{202e}\u{0}"), Severity::Critical);
+    let board = Board { findings: (0..1000).map(hostile).collect(), unknown: Vec::new() };
     let telling = telling(world, board);
     for form in [Exposition::OpenMetrics, Exposition::Text] {
         let series = expose(&telling, form);

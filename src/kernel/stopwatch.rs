@@ -1,0 +1,44 @@
+//! What each reader takes, beside what it sees.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use crate::facts::Source;
+
+/// What the readers of one look took, each by itself; readers that wait may have done so at the same time.
+pub type Took = BTreeMap<Source, Duration>;
+
+/// Times the readers of one look.
+#[derive(Debug, Default)]
+pub(super) struct Stopwatch(RefCell<Took>);
+
+impl Stopwatch {
+    /// What `reader` says.
+    pub(super) fn on<T>(&self, source: Source, reader: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let said = reader();
+        self.add(source, begun);
+        said
+    }
+
+    /// What `reader` says in the end.
+    pub(super) async fn awaiting<T>(&self, source: Source, reader: impl Future<Output = T>) -> T {
+        let begun = Instant::now();
+        let said = reader.await;
+        self.add(source, begun);
+        said
+    }
+
+    /// A source may be read in several places.
+    fn add(&self, source: Source, begun: Instant) {
+        *self.0.borrow_mut().entry(source).or_default() += begun.elapsed();
+    }
+
+    /// What each reader took.
+    pub(super) fn stop(self) -> Took {
+        self.0.into_inner()
+    }
+}

@@ -1,0 +1,96 @@
+//! What `portreeve agent` answers over HTTP, and to whom: whatever clients do, a scrape is answered.
+
+use std::{
+    io::{ErrorKind, Read as _, Write as _},
+    net::TcpStream,
+    time::Duration,
+};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::agent::{Agent, PLACE, ask, exchange, wait_for, web};
+
+/// More descriptors than an agent ever needs, and far fewer than there are clients.
+const FEW: f64 = 100.0;
+
+/// The value of a metric without labels.
+#[track_caller]
+fn value(name: &str) -> f64 {
+    let text = wait_for("/metrics", |_| true);
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
+}
+
+/// A client that has begun a request.
+#[track_caller]
+fn begun(head: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(PLACE).expect("the agent accepts");
+    // An agent that hung up already has done what it should.
+    stream.write_all(head.as_bytes()).ok();
+    stream
+}
+
+/// Whether the agent has ended this connection.
+fn is_over(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("a socket");
+    match stream.read(&mut [0; 64]) {
+        Ok(0) => true,
+        Ok(_) => false,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    }
+}
+
+#[test]
+fn a_thousand_clients_that_never_end_their_request_neither_keep_a_scrape_out_nor_stay() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("the hard limit");
+    let stage = web();
+    let _agent = Agent::start(&stage, &[]);
+    wait_for("/readyz", |_| true);
+    let mut clients: Vec<_> = (0..1000).map(|_| begun("GET /metrics HTTP/1.1\r\nHost: n1\r\nX-Slow: ")).collect();
+    assert!(value("process_open_fds") < FEW);
+    let over = clients.iter_mut().map(is_over).filter(|over| *over).count();
+    assert!(over >= 900, "{over} of {} connections are over", clients.len());
+    assert!(over < clients.len(), "the last ones have their chance");
+    // Those who do not read what they asked for are no better off.
+    let silent: Vec<_> = (0..1000).map(|_| begun("GET /snapshot HTTP/1.1\r\nHost: n1\r\n\r\n")).collect();
+    assert!(value("process_open_fds") < FEW);
+    drop((clients, silent));
+}
+
+#[test]
+fn a_request_without_end_is_cut_off() {
+    let stage = web();
+    let _agent = Agent::start(&stage, &[]);
+    wait_for("/readyz", |_| true);
+    let mut client = begun(&format!("GET / HTTP/1.1\r\nHost: n1\r\nX-Long: {}", "x".repeat(1 << 20)));
+    client.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    let mut answer = Vec::new();
+    // What was not read of the request makes the end a reset.
+    let ended = client.read_to_end(&mut answer);
+    assert!(ended.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |_| true), "{ended:?}");
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431 "), "{}", String::from_utf8_lossy(&answer));
+    wait_for("/livez", |_| true);
+}
+
+#[test]
+fn methods_and_paths_are_answered_as_http_has_it() {
+    let stage = web();
+    let _agent = Agent::start(&stage, &[]);
+    wait_for("/readyz", |_| true);
+    let status = |method: &str, path: &str| exchange(method, path, "").expect("an answer");
+    let (head, body) = status("HEAD", "/metrics");
+    assert!(head.contains(" 200 ") && body.is_empty(), "{head}{body}");
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+        let (head, _) = status(method, "/metrics");
+        assert!(head.contains(" 405 ") && head.contains("allow: GET,HEAD"), "{method}: {head}");
+    }
+    for path in ["/metric", "/metrics/", "/findings/1", "/../etc/passwd", "/favicon.ico"] {
+        assert_eq!(ask(path, "").map(|(status, _)| status), Some(404), "{path}");
+    }
+    assert_eq!(ask("/metrics?name=x", "").map(|(status, _)| status), Some(200));
+    let nonsense = begun("\r\n\u{1}\u{2}nonsense\r\n\r\n");
+    drop(nonsense);
+    wait_for("/livez", |_| true);
+}
