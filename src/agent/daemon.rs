@@ -107,6 +107,7 @@ impl Agent {
             busy: scanner.busy(),
             recorder: recorder.clone(),
             started: Timestamp::now(),
+            documents: Arc::default(),
         };
         let own_port = front::open(front, config.listen).await;
         if let Some(path) = &config.heartbeat {

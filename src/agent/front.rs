@@ -4,9 +4,10 @@ use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration, time::Insta
 
 use axum::{
     Router,
+    body::Bytes,
     extract::State,
     http::{HeaderMap, StatusCode, header},
-    response::{Html, IntoResponse, Response},
+    response::{IntoResponse, Response},
     routing::get,
 };
 use jiff::Timestamp;
@@ -17,7 +18,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{connections, feed::View, page::page, process, pulse, scanner::Busy};
+use super::{connections, document::Document, feed::View, page::page, process, pulse, scanner::Busy};
 use crate::{
     facts::{Gap, OwnPort, Reading, Snapshot, Source, Why},
     ledger::Board,
@@ -55,6 +56,15 @@ pub(super) struct Front {
     /// Where there is an API server to write Events to.
     pub(super) recorder: Option<Arc<Recorder>>,
     pub(super) started: Timestamp,
+    pub(super) documents: Arc<Documents>,
+}
+
+/// What may be long.
+#[derive(Debug, Default)]
+pub(super) struct Documents {
+    page: Document,
+    findings: Document,
+    snapshot: Document,
 }
 
 /// Tries to take the port, and goes on trying beside the loop. The receiver says how that stands.
@@ -120,9 +130,12 @@ impl Front {
 
 async fn people(State(front): State<Front>) -> Response {
     let look = front.look();
-    let html = page(look.as_ref().map(|(snapshot, board)| (&**snapshot, &**board)));
+    let html = match &look {
+        None => Ok(page(None).into()),
+        Some((snapshot, board)) => front.documents.page.of(snapshot, || Ok(page(Some((snapshot, board))).into_bytes())),
+    };
     let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
-    ([(header::CONTENT_SECURITY_POLICY, policy)], Html(html)).into_response()
+    ([(header::CONTENT_SECURITY_POLICY, policy)], answer(html, "text/html; charset=utf-8")).into_response()
 }
 
 async fn numbers(State(front): State<Front>, headers: HeaderMap) -> Response {
@@ -151,19 +164,23 @@ async fn ready(State(front): State<Front>) -> Response {
 
 async fn findings(State(front): State<Front>) -> Response {
     let Some((snapshot, board)) = front.look() else { return too_early() };
-    let report = Report { snapshot: &snapshot, board: &board, min_severity: None };
-    let mut document = Vec::new();
-    json(write_json(&report, &mut document).map(|()| document))
+    let document = front.documents.findings.of(&snapshot, || {
+        let report = Report { snapshot: &snapshot, board: &board, min_severity: None };
+        let mut document = Vec::new();
+        write_json(&report, &mut document).map(|()| document)
+    });
+    answer(document, "application/json")
 }
 
 async fn snapshot(State(front): State<Front>) -> Response {
     let Some((snapshot, _)) = front.look() else { return too_early() };
-    json(serde_json::to_vec_pretty(&*snapshot).map_err(std::io::Error::other))
+    let make = || serde_json::to_vec_pretty(&*snapshot).map_err(std::io::Error::other);
+    answer(front.documents.snapshot.of(&snapshot, make), "application/json")
 }
 
-fn json(document: std::io::Result<Vec<u8>>) -> Response {
+fn answer(document: std::io::Result<Bytes>, kind: &'static str) -> Response {
     match document {
-        Ok(document) => ([(header::CONTENT_TYPE, "application/json")], document).into_response(),
+        Ok(document) => ([(header::CONTENT_TYPE, kind)], document).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }

@@ -9,6 +9,7 @@ mod config;
 mod connections;
 mod crank;
 mod daemon;
+mod document;
 mod feed;
 mod front;
 mod page;

@@ -1,6 +1,7 @@
 //! `portreeve agent`: what it finds, what it answers, how it is told to change and to stop.
 
 use std::{
+    cell::RefCell,
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
@@ -33,7 +34,10 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn start(stage: &Stage, arguments: &[&str]) -> Self {
-        let mut command = stage.command("agent");
+        Self::of(stage.command("agent"), stage, arguments)
+    }
+
+    fn of(mut command: Command, stage: &Stage, arguments: &[&str]) -> Self {
         let heartbeat = stage.path("heartbeat");
         command.env("PORTREEVE_INTERVAL", "300ms").args(["--cpu-percent", "100", "--log-format", "json"]);
         command.arg("--heartbeat").arg(heartbeat).args(arguments);
@@ -181,6 +185,30 @@ fn it_leaves_when_told_to_and_tells_its_state_when_asked() {
         agent.says("stopped");
         assert!(agent.child.wait().expect("it ends").success());
     }
+}
+
+#[test]
+fn it_leaves_while_everybody_it_asks_is_silent() {
+    let stage = web();
+    // Connections to these are made, and nothing ever comes of it: the API server, the proxy.
+    let silent = |place| TcpListener::bind(place).expect("the port is free");
+    let (server, _proxy) = (silent("127.0.0.1:0"), silent("127.0.0.1:10249"));
+    let address = server.local_addr().expect("an address");
+    let kubeconfig = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: lab\ncontexts: [{{name: lab, context: {{cluster: lab, user: lab}}}}]\n\
+         clusters: [{{name: lab, cluster: {{server: 'http://{address}'}}}}]\nusers: [{{name: lab, user: {{}}}}]\n"
+    );
+    let path = stage.path("kubeconfig");
+    fs::write(&path, kubeconfig).expect("a file");
+    let mut command = portreeve();
+    command.arg("agent").arg("--kubeconfig").arg(path);
+    let mut agent = Agent::of(command, &stage, &["--request-timeout", "1h"]);
+    wait_for("/readyz", |_| true);
+    agent.signal(Signal::SIGTERM);
+    agent.says("stopped");
+    let child = RefCell::new(&mut agent.child);
+    let ended = until(|| child.borrow_mut().try_wait().expect("a child"));
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
 }
 
 #[test]

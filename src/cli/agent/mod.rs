@@ -3,11 +3,13 @@
 mod settings;
 
 use std::{
+    collections::BTreeSet,
     env,
     io::stderr,
     panic,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::{Mutex, PoisonError},
 };
 
 use clap::ValueEnum;
@@ -107,13 +109,23 @@ fn log(settings: &Settings, console: &Console) {
         LogLevel::Info => "portreeve=info,warn,kube_client=off",
         LogLevel::Debug => "portreeve=debug,info",
     };
-    // A panic that is contained is a line of the log too.
-    panic::set_hook(Box::new(|panic| error!("{}", text::clean(&panic.to_string(), 1024))));
     let subscriber = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(stderr);
     match settings.log_format() {
         LogFormat::Json => subscriber.json().flatten_event(true).init(),
         LogFormat::Text => subscriber.compact().with_ansi(console.style.colour).init(),
     }
+    log_panics();
+}
+
+/// Makes a panic a line of the log like any other, and one that comes back with every look a single one.
+fn log_panics() {
+    let told = Mutex::new(BTreeSet::new());
+    panic::set_hook(Box::new(move |panic| {
+        let place = panic.location().map(ToString::to_string);
+        if told.lock().unwrap_or_else(PoisonError::into_inner).insert(place) {
+            error!("{}", text::clean(&panic.to_string(), 1024));
+        }
+    }));
 }
 
 #[cfg(test)]
