@@ -11,7 +11,10 @@ use crate::facts::Snapshot;
 
 /// The document that was made last, as long as somebody reads it.
 #[derive(Debug, Default)]
-pub(super) struct Document(Mutex<Option<(Weak<Snapshot>, Weak<Vec<u8>>)>>);
+pub(super) struct Document(Mutex<Option<Made>>);
+
+/// Of which look, and what.
+type Made = (Weak<Snapshot>, Weak<Vec<u8>>);
 
 /// One reader's share in a document.
 struct Share(Arc<Vec<u8>>);

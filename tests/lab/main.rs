@@ -9,6 +9,7 @@
 mod agent;
 mod healthy;
 mod look;
+mod metrics;
 mod packets;
 mod parts;
 mod server;

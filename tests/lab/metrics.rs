@@ -1,0 +1,32 @@
+//! What `portreeve agent` exposes on a node of a real cluster, where every family has something to tell.
+
+use serde_json::json;
+
+use crate::{
+    parts::{Agent, ControlPlane, PRIMARY, Proxy, Wired, http_get, objects, until},
+    server::grant,
+};
+
+#[test]
+fn a_healthy_node_of_a_real_cluster_is_at_most_150_series() {
+    let _wired = Wired::enter();
+    let mut cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    let service = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
+    cluster.api().create(&objects::endpoint_slice(&service, Some((Wired::HERE[0], "n1")), "IPv4"));
+    grant(
+        &mut cluster,
+        &[json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]})],
+    );
+    let _proxy = Proxy::start(&cluster, "nftables", &json!({}));
+    let _agent = Agent::start(&cluster, &[]);
+    let whole = ["portreeve_node_ports{", "portreeve_proxy_info{mode=\"nftables\"", "portreeve_watch_age_seconds{"];
+    let text = until("whole view", || {
+        http_get("127.0.0.1:29517", "/metrics").filter(|text| whole.iter().all(|words| text.contains(words)))
+    });
+    for source in ["services", "endpoint-slices", "nodes", "proxy-mode", "proxy-config", "proxy-metrics"] {
+        assert!(text.contains(&format!("portreeve_source_up{{source=\"{source}\"}} 1")), "{source}: {text}");
+    }
+    let series = text.lines().filter(|line| !line.starts_with('#')).count();
+    assert!(series <= 150, "{series} series: {text}");
+}
