@@ -9,6 +9,8 @@
 mod agent;
 mod healthy;
 mod look;
+mod modes;
+mod old_proxy;
 mod packets;
 mod parts;
 mod server;
