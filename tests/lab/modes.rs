@@ -81,14 +81,14 @@ pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
 }
 
 #[track_caller]
-fn squatters_come_and_go(mode: &str) {
+fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent) {
     let wired = Wired::enter();
     let cluster = cluster();
     // One holder of every NodePort could be a proxy, so there is one that nobody holds.
     let services =
         [("web", 30080), ("api", 30081), ("free", 30082)].map(|(name, port)| serve(&cluster, name, Some(port)));
     let proxy = Proxy::start(&cluster, mode, &json!({}));
-    let agent = Agent::start(&cluster, &[]);
+    let agent = start(&cluster, &[]);
     assert_eq!(alarms(&agent.findings_after(2)), NONE);
 
     let looks = agent.looks();
@@ -142,12 +142,12 @@ fn types_of<'a>(events: &'a [Value], object: &Value) -> Vec<&'a Value> {
 
 #[test]
 fn in_iptables_mode_a_squatter_is_told_at_once_and_its_end_once() {
-    squatters_come_and_go("iptables");
+    squatters_come_and_go("iptables", Agent::start);
 }
 
 #[test]
 fn in_nftables_mode_a_squatter_is_told_at_once_and_its_end_once() {
-    squatters_come_and_go("nftables");
+    squatters_come_and_go("nftables", Agent::start_as_nobody);
 }
 
 #[test]
@@ -251,6 +251,27 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     assert_eq!(asks(), Answer::Refused);
     until("resolution", || (reasons(&cluster) == ["ProxyLeftBehind", "ProxyLeftBehindResolved"]).then_some(()));
     assert_eq!(alarms(&agent.findings_after(2)), NONE);
+}
+
+#[test]
+fn a_proxy_that_hangs_is_no_news() {
+    let _wired = Wired::enter();
+    let cluster = cluster();
+    for (name, port) in [("web", 30080), ("free", 30081)] {
+        serve(&cluster, name, Some(port));
+    }
+    let proxy = Proxy::start(&cluster, "iptables", &json!({}));
+    let _squatter = TcpListener::bind("127.0.0.1:30080").expect("the port is free");
+    let agent = Agent::start_as_nobody(&cluster, &[]);
+    until("Event", || (reasons(&cluster) == ["ListenerOnNodePort"]).then_some(()));
+    proxy.freeze();
+    let document = agent.findings_after(2);
+    assert_eq!(alarms(&document).len(), 1, "{document:#}");
+    assert_eq!(unseen(&document, "listener-on-node-port"), [("proxy-mode", "timed-out")]);
+    proxy.thaw();
+    let document = agent.findings_after(2);
+    assert_eq!((&document["proxy"]["mode"], alarms(&document).len()), (&json!("iptables"), 1));
+    assert_eq!(reasons(&cluster), ["ListenerOnNodePort"]);
 }
 
 #[test]

@@ -2,6 +2,10 @@
 
 use std::{net::SocketAddr, process::Command};
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -81,6 +85,23 @@ impl Proxy {
             let address = address.as_str().expect("an address").parse().expect("an address");
             self.process.wait_for("answer from a Service", || is_pod(SocketAddr::new(address, 80)).then_some(()));
         }
+    }
+
+    /// Stops it where it is: it holds what it holds, and answers nobody.
+    #[track_caller]
+    pub fn freeze(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    #[track_caller]
+    pub fn thaw(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    #[track_caller]
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid().try_into().expect("a pid")), signal).expect("it is ours");
     }
 
     /// Ends it, and lets it take its rules away.
