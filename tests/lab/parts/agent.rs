@@ -4,6 +4,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::Path,
+    process::Command,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -46,7 +47,9 @@ impl Agent {
     pub fn start_as_nobody(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let directory = Directory::new();
         let binary = directory.path().join("portreeve");
-        fs::copy(env!("CARGO_BIN_EXE_portreeve"), &binary).expect("a copy for everybody");
+        // By another program: were it open for writing here, a child of a parallel test would keep it busy.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&binary).status();
+        assert!(copied.expect("the program cp").success());
         open_to_all(directory.path(), 0o777);
         open_to_all(cluster.kubeconfig("observer").parent().expect("a directory"), 0o755);
         let binary = binary.display().to_string();
