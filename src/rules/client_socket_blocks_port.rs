@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{by_port, capital, holder_evidence, holder_name, socket_in_words},
+    holders::{PROXY_METRICS, by_port, capital, holder_evidence, holder_name, socket_in_words},
     range::{health_checks, ranges_in_words, reserve},
     this_node,
 };
@@ -29,8 +29,6 @@ use crate::{
 
 /// How many sockets on one port are told.
 const TOLD: usize = 8;
-/// kube-proxy's metrics and mode.
-const PROXY_METRICS: u16 = 10249;
 /// kube-proxy's own health.
 const PROXY_HEALTH: u16 = 10256;
 

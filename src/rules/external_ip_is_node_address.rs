@@ -33,7 +33,7 @@ use super::{
 use crate::{
     facts::{
         Family, Gap, Learned, Mode, Node, NodeAddressKind, Protocol, Service, ServicePort, Snapshot, Socket, Source,
-        State, View, Why,
+        State, View,
     },
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
@@ -199,10 +199,7 @@ impl Here<'_> {
             }
             match self.proxy.owns(socket) {
                 Own::Yes => continue,
-                Own::Unknown => {
-                    let detail = "whoever listens here listens on every NodePort, as a proxy that holds ports does";
-                    return Err(Gap::new(Source::ProxyMode, Why::Ambiguous, detail));
-                }
+                Own::Unknown => return Err(Own::untold()),
                 Own::No => {}
             }
             // An unconnected UDP socket on an ephemeral port is a client more often than not.

@@ -6,8 +6,12 @@ use std::{
 };
 
 use crate::facts::{
-    Cgroup, Holder, Owner, Pod, Process, Protocol, Reading, Service, Snapshot, Socket, State, text::shell_word,
+    Cgroup, Gap, Holder, Owner, Pod, Process, Protocol, Reading, Service, Snapshot, Socket, Source, State, Why,
+    text::shell_word,
 };
+
+/// Where kube-proxy tells its mode, its settings and its metrics.
+pub(super) const PROXY_METRICS: u16 = 10249;
 
 /// Ports of well-known daemons. A process that contains a proxy (`k3s server`, `k0s`, `kubelite`) listens on some of
 /// them for reasons of its own, so there a socket of the proxy's process is still a conflict.
@@ -24,8 +28,18 @@ pub(super) enum Own {
     Yes,
     /// Somebody else's.
     No,
-    /// Nobody could tell: the proxy did not answer, and whoever has this socket has one on every NodePort.
+    /// Nobody could tell: the proxy did not answer, and whoever has this socket has one on every NodePort, or one where
+    /// the proxy would answer.
     Unknown,
+}
+
+impl Own {
+    /// What to say of a socket of which nobody could tell.
+    pub(super) fn untold() -> Gap {
+        let detail =
+            "whoever listens here listens on every NodePort too, or where the proxy would answer: it may be one";
+        Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
+    }
 }
 
 /// Tells the proxy's own sockets apart. No name decides: a socket is the proxy's if it shares the process, or a cgroup
@@ -34,6 +48,8 @@ pub(super) struct Proxy<'a> {
     snapshot: &'a Snapshot,
     /// Holders that have a listening socket on every allocated NodePort, as OVN-Kubernetes and old proxies do.
     hold_everything: BTreeSet<Group<'a>>,
+    /// Holders of the proxy's place, where connections are taken and nobody answers: a proxy that hangs, perhaps.
+    hang: BTreeSet<Group<'a>>,
 }
 
 /// Sockets that certainly share a holder, or whose holder could not be told.
@@ -66,7 +82,7 @@ impl<'a> Proxy<'a> {
         }
         let hold_everything =
             held.into_iter().filter(|(_, ports)| ports.len() == allocated.len()).map(|(group, _)| group).collect();
-        Self { snapshot, hold_everything }
+        Self { snapshot, hold_everything, hang: hang(snapshot) }
     }
 
     /// Whether a listening socket on a NodePort or a healthCheckNodePort is the proxy's own.
@@ -79,6 +95,9 @@ impl<'a> Proxy<'a> {
         }
         if self.shares_holder(socket) {
             return Own::Yes;
+        }
+        if self.hang.contains(&group(socket)) {
+            return Own::Unknown;
         }
         let could_be = self.hold_everything.contains(&group(socket));
         match (self.certainly_lacks(socket), could_be, self.snapshot.said.proxy_mode.is_some()) {
@@ -149,6 +168,15 @@ fn same_holder(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proc
         _ => false,
     };
     process_matches || cgroup_matches
+}
+
+fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
+    let listeners = snapshot.kernel.listeners.seen().into_iter().flatten();
+    let hangs = snapshot.kernel.proxy.mode.gap().is_some_and(|gap| gap.why == Why::TimedOut);
+    listeners
+        .filter(|socket| hangs && socket.protocol == Protocol::Tcp && socket.local_port == PROXY_METRICS)
+        .map(group)
+        .collect()
 }
 
 fn group(socket: &Socket) -> Group<'_> {
@@ -288,7 +316,7 @@ pub(super) fn service_port(service: &Service, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::healthy::{daemon, proxy_holder};
+    use crate::facts::healthy::{daemon, gap, proxy_holder};
 
     fn owns(world: &Snapshot) -> Own {
         let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one");
@@ -315,6 +343,19 @@ mod tests {
         let one = world.listens_as("0.0.0.0:30080", daemon("ovnkube", 9));
         assert_eq!(owns(&one), Own::No);
         assert_eq!(owns(&one.listens_as("0.0.0.0:30081", daemon("ovnkube", 9))), Own::Unknown);
+    }
+
+    #[test]
+    fn whoever_holds_the_proxys_port_and_does_not_answer_may_be_the_proxy() {
+        let mut world =
+            Snapshot::healthy().service("a", |it| it.node_port(30080)).service("b", |it| it.node_port(30081));
+        for why in [Why::TimedOut, Why::Unreachable] {
+            world = world.without_proxy();
+            world.kernel.proxy.mode = gap(Source::ProxyMode, why);
+            let its = world.clone().listens_as("0.0.0.0:30080", proxy_holder());
+            assert_eq!(owns(&its), if why == Why::TimedOut { Own::Unknown } else { Own::No }, "{why:?}");
+            assert_eq!(owns(&its.listens("0.0.0.0:30081")), Own::No);
+        }
     }
 
     #[test]

@@ -31,9 +31,7 @@ use super::{
     setup::{Local, Setup, Setups, is_link_local, locals},
 };
 use crate::{
-    facts::{
-        Family, Gap, Interfaces, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Source, State, View, Why,
-    },
+    facts::{Family, Gap, Interfaces, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Source, State, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
@@ -112,10 +110,7 @@ impl Node<'_> {
     fn excuse(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Option<Result<(), Gap>> {
         match self.proxy.owns(socket) {
             Own::Yes => return Some(Ok(())),
-            Own::Unknown => {
-                let detail = "whoever listens here listens on every NodePort, as a proxy that holds ports does";
-                return Some(Err(Gap::new(Source::ProxyMode, Why::Ambiguous, detail)));
-            }
+            Own::Unknown => return Some(Err(Own::untold())),
             Own::No => {}
         }
         let bound: Vec<_> = match socket.local.is_unspecified() {

@@ -1,9 +1,10 @@
 //! Rules or addresses of a proxy mode that is not in use any more are still in the kernel.
 //!
 //! ## Why it hurts
-//! A proxy that stopped, or was started in another mode, leaves what it programmed. Addresses on `kube-ipvs0` keep
-//! traffic at home, old virtual servers and old rules still answer for Services with the endpoints of that day, and
-//! which of two generations wins depends on the order of hooks that nobody chose.
+//! A proxy that stopped leaves what it programmed, and the next one removes only a part: kube-proxy 1.36 in nftables
+//! mode everything, in the others the tables of nftables mode, of which releases before 1.29 know nothing. Addresses on
+//! `kube-ipvs0` keep traffic at home, old virtual servers and old rules still answer for Services with the endpoints of
+//! that day, and which of two generations wins depends on the order of hooks that nobody chose.
 //!
 //! ## Silent when
 //! - everything found belongs to the mode that the proxy says it runs in;
@@ -162,7 +163,9 @@ fn clean_up(evidence: Evidence, mode: Mode) -> Evidence {
         Mode::Ipvs => {
             evidence.remedy("or, if nothing else uses IPVS here: ipvsadm --clear && ip link delete kube-ipvs0")
         }
-        Mode::Nftables => evidence.remedy("or: nft delete table ip kube-proxy; nft delete table ip6 kube-proxy"),
+        Mode::Nftables => evidence.remedy(
+            "or, where kube-proxy is older than 1.29 and does not know them: nft delete table ip kube-proxy; nft delete table ip6 kube-proxy",
+        ),
         Mode::Iptables | Mode::Cilium => evidence,
     }
 }

@@ -3,9 +3,10 @@
 //! ## Why it hurts
 //! kube-proxy up to 1.23.6, 1.22.9 and 1.21.12 opens a socket for every NodePort, family and address. Its limit is
 //! often 1024. One Service too many, and not only that Service fails: the pipe to `iptables-restore` cannot be opened
-//! either, so no Service of the cluster is updated on this node any more. The API shows nothing. After the failure the
-//! proxy closes what it opened in that sync and looks idle, so the descriptors that are open say little; what counts is
-//! the demand: NodePorts, times families, times addresses, and what the proxy holds otherwise.
+//! either, so no Service of the cluster is updated on this node any more. Each address family is programmed by itself: it
+//! may be one of them, or both. The API shows nothing. After the failure the proxy closes what it opened in that sync and
+//! looks idle, so the descriptors that are open say little; what counts is the demand: NodePorts, times families, times
+//! addresses, and what the proxy holds otherwise.
 //!
 //! ## Silent when
 //! - the proxy does not hold ports (kube-proxy 1.24 and newer, except with a localhost proxy in nftables mode);
@@ -52,7 +53,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     if ports.is_empty() {
         return Ok(Vec::new());
     }
-    let verdict = match judge(snapshot, services, &ports, limits) {
+    let verdict = match judge(view, services, &ports, limits) {
         Ok(None) => Verdict::Healthy,
         Ok(Some(evidence)) => Verdict::Problem(evidence),
         Err(gap) => Verdict::Unknown(gap),
@@ -70,18 +71,23 @@ fn node_ports(services: &[Service]) -> HashSet<(Protocol, u16)> {
 }
 
 fn judge(
-    snapshot: &Snapshot,
+    view: View<'_>,
     services: &[Service],
     ports: &HashSet<(Protocol, u16)>,
     limits: &Limits,
 ) -> Result<Option<Evidence>, Gap> {
+    let snapshot = view.now;
     if snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium) {
         return Ok(None);
     }
     let proxy = Proxy::of(snapshot);
     let descriptors = Descriptors::of(snapshot, &proxy)?;
     let holding = Holding::of(snapshot, &proxy, ports);
-    let demand = Demand::of(snapshot, services, &descriptors, &holding)?;
+    let mut demand = Demand::of(snapshot, services, &descriptors, &holding)?;
+    if let Some(before) = view.before.and_then(|before| otherwise(before, ports)) {
+        // Ports that it opened between the look at sockets and its answer are not what it needs otherwise.
+        demand.otherwise = demand.otherwise.min(before);
+    }
     let at = |percent: u64| u128::from(demand.all()) * 100 >= u128::from(descriptors.limit) * u128::from(percent);
     let severity = match (at(limits.fds_critical_percent), at(limits.fds_warning_percent), &demand.assumed) {
         (true, _, None) => Severity::Critical,
@@ -94,6 +100,13 @@ fn judge(
         }
     };
     Ok(holding.answer.clone()?.then(|| evidence(snapshot, services, &descriptors, &holding, &demand, severity)))
+}
+
+/// What the proxy had open in a look besides NodePorts, as far as it told.
+fn otherwise(snapshot: &Snapshot, ports: &HashSet<(Protocol, u16)>) -> Option<u64> {
+    let proxy = Proxy::of(snapshot);
+    let open = Descriptors::of(snapshot, &proxy).ok()?.open?;
+    Some(open.saturating_sub(Holding::of(snapshot, &proxy, ports).sockets))
 }
 
 /// File descriptors of whatever answers for the proxy.
@@ -238,10 +251,10 @@ fn evidence(
     let over = demand.all() > descriptors.limit;
     let summary = match over {
         true => {
-            "The proxy holds every NodePort open and needs more file descriptors than its limit allows: no Service is updated on this node any more."
+            "The proxy holds every NodePort open and needs more file descriptors than its limit allows: Services are no longer updated on this node, in at least one address family."
         }
         false => {
-            "The proxy holds every NodePort open and needs nearly as many file descriptors as its limit allows: at the limit no Service is updated on this node any more."
+            "The proxy holds every NodePort open and needs nearly as many file descriptors as its limit allows: at the limit Services are no longer updated on this node."
         }
     };
     let lost: &[Vantage] = if over { &[Vantage::Remote, Vantage::Node, Vantage::Pods] } else { &[] };

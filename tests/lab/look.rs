@@ -19,7 +19,18 @@ pub fn snapshot(kubeconfig: &Path) -> Snapshot {
 /// What `check` says to a person.
 #[track_caller]
 pub fn table(kubeconfig: &Path) -> String {
-    let output = run(&["check"], kubeconfig);
+    words("check", kubeconfig)
+}
+
+/// What `map` says to a person.
+#[track_caller]
+pub fn map(kubeconfig: &Path) -> String {
+    words("map", kubeconfig)
+}
+
+#[track_caller]
+fn words(command: &str, kubeconfig: &Path) -> String {
+    let output = run(&[command], kubeconfig);
     let said = String::from_utf8(output.stdout).expect("UTF-8");
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }

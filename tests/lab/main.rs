@@ -10,6 +10,8 @@ mod agent;
 mod healthy;
 mod look;
 mod metrics;
+mod modes;
+mod old_proxy;
 mod packets;
 mod parts;
 mod server;

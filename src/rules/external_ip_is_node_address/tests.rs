@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     facts::{
-        NodeAddress,
+        NodeAddress, Why,
         healthy::{PEER, PRIMARY, World, daemon, gap, ip, proxy_holder, seen},
     },
     rules::expect::{expect_healthy, expect_problem, expect_unknown},

@@ -1,6 +1,9 @@
 use super::*;
 use crate::{
-    facts::healthy::{PRIMARY, SECOND, World, daemon, gap, ip, proxy_holder},
+    facts::{
+        Why,
+        healthy::{PRIMARY, SECOND, World, daemon, gap, ip, proxy_holder},
+    },
     rules::expect::{expect_healthy, expect_problem, expect_unknown},
 };
 

@@ -54,6 +54,17 @@ fn severity(world: &Snapshot) -> Severity {
 }
 
 #[test]
+fn ports_opened_during_a_look_are_not_what_the_proxy_needs_otherwise() {
+    let before = proxy(many(800), "v1.23.6", 1024);
+    let mut now = before.clone();
+    // Its sockets were not there yet when those of the node were listed.
+    seen(&mut now.kernel.proxy.metrics).open_fds = Some(812);
+    let judge = |before| (RULE.check)(View { now: &now, before }, &Limits::default()).expect("it can be judged");
+    assert!(matches!(judge(None)[0].verdict, Verdict::Problem(_)), "one look cannot tell");
+    assert!(matches!(judge(Some(&before))[0].verdict, Verdict::Healthy));
+}
+
+#[test]
 fn one_service_too_many_for_an_old_proxy() {
     let evidence = expect_problem(&RULE, &proxy(many(1025), "v1.23.6", 1024), &subject());
     assert_eq!(evidence.severity, Severity::Critical);

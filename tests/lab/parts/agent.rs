@@ -1,6 +1,10 @@
 //! `portreeve agent`, the shipped binary, and what it leaves behind in the cluster.
 
 use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::Command,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -13,6 +17,17 @@ use super::{control_plane::ControlPlane, directory::Directory, process::Process,
 const SOON: Duration = Duration::from_secs(60);
 /// Where it answers.
 const PLACE: &str = "127.0.0.1:29517";
+/// What is to be run as nobody follows.
+const AS_NOBODY: [&str; 8] = [
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=-all",
+    "--bounding-set=-all",
+    "--no-new-privs",
+    "--pdeathsig=KILL",
+    "--",
+];
 
 /// An agent of node `n1`, the calling thread's namespace, with the rights of `observer`; it ends with this value.
 pub struct Agent {
@@ -21,18 +36,65 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// One that has looked once, with further arguments.
+    /// One that has looked once, with further arguments. It may do everything, as with the guard profile.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, arguments: &[&str]) -> Self {
+        Self::run(cluster, Directory::new(), &[env!("CARGO_BIN_EXE_portreeve")], arguments)
+    }
+
+    /// The same as uid 65534 without a single capability, as the minimal profile runs.
+    #[track_caller]
+    pub fn start_as_nobody(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let directory = Directory::new();
+        let binary = directory.path().join("portreeve");
+        // By another program: were it open for writing here, a child of a parallel test would keep it busy.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&binary).status();
+        assert!(copied.expect("the program cp").success());
+        open_to_all(directory.path(), 0o777);
+        open_to_all(cluster.kubeconfig("observer").parent().expect("a directory"), 0o755);
+        let binary = binary.display().to_string();
+        let words: Vec<&str> = ["/usr/bin/setpriv"].into_iter().chain(AS_NOBODY).chain([binary.as_str()]).collect();
+        Self::run(cluster, directory, &words, arguments)
+    }
+
+    #[track_caller]
+    fn run(cluster: &ControlPlane, directory: Directory, words: &[&str], arguments: &[&str]) -> Self {
         let kubeconfig = cluster.kubeconfig("observer").display().to_string();
         let ours = ["agent", "--kubeconfig", &kubeconfig, "--node", "n1", "--interval", "500ms", "--listen", PLACE];
-        let all = ours.iter().chain(&["--cpu-percent", "100"]).chain(arguments).map(|it| (*it).to_owned());
+        let all = words[1..].iter().chain(&ours).chain(&["--cpu-percent", "100"]).chain(arguments);
         let heartbeat = format!("--heartbeat={}/heartbeat", directory.path().display());
-        let arguments: Vec<String> = all.chain([heartbeat]).collect();
-        let mut process = Process::start(env!("CARGO_BIN_EXE_portreeve"), &arguments, directory.path());
+        let arguments: Vec<String> = all.map(|it| (*it).to_owned()).chain([heartbeat]).collect();
+        let mut process = Process::start(words[0], &arguments, directory.path());
         process.wait_for("first look", || http_get(PLACE, "/readyz"));
         Self { _process: process, _directory: directory }
+    }
+
+    /// How often it has looked.
+    #[track_caller]
+    pub fn looks(&self) -> u64 {
+        Self::looks_in(&self.metrics())
+    }
+
+    /// The same in what it exposed.
+    #[track_caller]
+    pub fn looks_in(metrics: &str) -> u64 {
+        let count = metrics.lines().find_map(|line| line.strip_prefix("portreeve_scans_total ")?.strip_suffix(".0"));
+        count.and_then(|count| count.parse().ok()).expect("a count of looks")
+    }
+
+    /// What it says once it has begun and ended so many looks from now on.
+    #[track_caller]
+    pub fn findings_after(&self, looks: u64) -> Value {
+        // The one that may be under way does not count.
+        let enough = self.looks() + 1 + looks;
+        until("further looks", || (self.looks() >= enough).then_some(()));
+        self.findings()
+    }
+
+    /// The JSON that it says now.
+    #[track_caller]
+    pub fn findings(&self) -> Value {
+        serde_json::from_str(&http_get(PLACE, "/findings").expect("findings")).expect("JSON")
     }
 
     /// What it exposes now.
@@ -40,6 +102,10 @@ impl Agent {
     pub fn metrics(&self) -> String {
         http_get(PLACE, "/metrics").expect("metrics")
     }
+}
+
+fn open_to_all(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("opened to others");
 }
 
 /// Waits until `probe` has an answer.

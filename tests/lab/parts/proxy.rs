@@ -2,6 +2,10 @@
 
 use std::{net::SocketAddr, process::Command};
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -14,7 +18,7 @@ use super::{
     talk::{http_get, is_pod},
 };
 
-/// Where it answers.
+/// Where it answers unless told otherwise.
 const PLACE: &str = "127.0.0.1:10249";
 
 /// kube-proxy of node `n1`, which must be the calling thread's namespace and a Node of the cluster.
@@ -27,6 +31,24 @@ impl Proxy {
     /// One in a mode, with further settings of its configuration; every Service there is has been programmed.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
+        let mut proxy = Self::run("kube-proxy", cluster, mode, settings);
+        proxy.settle(cluster);
+        proxy
+    }
+
+    /// The last that holds every NodePort with a socket, 1.23.6 in iptables mode, with at most so many file
+    /// descriptors. It may have programmed nothing yet.
+    #[track_caller]
+    pub fn start_holding(cluster: &ControlPlane, descriptors: u64) -> Self {
+        let proxy = Self::run("kube-proxy-1.23.6", cluster, "iptables", &json!({}));
+        let limit = format!("--nofile={descriptors}:{descriptors}");
+        let prlimit = Command::new("prlimit").args(["--pid", &proxy.pid().to_string(), &limit]).status();
+        assert!(prlimit.expect("prlimit of util-linux is installed").success());
+        proxy
+    }
+
+    #[track_caller]
+    fn run(program: &str, cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         let directory = Directory::new();
         let mut configuration = json!({
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -41,12 +63,11 @@ impl Proxy {
             configuration[name] = value.clone();
         }
         let file = directory.write("kube-proxy.yaml", &configuration.to_string());
-        let mut process = Process::start("kube-proxy", &[format!("--config={file}")], directory.path());
-        let answer = process.wait_for("proxy mode", || http_get(PLACE, "/proxyMode"));
+        let mut process = Process::start(program, &[format!("--config={file}")], directory.path());
+        let place = settings["metricsBindAddress"].as_str().unwrap_or(PLACE);
+        let answer = process.wait_for("proxy mode", || http_get(place, "/proxyMode"));
         assert_eq!(answer, mode);
-        let mut proxy = Self { process, _directory: directory };
-        proxy.settle(cluster);
-        proxy
+        Self { process, _directory: directory }
     }
 
     /// Waits until every Service that was created before is programmed in both families: changes arrive in their
@@ -64,6 +85,23 @@ impl Proxy {
             let address = address.as_str().expect("an address").parse().expect("an address");
             self.process.wait_for("answer from a Service", || is_pod(SocketAddr::new(address, 80)).then_some(()));
         }
+    }
+
+    /// Stops it where it is: it holds what it holds, and answers nobody.
+    #[track_caller]
+    pub fn freeze(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    #[track_caller]
+    pub fn thaw(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    #[track_caller]
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid().try_into().expect("a pid")), signal).expect("it is ours");
     }
 
     /// Ends it, and lets it take its rules away.

@@ -1,0 +1,302 @@
+//! The agent beside the real kube-proxy in each mode: what it tells, when, and that it is silent when a proxy restarts
+//! or changes its mode. Nobody tells it the mode.
+
+use std::{
+    net::TcpListener,
+    process::Command,
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    look::Look,
+    parts::{Agent, Answer, ControlPlane, PRIMARY, Proxy, Wired, ask, events, http_get, objects, reasons, until},
+    server::grant,
+};
+
+/// Where the proxy tells its mode.
+const TOLD: &str = "127.0.0.1:10249/proxyMode";
+
+/// No finding.
+pub const NONE: [&Value; 0] = [];
+
+/// An API server with the Node `n1`, to which an agent may write Events.
+#[track_caller]
+pub fn cluster() -> ControlPlane {
+    let mut cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    let events = json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]});
+    grant(&mut cluster, &[events]);
+    cluster
+}
+
+/// Creates a Service with an endpoint on this node in each family.
+#[track_caller]
+pub fn serve(cluster: &ControlPlane, name: &str, node_port: Option<u16>) -> Value {
+    let service = cluster.api().create(&objects::service(name, &[objects::port(80, node_port)]));
+    for (family, address) in ["IPv4", "IPv6"].into_iter().zip(Wired::HERE) {
+        cluster.api().create(&objects::endpoint_slice(&service, Some((address, "n1")), family));
+    }
+    service
+}
+
+/// The findings of a rule in a document.
+pub fn found<'a>(document: &'a Value, rule: &str) -> Vec<&'a Value> {
+    let findings = document["findings"].as_array().expect("findings");
+    findings.iter().filter(|finding| finding["rule"] == rule).collect()
+}
+
+/// Those above info.
+pub fn alarms(document: &Value) -> Vec<&Value> {
+    let findings = document["findings"].as_array().expect("findings");
+    findings.iter().filter(|finding| finding["severity"] != "info").collect()
+}
+
+/// The sources of what a rule could not see, and why.
+pub fn unseen<'a>(document: &'a Value, rule: &str) -> Vec<(&'a str, &'a str)> {
+    let word = |value: &'a Value| value.as_str().expect("a word");
+    let unknown = document["unknown"].as_array().expect("unknown").iter();
+    unknown.filter(|it| it["rule"] == rule).map(|it| (word(&it["source"]), word(&it["why"]))).collect()
+}
+
+/// Runs a story, and returns every document that an agent shows meanwhile.
+pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
+    thread::scope(|scope| {
+        // Dropped at the end of the story, however it ends.
+        let (end, ended) = channel::<()>();
+        let witness = scope.spawn(move || {
+            let mut seen = Vec::new();
+            while ended.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout) {
+                seen.push(agent.findings());
+            }
+            seen
+        });
+        story();
+        drop(end);
+        witness.join().expect("an agent that answers")
+    })
+}
+
+#[track_caller]
+fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent) {
+    let wired = Wired::enter();
+    let cluster = cluster();
+    // One holder of every NodePort could be a proxy, so there is one that nobody holds.
+    let services =
+        [("web", 30080), ("api", 30081), ("free", 30082)].map(|(name, port)| serve(&cluster, name, Some(port)));
+    let proxy = Proxy::start(&cluster, mode, &json!({}));
+    let agent = start(&cluster, &[]);
+    assert_eq!(alarms(&agent.findings_after(2)), NONE);
+
+    let looks = agent.looks();
+    let [on_web, on_api] =
+        ["0.0.0.0:30080", "0.0.0.0:30081"].map(|it| TcpListener::bind(it).expect("the port is free"));
+    until("metric", || {
+        let metrics = agent.metrics();
+        let told = metrics.contains(r#"portreeve_findings{rule="listener-on-node-port",severity="critical"} 2"#);
+        // One look may have been under way; the two after it see the same.
+        assert!(told || Agent::looks_in(&metrics) < looks + 3, "{metrics}");
+        told.then_some(())
+    });
+    let document = agent.findings();
+    assert_eq!((&document["proxy"]["mode"], &document["proxy"]["source"]), (&json!(mode), &json!(TOLD)));
+    assert_eq!(alarms(&document).len(), 2, "{document:#}");
+    for finding in found(&document, "listener-on-node-port") {
+        assert_eq!(finding["severity"], "critical");
+        let how = json!({"name": "proxy mode", "value": format!("{mode} (from {TOLD})")});
+        assert!(finding["evidence"].as_array().expect("evidence").contains(&how), "{finding:#}");
+    }
+    let place = "192.0.2.1:30080".parse().expect("an address");
+    assert_eq!(wired.client.run(move || ask(place)), Answer::Pod, "not the listener");
+    until("Events", || (reasons(&cluster) == ["ListenerOnNodePort"; 2]).then_some(()));
+
+    drop(proxy);
+    let document = agent.findings_after(2);
+    assert_eq!((&document["proxy"]["mode"], alarms(&document).len()), (&Value::Null, 2), "so it is in every mode");
+    let _proxy = Proxy::start(&cluster, mode, &json!({}));
+    assert_eq!(alarms(&agent.findings_after(2)).len(), 2);
+    assert_eq!(reasons(&cluster), ["ListenerOnNodePort"; 2], "a proxy that was away is no news");
+
+    let over =
+        |count: usize| reasons(&cluster).iter().filter(|it| *it == "ListenerOnNodePortResolved").count() == count;
+    cluster.api().delete(&services[0]);
+    until("end of the Service", || over(1).then_some(()));
+    drop(on_api);
+    until("end of the process", || over(2).then_some(()));
+    assert_eq!(alarms(&agent.findings_after(3)), NONE);
+    for service in &services[..2] {
+        assert_eq!(types_of(&events(&cluster), service), ["Warning", "Normal"]);
+    }
+    assert_eq!(events(&cluster).len(), 4);
+    drop(on_web);
+}
+
+/// The types of the Events about an object, oldest first.
+fn types_of<'a>(events: &'a [Value], object: &Value) -> Vec<&'a Value> {
+    let about = events.iter().filter(|event| event["regarding"]["uid"] == object["metadata"]["uid"]);
+    about.map(|event| &event["type"]).collect()
+}
+
+#[test]
+fn in_iptables_mode_a_squatter_is_told_at_once_and_its_end_once() {
+    squatters_come_and_go("iptables", Agent::start);
+}
+
+#[test]
+fn in_nftables_mode_a_squatter_is_told_at_once_and_its_end_once() {
+    squatters_come_and_go("nftables", Agent::start_as_nobody);
+}
+
+#[test]
+fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
+    let _wired = Wired::enter();
+    let cluster = cluster();
+    for number in 0..500 {
+        serve(&cluster, &format!("s{number}"), None);
+    }
+    let proxy = Proxy::start(&cluster, "iptables", &json!({}));
+    let agent = Agent::start(&cluster, &[]);
+    let documents = meanwhile(&agent, || {
+        let is = |mode: &Value| assert_eq!(&agent.findings_after(3)["proxy"]["mode"], mode);
+        is(&json!("iptables"));
+        // Killed, away, and back as it was.
+        drop(proxy);
+        is(&Value::Null);
+        let proxy = Proxy::start(&cluster, "iptables", &json!({}));
+        is(&json!("iptables"));
+        // It takes its rules away, and another mode comes.
+        proxy.clean_up();
+        is(&Value::Null);
+        let proxy = Proxy::start(&cluster, "nftables", &json!({}));
+        is(&json!("nftables"));
+        // Nobody cleans up before the mode changes, to and fro.
+        drop(proxy);
+        let proxy = Proxy::start(&cluster, "iptables", &json!({}));
+        is(&json!("iptables"));
+        drop(proxy);
+        let _proxy = Proxy::start(&cluster, "nftables", &json!({}));
+        is(&json!("nftables"));
+    });
+    for document in &documents {
+        assert_eq!(alarms(document), NONE);
+    }
+    assert_eq!(reasons(&cluster), Vec::<String>::new());
+    assert!(unseen(&documents[documents.len() - 1], "proxy-left-behind").is_empty());
+}
+
+#[test]
+fn a_verdict_is_of_the_mode_of_the_proxy_that_answers() {
+    let _wired = Wired::enter();
+    let cluster = cluster();
+    serve(&cluster, "web", Some(30080));
+    serve(&cluster, "api", Some(30081));
+    let proxy = Proxy::start(&cluster, "iptables", &json!({}));
+    // Only iptables mode takes a listener on loopback.
+    let _squatter = TcpListener::bind("127.0.0.1:30080").expect("the port is free");
+    let agent = Agent::start(&cluster, &[]);
+    until("Event", || (reasons(&cluster) == ["ListenerOnNodePort"]).then_some(()));
+    let documents = meanwhile(&agent, || {
+        drop(proxy);
+        let document = agent.findings_after(2);
+        assert_eq!(document["proxy"]["mode"], Value::Null);
+        assert_eq!(alarms(&document).len(), 1, "what cannot be told is held: {document:#}");
+        let proxy = Proxy::start(&cluster, "nftables", &json!({}));
+        assert_eq!(alarms(&agent.findings_after(1)), NONE);
+        until("resolution", || (reasons(&cluster).len() == 2).then_some(()));
+        drop(proxy);
+        let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
+        until("finding again", || (alarms(&agent.findings()).len() == 1).then_some(()));
+    });
+    for document in documents.iter().filter(|it| it["proxy"]["mode"] == "nftables") {
+        assert_eq!(alarms(document), NONE);
+    }
+    assert!(documents.iter().any(|it| it["proxy"]["mode"] == "nftables"));
+}
+
+#[test]
+fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_others() {
+    let wired = Wired::enter();
+    let cluster = cluster();
+    let web = serve(&cluster, "web", Some(30080));
+    drop(Proxy::start(&cluster, "nftables", &json!({})));
+    // It knows nothing of nftables.
+    let mut proxy = Proxy::start_holding(&cluster, 1024);
+    let agent = Agent::start_as_nobody(&cluster, &[]);
+    let document = agent.findings_after(3);
+    assert_eq!(alarms(&document), NONE);
+    assert_eq!(unseen(&document, "proxy-left-behind"), [("netfilter", "not-permitted")]);
+    drop(agent);
+
+    let agent = Agent::start(&cluster, &[]);
+    until("Event", || (reasons(&cluster) == ["ProxyLeftBehind"]).then_some(()));
+    let document = agent.findings();
+    assert_eq!(alarms(&document).len(), 1, "{document:#}");
+    let finding = found(&document, "proxy-left-behind")[0];
+    let sentence = "The proxy runs in iptables mode, but the kernel still holds what nftables mode programmed.";
+    assert_eq!((&finding["severity"], &finding["summary"]), (&json!("warning"), &json!(sentence)));
+
+    // Nobody serves any more, and the rules of that day do not know.
+    for family in ["IPv4", "IPv6"] {
+        cluster.api().delete(&objects::endpoint_slice(&web, None, family));
+    }
+    proxy.settle(&cluster);
+    let asks = || wired.client.run(|| ask("192.0.2.1:30080".parse().expect("an address")));
+    assert_eq!(asks(), Answer::Pod);
+    let remedy = "nft delete table ip kube-proxy; nft delete table ip6 kube-proxy";
+    assert!(finding["remedy"].to_string().contains(remedy), "{finding:#}");
+    assert!(Command::new("sh").args(["-ec", remedy]).status().expect("a shell").success());
+    assert_eq!(asks(), Answer::Refused);
+    until("resolution", || (reasons(&cluster) == ["ProxyLeftBehind", "ProxyLeftBehindResolved"]).then_some(()));
+    assert_eq!(alarms(&agent.findings_after(2)), NONE);
+}
+
+#[test]
+fn a_proxy_that_hangs_is_no_news() {
+    let _wired = Wired::enter();
+    let cluster = cluster();
+    for (name, port) in [("web", 30080), ("free", 30081)] {
+        serve(&cluster, name, Some(port));
+    }
+    let proxy = Proxy::start(&cluster, "iptables", &json!({}));
+    let _squatter = TcpListener::bind("127.0.0.1:30080").expect("the port is free");
+    let agent = Agent::start_as_nobody(&cluster, &[]);
+    until("Event", || (reasons(&cluster) == ["ListenerOnNodePort"]).then_some(()));
+    proxy.freeze();
+    let document = agent.findings_after(2);
+    assert_eq!(alarms(&document).len(), 1, "{document:#}");
+    assert_eq!(unseen(&document, "listener-on-node-port"), [("proxy-mode", "timed-out")]);
+    proxy.thaw();
+    let document = agent.findings_after(2);
+    assert_eq!((&document["proxy"]["mode"], alarms(&document).len()), (&json!("iptables"), 1));
+    assert_eq!(reasons(&cluster), ["ListenerOnNodePort"]);
+}
+
+#[test]
+fn a_proxy_that_does_not_tell_its_mode_is_unknown_and_no_alarm() {
+    let _wired = Wired::enter();
+    let cluster = cluster();
+    for (name, port) in [("web", 30080), ("api", 30081), ("free", 30082)] {
+        serve(&cluster, name, Some(port));
+    }
+    let _proxy = Proxy::start(&cluster, "nftables", &json!({"metricsBindAddress": "127.0.0.1:10349"}));
+    assert_eq!(http_get("127.0.0.1:10249", "/proxyMode"), None, "nobody is there");
+    let _squatter = TcpListener::bind("127.0.0.1:30080").expect("the port is free");
+    let agent = Agent::start(&cluster, &[]);
+    let document = agent.findings_after(3);
+    assert_eq!(document["proxy"]["mode"], Value::Null);
+    assert_eq!(alarms(&document), NONE);
+    for rule in ["listener-on-node-port", "proxy-left-behind"] {
+        assert_eq!(unseen(&document, rule), [("proxy-mode", "unreachable")]);
+    }
+    let look = Look::check(&cluster.kubeconfig("observer"));
+    assert_eq!((look.alarms(), look.code), (vec![], 0));
+    let _other = TcpListener::bind("0.0.0.0:30081").expect("the port is free");
+    let finding = until("finding", || {
+        let document = agent.findings();
+        found(&document, "listener-on-node-port").first().map(|it| (*it).clone())
+    });
+    assert_eq!((&finding["port"], &finding["severity"]), (&json!(30081), &json!("critical")), "it holds in every mode");
+}

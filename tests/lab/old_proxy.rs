@@ -1,0 +1,120 @@
+//! The last kube-proxy that holds every NodePort with a socket, with as many file descriptors as processes used to have:
+//! incident 1.
+
+use std::{io::ErrorKind, net::TcpListener};
+
+use serde_json::{Value, json};
+
+use crate::{
+    look::{Look, map},
+    modes::{NONE, alarms, cluster, found, meanwhile, serve},
+    parts::{Agent, Answer, Proxy, Wired, ask, events, objects, reasons, until},
+};
+
+/// How many file descriptors it may have.
+const LIMIT: u64 = 1024;
+
+/// A Service of one family, with so many ports.
+fn wide(name: &str, count: u16) -> Value {
+    let ports: Vec<Value> = (1..=count).map(|number| objects::port(number, None)).collect();
+    let mut service = objects::service(name, &ports);
+    service["spec"]["ipFamilyPolicy"] = json!("SingleStack");
+    service
+}
+
+#[test]
+fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
+    let _wired = Wired::enter();
+    let cluster = cluster();
+    for number in 0..5 {
+        serve(&cluster, &format!("s{number}"), Some(30080 + number));
+    }
+    let mut proxy = Proxy::start_holding(&cluster, LIMIT);
+    proxy.settle(&cluster);
+    let held = TcpListener::bind("0.0.0.0:30080").expect_err("the proxy holds it");
+    assert_eq!(held.kind(), ErrorKind::AddrInUse);
+    for start in [Agent::start, Agent::start_as_nobody] {
+        let document = start(&cluster, &[]).findings_after(3);
+        assert_eq!((&document["proxy"]["mode"], alarms(&document)), (&json!("iptables"), NONE.to_vec()));
+        assert_eq!(found(&document, "listener-on-node-port"), NONE);
+    }
+    let observer = cluster.kubeconfig("observer");
+    let look = Look::check(&observer);
+    assert_eq!((look.alarms(), look.code), (vec![], 0));
+    assert!(!map(&observer).contains("listens"), "{}", map(&observer));
+
+    // In both families, so that the proxy has nothing there.
+    let _squatter = TcpListener::bind("[::]:30085").expect("the port is free");
+    let service = serve(&cluster, "late", Some(30085));
+    proxy.settle(&cluster);
+    let agent = Agent::start_as_nobody(&cluster, &[]);
+    until("Event", || (reasons(&cluster) == ["ListenerOnNodePort"]).then_some(()));
+    assert_eq!(events(&cluster)[0]["regarding"]["uid"], service["metadata"]["uid"]);
+    assert_eq!(alarms(&agent.findings()).len(), 1);
+    assert!(map(&observer).contains("listens, owned by Service default/late"), "{}", map(&observer));
+
+    // A proxy that hangs is still the one that holds them.
+    proxy.freeze();
+    let document = agent.findings_after(3);
+    assert_eq!((&document["proxy"]["mode"], alarms(&document).len()), (&Value::Null, 1), "{document:#}");
+    assert_eq!(events(&cluster).len(), 1);
+}
+
+#[test]
+fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptors() {
+    let wired = Wired::enter();
+    let cluster = cluster();
+    serve(&cluster, "web", Some(30080));
+    let mut proxy = Proxy::start_holding(&cluster, LIMIT);
+    proxy.settle(&cluster);
+    let agent = Agent::start_as_nobody(&cluster, &[]);
+    assert_eq!(alarms(&agent.findings_after(3)), NONE);
+    let severity = || {
+        let document = agent.findings();
+        found(&document, "proxy-near-fd-limit").first().map(|it| it["severity"].clone())
+    };
+    let open = || open_descriptors(&agent.metrics());
+
+    let documents = meanwhile(&agent, || {
+        // Four fifths of its descriptors: everything works.
+        let most = cluster.api().create(&wide("most", 820));
+        proxy.settle(&cluster);
+        until("warning", || (severity()? == "warning").then_some(()));
+        until("its sockets", || (open()? >= 820).then_some(()));
+        cluster.api().delete(&most);
+        proxy.settle(&cluster);
+        until("end of it", || severity().is_none().then_some(()));
+
+        // More than it has: nothing works, and it looks idle.
+        cluster.api().create(&wide("more", 1025));
+        until("critical finding", || (severity()? == "critical").then_some(()));
+        serve(&cluster, "late", Some(30081));
+        let document = agent.findings_after(5);
+        until("idleness", || (open()? < 50).then_some(()));
+        let finding = found(&document, "proxy-near-fd-limit")[0];
+        assert_eq!(
+            (&finding["severity"], &finding["affects"]),
+            (&json!("critical"), &json!(["remote", "node", "pods"]))
+        );
+        let evidence = finding["evidence"].to_string();
+        for words in ["1029 for NodePorts", "1024 (process_max_fds", "default/more with 1025", "v1.23.6"] {
+            assert!(evidence.contains(words), "{evidence}");
+        }
+        let late = "192.0.2.1:30081".parse().expect("an address");
+        assert_eq!(wired.client.run(move || ask(late)), Answer::Refused, "no Service is updated");
+    });
+    for document in &documents {
+        assert_eq!(alarms(document).len(), found(document, "proxy-near-fd-limit").len(), "{document:#}");
+    }
+    let told = events(&cluster);
+    let told: Vec<_> = told.iter().map(|it| (&it["reason"], &it["regarding"]["kind"], &it["type"])).collect();
+    let [open, over] = ["ProxyNearFdLimit", "ProxyNearFdLimitResolved"].map(|it| json!(it));
+    let (node, warning, normal) = (json!("Node"), json!("Warning"), json!("Normal"));
+    assert_eq!(told, [(&open, &node, &warning), (&over, &node, &normal), (&open, &node, &warning)]);
+}
+
+/// How many file descriptors the proxy had open in the last look, where it told.
+fn open_descriptors(metrics: &str) -> Option<u64> {
+    let value = metrics.lines().find_map(|line| line.strip_prefix("portreeve_proxy_open_fds "))?;
+    value.trim_end_matches(".0").parse().ok()
+}
