@@ -14,31 +14,45 @@ const SOON: Duration = Duration::from_secs(60);
 /// Where it answers.
 const PLACE: &str = "127.0.0.1:29517";
 
-/// An agent of node `n1`, the calling thread's namespace, with the rights of `observer`; it ends with this value.
+/// An agent of the calling thread's namespace, with the rights of `observer`; it ends with this value.
 pub struct Agent {
+    place: &'static str,
     _process: Process,
     _directory: Directory,
 }
 
 impl Agent {
-    /// One that has looked once, with further arguments.
+    /// One of node `n1` that has looked once, with further arguments.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, arguments: &[&str]) -> Self {
+        Self::of(cluster, "n1", PLACE, arguments)
+    }
+
+    /// The same, of another node and answering at another place.
+    #[track_caller]
+    pub fn of(cluster: &ControlPlane, node: &str, place: &'static str, arguments: &[&str]) -> Self {
         let directory = Directory::new();
         let kubeconfig = cluster.kubeconfig("observer").display().to_string();
-        let ours = ["agent", "--kubeconfig", &kubeconfig, "--node", "n1", "--interval", "500ms", "--listen", PLACE];
+        let ours = ["agent", "--kubeconfig", &kubeconfig, "--node", node, "--interval", "500ms", "--listen", place];
         let all = ours.iter().chain(&["--cpu-percent", "100"]).chain(arguments).map(|it| (*it).to_owned());
         let heartbeat = format!("--heartbeat={}/heartbeat", directory.path().display());
         let arguments: Vec<String> = all.chain([heartbeat]).collect();
         let mut process = Process::start(env!("CARGO_BIN_EXE_portreeve"), &arguments, directory.path());
-        process.wait_for("first look", || http_get(PLACE, "/readyz"));
-        Self { _process: process, _directory: directory }
+        process.wait_for("first look", || http_get(place, "/readyz"));
+        Self { place, _process: process, _directory: directory }
     }
 
     /// What it exposes now.
     #[track_caller]
     pub fn metrics(&self) -> String {
-        http_get(PLACE, "/metrics").expect("metrics")
+        http_get(self.place, "/metrics").expect("metrics")
+    }
+
+    /// What it has found and could not tell, as JSON.
+    #[track_caller]
+    pub fn findings(&self) -> Value {
+        let findings = http_get(self.place, "/findings").expect("findings");
+        serde_json::from_str(&findings).expect("JSON")
     }
 }
 
