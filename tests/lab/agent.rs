@@ -9,6 +9,13 @@ use crate::parts::{
     until,
 };
 
+const SQUATTERS: &str = r#"portreeve_findings{rule="listener-on-node-port",severity="critical"}"#;
+
+/// The value of a series now.
+fn value(agent: &Agent, series: &str) -> Option<f64> {
+    Agent::value(&agent.metrics(), series)
+}
+
 #[test]
 fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
     let _wired = Wired::enter();
@@ -29,13 +36,12 @@ fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
     assert_eq!(event["regarding"]["uid"], service["metadata"]["uid"], "`kubectl describe` finds it by the real uid");
     assert_eq!(event["related"]["uid"], node["metadata"]["uid"]);
     assert_eq!(event["reportingInstance"], "portreeve-n1");
-    let metrics = agent.metrics();
-    assert!(metrics.contains(r#"portreeve_findings{rule="listener-on-node-port",severity="critical"} 1"#), "{metrics}");
+    assert_eq!(value(&agent, SQUATTERS), Some(1.0), "{}", agent.metrics());
 
     drop(agent);
     let agent = Agent::start(&cluster, &[]);
     until("finding again", || {
-        agent.metrics().contains(r#"portreeve_events_total{result="deduplicated"} 1"#).then_some(())
+        (value(&agent, r#"portreeve_events_total{result="deduplicated"}"#) == Some(1.0)).then_some(())
     });
     assert_eq!(reasons(&cluster), ["ListenerOnNodePort"], "a restart writes nothing new");
 
@@ -126,7 +132,9 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     let agent = Agent::start(cluster, &Trouble::MODE);
     until("Events", || (events(cluster).len() == 2).then_some(()));
     cluster.api().create(&objects::service("other", &[objects::port(80, None)]));
-    until("other Service", || agent.metrics().contains(r#"state="automatic",band="dynamic"} 1"#).then_some(()));
+    until("other Service", || {
+        (value(&agent, r#"portreeve_node_ports{state="automatic",band="dynamic"}"#) == Some(1.0)).then_some(())
+    });
     drop(agent);
 
     let asked = audit.of("observer");
@@ -146,15 +154,12 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
     let audit = Audit::new();
     let Trouble { cluster, .. } = &Trouble::make(&audit.flags(), &Role::of_chart().without("events"));
     let agent = Agent::start(cluster, &Trouble::MODE);
-    until("failures", || agent.metrics().contains(r#"portreeve_events_total{result="failed"} 2"#).then_some(()));
+    until("failures", || (value(&agent, r#"portreeve_events_total{result="failed"}"#) == Some(2.0)).then_some(()));
     assert!(events(cluster).is_empty());
     let metrics = agent.metrics();
-    assert!(metrics.contains(r#"portreeve_findings{rule="listener-on-node-port",severity="critical"} 1"#), "{metrics}");
+    assert_eq!(Agent::value(&metrics, SQUATTERS), Some(1.0), "{metrics}");
     // It looks on, and does not insist.
-    let looks = |metrics: &str| {
-        let line = metrics.lines().find(|line| line.starts_with("portreeve_scans_total ")).expect("looks");
-        line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok()).expect("a number")
-    };
+    let looks = |metrics: &str| Agent::value(metrics, "portreeve_scans_total").expect("looks");
     until("looks", || (looks(&agent.metrics()) > looks(&metrics) + 3.0).then_some(()));
     let refused = audit.of("observer").into_iter().filter(|it| it.code == 403).map(|it| it.verb);
     assert_eq!(refused.collect::<Vec<_>>(), ["create", "create"]);

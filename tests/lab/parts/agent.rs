@@ -42,6 +42,11 @@ impl Agent {
         Self { place, _process: process, _directory: directory }
     }
 
+    /// The value of a series in an exposition, if it is there.
+    pub fn value(exposition: &str, series: &str) -> Option<f64> {
+        exposition.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.trim().parse().ok())
+    }
+
     /// What it exposes now.
     #[track_caller]
     pub fn metrics(&self) -> String {
