@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    parts::{Agent, ControlPlane, PRIMARY, Role, enter_alone, events, kubectl, objects, sysctl, until},
+    parts::{Agent, Api, ControlPlane, PRIMARY, Role, enter_alone, events, kubectl, objects, sysctl, until},
     server::{node_ports, small_cluster},
 };
 
@@ -118,8 +118,8 @@ fn the_range_comes_from_the_best_place_that_says_it_and_the_place_is_named() {
 
     kubectl(&cluster, &["create", "clusterrole", "flagz", "--verb=get", "--non-resource-url=/flagz"]);
     kubectl(&cluster, &["create", "clusterrolebinding", "flagz", "--clusterrole=flagz", "--user=observer"]);
-    let allowed = ["auth", "can-i", "get", "/flagz", "--as=observer", "--as-group=system:authenticated", "--quiet"];
-    kubectl(&cluster, &allowed);
+    let observer = Api::of(&cluster.kubeconfig("observer")).expect("a kubeconfig");
+    until("right to read /flagz", || observer.text("/flagz"));
     known("flagz", "https://127.0.0.1:6443/flagz");
 }
 

@@ -17,6 +17,7 @@ mod talk;
 
 pub use self::{
     agent::{Agent, events, reasons, until},
+    api::Api,
     audit::Audit,
     control_plane::ControlPlane,
     kubectl::kubectl,
