@@ -16,9 +16,9 @@ const RULE: &str = "external-ip-is-node-address";
 fn told_by_two(stage: &Stage) -> (Finding, Writer<'_>, Writer<'_>) {
     let finding = stage.finding(RULE, &stage.service, Severity::Critical, "Its external IP is a node's.");
     let [first, second] = ["n1", "n2"].map(|node| stage.writer(node));
-    first.raise(&[finding.clone()]);
+    first.raise([&finding]);
     first.until(written(1));
-    second.raise(&[finding.clone()]);
+    second.raise([&finding]);
     second.until(Counters { deduplicated: 1, ..Counters::default() });
     let event = stage.warning();
     assert_eq!(event["reportingInstance"], "portreeve-n1");
@@ -40,9 +40,9 @@ fn two_agents_on_the_same_fact_of_the_cluster_leave_one_event_that_the_first_tel
     second.until(Counters { deduplicated: 2, ..Counters::default() });
     assert_eq!(stage.warning()["series"]["count"], 4);
 
-    first.clear(&[finding.clone()]);
+    first.clear([&finding]);
     first.until(written(5));
-    second.clear(&[finding]);
+    second.clear([&finding]);
     second.until(Counters { deduplicated: 3, ..Counters::default() });
     let over = stage.events("Normal");
     assert_eq!(over.iter().map(|event| &event["reason"]).collect::<Vec<_>>(), ["ExternalIpIsNodeAddressResolved"]);

@@ -126,13 +126,13 @@ impl Writer<'_> {
         self.recorder.offer(self.stage.now(), changes, &self.place);
     }
 
-    fn raise(&self, findings: &[Finding]) {
-        self.offer(&findings.iter().cloned().map(Change::Raised).collect::<Vec<_>>());
+    fn raise<'f>(&self, findings: impl IntoIterator<Item = &'f Finding>) {
+        self.offer(&findings.into_iter().cloned().map(Change::Raised).collect::<Vec<_>>());
     }
 
-    fn clear(&self, findings: &[Finding]) {
+    fn clear<'f>(&self, findings: impl IntoIterator<Item = &'f Finding>) {
         let cleared = |finding: &Finding| Change::Cleared(finding.clone(), Clearance::Repaired);
-        self.offer(&findings.iter().map(cleared).collect::<Vec<_>>());
+        self.offer(&findings.into_iter().map(cleared).collect::<Vec<_>>());
     }
 
     /// Lets it do what is due now, until so much has been done altogether.

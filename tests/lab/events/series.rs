@@ -23,7 +23,7 @@ fn a_series_rises_after_5_and_15_and_then_every_55_minutes_over_restarts_and_exp
     let stage = Stage::new(&[]);
     let finding = stage.finding(RULE, &stage.service, Severity::Critical, "It is wrong.");
     let first = stage.writer("n1");
-    first.raise(&[finding.clone()]);
+    first.raise([&finding]);
     first.until(written(1));
     let event = stage.warning();
     assert_eq!((&event["eventTime"], &event["series"]), (&json!("2026-11-21T12:00:00.000000Z"), &Value::Null));
@@ -41,7 +41,7 @@ fn a_series_rises_after_5_and_15_and_then_every_55_minutes_over_restarts_and_exp
     let before = stage.warning();
     stage.set(90 * 60);
     let second = stage.writer("n1");
-    second.raise(&[finding.clone()]);
+    second.raise([&finding]);
     let found = Counters { deduplicated: 1, ..Counters::default() };
     second.until(found);
     stage.set(125 * 60 - 1);
@@ -61,7 +61,7 @@ fn a_series_rises_after_5_and_15_and_then_every_55_minutes_over_restarts_and_exp
     assert_ne!(again["metadata"]["uid"], before["metadata"]["uid"]);
 
     stage.set(181 * 60);
-    second.clear(&[finding]);
+    second.clear([&finding]);
     second.until(Counters { written: 3, ..found });
     let [resolved] = &stage.events("Normal")[..] else { panic!("one Event") };
     assert_eq!(resolved["reason"], "ListenerOnNodePortResolved");
@@ -77,9 +77,9 @@ fn an_event_that_is_told_again_outlives_one_that_is_not() {
     let kept = stage.finding(RULE, &stage.service, Severity::Critical, "It is wrong.");
     let left = stage.finding("proxy-near-fd-limit", &stage.node, Severity::Critical, "It is full.");
     let (keeper, leaver) = (stage.writer("n1"), stage.writer("n1"));
-    keeper.raise(&[kept]);
+    keeper.raise([&kept]);
     keeper.until(written(1));
-    leaver.raise(&[left]);
+    leaver.raise([&left]);
     leaver.until(written(1));
     drop(leaver);
     let mut told = 1;
