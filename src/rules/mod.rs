@@ -111,7 +111,7 @@ pub enum Patience {
 pub enum Scope {
     /// This node's: each node tells its own.
     Node,
-    /// The cluster's: one voice suffices.
+    /// The cluster's: one voice suffices. What such a rule says of a Node is that Node's own.
     Cluster,
 }
 

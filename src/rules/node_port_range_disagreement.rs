@@ -11,7 +11,8 @@
 //! - Cilium does not replace kube-proxy, or the mode is not ipvs in Calico's case: then their settings do not matter;
 //! - what is not reserved lies outside the ephemeral range, so the kernel never chooses it.
 //!
-//! If nobody said what the API server's range is, this is unknown.
+//! If nobody said what the API server's range is, this is unknown. What Cilium and Calico think is told of the cluster;
+//! what is reserved differs from node to node, and each tells its own.
 //!
 //! ## Fix
 //! Write the API server's range everywhere.
@@ -25,7 +26,7 @@ use super::{
 };
 use crate::{
     facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Snapshot, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -49,17 +50,24 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         Err(gap) => return Err(gap),
     };
     let claims = snapshot.cluster.range_claims.iter().map(|claim| claimed(snapshot, range, claim));
-    let subject = this_node(snapshot);
-    let verdicts = claims.chain([reserved(snapshot, range)]).flat_map(|judged| match judged {
+    let claims = judged(&Subject::cluster(), claims);
+    // Another node may reserve other ports.
+    let reserved = judged(&this_node(snapshot), [reserved(snapshot, range)]);
+    Ok(claims.into_iter().chain(reserved).collect())
+}
+
+/// Everything that was found about a subject; healthy where that is nothing.
+fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evidence>, Gap>>) -> Vec<Judgement> {
+    let verdicts = found.into_iter().filter_map(|found| match found {
         Ok(problem) => problem.map(Verdict::Problem),
         Err(gap) => Some(Verdict::Unknown(gap)),
     });
-    let mut told: Vec<Judgement> =
-        verdicts.map(|verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict }).collect();
-    if told.is_empty() {
-        told.push(Judgement { subject, port: None, protocol: None, verdict: Verdict::Healthy });
+    let mut verdicts: Vec<Verdict> = verdicts.collect();
+    if verdicts.is_empty() {
+        verdicts.push(Verdict::Healthy);
     }
-    Ok(told)
+    let judgement = |verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict };
+    verdicts.into_iter().map(judgement).collect()
 }
 
 /// What another component does not count as NodePorts although the API server gives it out.
@@ -141,7 +149,6 @@ mod tests {
     use super::*;
     use crate::{
         facts::{Why, healthy::gap},
-        findings::Subject,
         rules::expect::{expect_healthy, expect_problem, expect_unknown},
     };
 
@@ -156,14 +163,18 @@ mod tests {
         world
     }
 
-    fn subject() -> Subject {
+    fn cluster() -> Subject {
+        Subject::cluster()
+    }
+
+    fn node() -> Subject {
         Subject::node("n1", None)
     }
 
     #[test]
     fn cilium_does_not_serve_what_its_own_range_lacks() {
         let world = claimed(Claimant::Cilium, &["30000-32767"], Mode::Cilium).service("web", |it| it.node_port(33000));
-        let evidence = expect_problem(&RULE, &world, &subject());
+        let evidence = expect_problem(&RULE, &world, &cluster());
         assert_eq!(evidence.severity, Severity::Warning);
         assert_eq!(
             evidence.summary,
@@ -175,46 +186,46 @@ mod tests {
 
     #[test]
     fn calico_matters_in_ipvs_mode_and_its_ranges_add_up() {
-        let problem = expect_problem(&RULE, &claimed(Claimant::Calico, &["30000-32767"], Mode::Ipvs), &subject());
+        let problem = expect_problem(&RULE, &claimed(Claimant::Calico, &["30000-32767"], Mode::Ipvs), &cluster());
         assert!(problem.summary.contains("Calico"), "{}", problem.summary);
-        expect_healthy(&RULE, &claimed(Claimant::Calico, &["30000-31000", "31001-40000"], Mode::Ipvs), &subject());
+        expect_healthy(&RULE, &claimed(Claimant::Calico, &["30000-31000", "31001-40000"], Mode::Ipvs), &cluster());
     }
 
     #[test]
     fn what_is_not_in_use_does_not_matter() {
         for mode in Mode::KUBE_PROXY {
-            expect_healthy(&RULE, &claimed(Claimant::Cilium, &["30000-32767"], mode), &subject());
+            expect_healthy(&RULE, &claimed(Claimant::Cilium, &["30000-32767"], mode), &cluster());
         }
-        expect_healthy(&RULE, &claimed(Claimant::Calico, &["30000-32767"], Mode::Iptables), &subject());
+        expect_healthy(&RULE, &claimed(Claimant::Calico, &["30000-32767"], Mode::Iptables), &cluster());
     }
 
     #[test]
     fn a_reserved_list_of_the_old_range_leaves_the_rest_to_the_kernel() {
         let extended = Snapshot::healthy().node_port_range("30000-34095").ephemeral("32768 60999", "2703,30000-32767");
-        let evidence = expect_problem(&RULE, &extended, &subject());
+        let evidence = expect_problem(&RULE, &extended, &node());
         assert_eq!(evidence.severity, Severity::Warning);
         assert!(evidence.summary.contains("NodePorts 32768-34095"), "{}", evidence.summary);
         assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-34095\"");
-        expect_healthy(&RULE, &extended.clone().ephemeral("32768 60999", "30000-33000,33001-34095"), &subject());
-        expect_healthy(&RULE, &extended.clone().ephemeral("40000 60999", "30000-32767"), &subject());
-        expect_healthy(&RULE, &extended.ephemeral("32768 60999", "2703"), &subject());
+        expect_healthy(&RULE, &extended.clone().ephemeral("32768 60999", "30000-33000,33001-34095"), &node());
+        expect_healthy(&RULE, &extended.clone().ephemeral("40000 60999", "30000-32767"), &node());
+        expect_healthy(&RULE, &extended.ephemeral("32768 60999", "2703"), &node());
     }
 
     #[test]
     fn a_list_that_never_covered_another_range_is_no_disagreement() {
-        expect_healthy(&RULE, &Snapshot::healthy().ephemeral("1024 65535", "30000-30999"), &subject());
+        expect_healthy(&RULE, &Snapshot::healthy().ephemeral("1024 65535", "30000-30999"), &node());
     }
 
     #[test]
     fn unread_is_unknown() {
         let known = claimed(Claimant::Cilium, &["30000-32767"], Mode::Cilium);
-        assert_eq!(expect_unknown(&RULE, &known.clone().without_proxy(), &subject()).source, Source::ProxyMode);
-        assert_eq!(expect_unknown(&RULE, &known.clone().assumed_range(), &subject()).why, Why::Ambiguous);
+        assert_eq!(expect_unknown(&RULE, &known.clone().without_proxy(), &cluster()).source, Source::ProxyMode);
+        assert_eq!(expect_unknown(&RULE, &known.clone().assumed_range(), &node()).why, Why::Ambiguous);
         let mut world = known.clone();
         world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
-        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Sysctls);
+        assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Sysctls);
         let mut world = known.ephemeral("32768 60999", "30000-32767");
         world.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
-        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Sysctls);
+        assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Sysctls);
     }
 }

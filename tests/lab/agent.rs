@@ -1,13 +1,20 @@
-//! `portreeve agent` with a real API server and a real kube-proxy, and with the rights of the chart's role only.
+//! `portreeve agent` with a real API server and a real kube-proxy, and with the rights of the chart's roles only.
 
-use std::net::TcpListener;
+use std::{collections::BTreeSet, net::TcpListener};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::{
-    parts::{Agent, ControlPlane, PRIMARY, Proxy, Wired, events, objects, reasons, until},
-    server::grant,
+use crate::parts::{
+    Agent, Audit, ControlPlane, PRIMARY, Proxy, Role, Wired, enter_alone, events, kubectl, objects, reasons, sysctl,
+    until,
 };
+
+const SQUATTERS: &str = r#"portreeve_findings{rule="listener-on-node-port",severity="critical"}"#;
+
+/// The value of a series now.
+fn value(agent: &Agent, series: &str) -> Option<f64> {
+    Agent::value(&agent.metrics(), series)
+}
 
 #[test]
 fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
@@ -16,10 +23,7 @@ fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
     let node = cluster.api().create(&objects::node("n1", &PRIMARY));
     let service = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
     cluster.api().create(&objects::endpoint_slice(&service, Some((Wired::HERE[0], "n1")), "IPv4"));
-    grant(
-        &mut cluster,
-        &[json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]})],
-    );
+    Role::of_chart().grant(&mut cluster);
     let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
     let agent = Agent::start(&cluster, &[]);
     assert!(events(&cluster).is_empty(), "nothing is wrong yet");
@@ -32,13 +36,12 @@ fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
     assert_eq!(event["regarding"]["uid"], service["metadata"]["uid"], "`kubectl describe` finds it by the real uid");
     assert_eq!(event["related"]["uid"], node["metadata"]["uid"]);
     assert_eq!(event["reportingInstance"], "portreeve-n1");
-    let metrics = agent.metrics();
-    assert!(metrics.contains(r#"portreeve_findings{rule="listener-on-node-port",severity="critical"} 1"#), "{metrics}");
+    assert_eq!(value(&agent, SQUATTERS), Some(1.0), "{}", agent.metrics());
 
     drop(agent);
     let agent = Agent::start(&cluster, &[]);
     until("finding again", || {
-        agent.metrics().contains(r#"portreeve_events_total{result="deduplicated"} 1"#).then_some(())
+        (value(&agent, r#"portreeve_events_total{result="deduplicated"}"#) == Some(1.0)).then_some(())
     });
     assert_eq!(reasons(&cluster), ["ListenerOnNodePort"], "a restart writes nothing new");
 
@@ -46,4 +49,148 @@ fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
     until("resolution", || (reasons(&cluster) == ["ListenerOnNodePort", "ListenerOnNodePortResolved"]).then_some(()));
     assert_eq!(events(&cluster)[1]["type"], "Normal");
     drop(agent);
+}
+
+/// Node `n1` with a Service, where a process listens on its nodePort and the kernel may hand NodePorts out.
+struct Trouble {
+    cluster: ControlPlane,
+    service: Value,
+    _squatter: TcpListener,
+}
+
+impl Trouble {
+    /// The agent's arguments: there is no proxy to ask.
+    const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
+
+    #[track_caller]
+    fn make(flags: &[String], role: &Role) -> Self {
+        enter_alone();
+        let mut cluster = ControlPlane::with(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+        cluster.api().create(&objects::node("n1", &PRIMARY));
+        let service = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
+        cluster.api().create(&objects::endpoint_slice(&service, Some(("10.244.0.5", "n2")), "IPv4"));
+        role.grant(&mut cluster);
+        sysctl("net.ipv4.ip_local_port_range", "20000 60999");
+        let squatter = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
+        Self { cluster, service, _squatter: squatter }
+    }
+}
+
+/// The words of each line of a table, from the line that begins with `head` on.
+fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.skip_while(|words| words.first() != Some(&head)).skip(1).collect()
+}
+
+#[test]
+fn kubectl_shows_events_in_its_list_and_where_it_describes_their_objects() {
+    let Trouble { cluster, service, .. } = &Trouble::make(&[], &Role::of_chart());
+    let _agent = Agent::start(cluster, &Trouble::MODE);
+    let both: BTreeSet<_> = ["ListenerOnNodePort", "EphemeralRangeOverlapsNodePorts"].map(str::to_owned).into();
+    until("Events", || (reasons(cluster).into_iter().collect::<BTreeSet<_>>() == both).then_some(()));
+
+    let list = kubectl(cluster, &["get", "events", "--all-namespaces"]);
+    let lines = rows(&list, "NAMESPACE");
+    for (reason, object) in [("ListenerOnNodePort", "service/web"), ("EphemeralRangeOverlapsNodePorts", "node/n1")] {
+        let line = lines.iter().find(|words| words[3] == reason).unwrap_or_else(|| panic!("no {reason}: {list}"));
+        assert_eq!([line[0], line[2], line[4]], ["default", "Warning", object]);
+        assert!(line.len() > 10, "a message: {list}");
+    }
+
+    let told = events(cluster);
+    let note = |reason: &str| {
+        let event = told.iter().find(|event| event["reason"] == reason).expect("an Event");
+        let note = event["note"].as_str().expect("a note");
+        note.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let shown = |object: &[&str], reason: &str| {
+        let text = kubectl(cluster, &[&["describe"], object].concat());
+        let lines = rows(&text, "Events:");
+        let lines: Vec<_> = lines.iter().filter(|words| words.get(1) == Some(&reason)).collect();
+        let [line] = lines[..] else { panic!("{} Events: {text}", lines.len()) };
+        assert_eq!((line[0], line[3]), ("Warning", "portreeve"), "type and reporter: {text}");
+        assert_eq!(line[4..].join(" "), note(reason), "the whole note is shown");
+    };
+    shown(&["service", "web"], "ListenerOnNodePort");
+    shown(&["node", "n1"], "EphemeralRangeOverlapsNodePorts");
+
+    // One of the same name that was made anew has another uid: an Event about the old one is not its own.
+    kubectl(cluster, &["delete", "service", "web"]);
+    let anew = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
+    assert_ne!(anew["metadata"]["uid"], service["metadata"]["uid"]);
+    until("Event about the new Service", || {
+        let about = |event: &Value| event["regarding"]["uid"] == anew["metadata"]["uid"];
+        events(cluster).iter().find(|event| about(event)).map(drop)
+    });
+    shown(&["service", "web"], "ListenerOnNodePort");
+}
+
+#[test]
+fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
+    let audit = Audit::new();
+    let Trouble { cluster, .. } = &Trouble::make(&audit.flags(), &Role::of_chart());
+    let agent = Agent::start(cluster, &Trouble::MODE);
+    until("Events", || (events(cluster).len() == 2).then_some(()));
+    cluster.api().create(&objects::service("other", &[objects::port(80, None)]));
+    until("other Service", || {
+        (value(&agent, r#"portreeve_node_ports{state="automatic",band="dynamic"}"#) == Some(1.0)).then_some(())
+    });
+    drop(agent);
+
+    // A watch is told when it ends, a moment after its client.
+    let has = |verb: &str, path: &str| {
+        let asked = || audit.of("observer").into_iter().find(|it| it.verb == verb && it.uri.starts_with(path));
+        until(path, asked)
+    };
+    for path in ["/api/v1/services", "/api/v1/nodes", "/api/v1/pods", "/apis/discovery.k8s.io/v1/endpointslices"] {
+        assert_eq!((has("list", path).code, has("watch", path).code), (200, 200), "{path}");
+    }
+    assert_eq!(has("create", "/apis/events.k8s.io/v1/namespaces/default/events").code, 201);
+    assert_eq!(has("get", "/flagz").code, 200);
+    // What is not there may be asked for all the same.
+    for path in [
+        "/api/v1/namespaces/kube-system/configmaps/kube-proxy",
+        "/api/v1/namespaces/kube-system/configmaps/kubeadm-config",
+        "/api/v1/namespaces/kube-system/configmaps/cilium-config",
+        "/apis/crd.projectcalico.org/v1/felixconfigurations/default",
+        "/apis/config.openshift.io/v1/networks/cluster",
+    ] {
+        assert_eq!(has("get", path).code, 404, "{path}");
+    }
+    let refused: Vec<_> = audit.of("observer").into_iter().filter(|it| matches!(it.code, 401 | 403)).collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
+#[test]
+fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
+    let audit = Audit::new();
+    let Trouble { cluster, .. } = &Trouble::make(&audit.flags(), &Role::of_chart().without("events"));
+    let agent = Agent::start(cluster, &Trouble::MODE);
+    until("failures", || (value(&agent, r#"portreeve_events_total{result="failed"}"#) == Some(2.0)).then_some(()));
+    assert!(events(cluster).is_empty());
+    let metrics = agent.metrics();
+    assert_eq!(Agent::value(&metrics, SQUATTERS), Some(1.0), "{metrics}");
+    // It looks on, and does not insist.
+    let looks = |metrics: &str| Agent::value(metrics, "portreeve_scans_total").expect("looks");
+    until("looks", || (looks(&agent.metrics()) > looks(&metrics) + 3.0).then_some(()));
+    let refused = audit.of("observer").into_iter().filter(|it| it.code == 403).map(|it| it.verb);
+    assert_eq!(refused.collect::<Vec<_>>(), ["create", "create"]);
+}
+
+#[test]
+fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
+    let Trouble { cluster, .. } = &Trouble::make(&[], &Role::of_chart().without("configmaps").without("/flagz"));
+    let agent = Agent::start(cluster, &Trouble::MODE);
+    until("Event", || reasons(cluster).contains(&"ListenerOnNodePort".to_owned()).then_some(()));
+    let findings = agent.findings();
+    assert_eq!(findings["nodePortRange"]["sourceKind"], "assumed");
+    let unknown = findings["unknown"].as_array().expect("a list");
+    let about = |source: &str| {
+        let gap = unknown.iter().find(|it| it["source"] == source);
+        gap.unwrap_or_else(|| panic!("no {source}: {unknown:#?}"))
+    };
+    let settings = about("config-maps");
+    assert_eq!(settings["why"], "not-permitted");
+    assert!(settings["detail"].as_str().is_some_and(|it| it.contains("configmaps")), "{settings:#}");
+    assert_eq!(about("node-port-range")["rule"], "node-port-range-crowded");
 }

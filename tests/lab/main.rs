@@ -7,6 +7,8 @@
 #![allow(unreachable_pub, reason = "a test program has no outside")]
 
 mod agent;
+mod bands;
+mod events;
 mod healthy;
 mod look;
 mod metrics;

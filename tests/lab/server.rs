@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use portreeve::{
-    cluster::ACCESS,
-    facts::{Family, PortRange, RangeSource, Service},
-};
+use portreeve::facts::{Family, PortRange, RangeSource, Service};
 use serde_json::{Value, json};
 
 use crate::{
     look::{Look, snapshot, table},
-    parts::{Api, ControlPlane, PRIMARY, enter_alone, objects},
+    parts::{ControlPlane, PRIMARY, Role, enter_alone, objects},
 };
 
 /// 128 ports: the first 16 are the static band.
@@ -18,7 +15,7 @@ const RANGE: PortRange = PortRange { first: 30000, last: 30127 };
 
 /// An API server with [`RANGE`] and the Node `n1`, which is the calling thread's namespace.
 #[track_caller]
-fn small_cluster() -> ControlPlane {
+pub fn small_cluster() -> ControlPlane {
     enter_alone();
     let cluster = ControlPlane::with(&["--service-node-port-range=30000-30127"]);
     cluster.api().create(&objects::node("n1", &PRIMARY));
@@ -26,7 +23,7 @@ fn small_cluster() -> ControlPlane {
 }
 
 /// The nodePorts of a Service as the server keeps it.
-fn node_ports(service: &Value) -> Vec<u16> {
+pub fn node_ports(service: &Value) -> Vec<u16> {
     let ports = service["spec"]["ports"].as_array().expect("ports").iter();
     ports.map(|port| port["nodePort"].as_u64().and_then(|it| u16::try_from(it).ok()).expect("a nodePort")).collect()
 }
@@ -111,44 +108,11 @@ fn a_range_that_spills_and_fills_is_told_as_it_does() {
     assert!(refused.contains("range is full"), "{refused}");
 }
 
-/// Gives `observer` a role that grants what the program says it asks for, and `more`.
-#[track_caller]
-pub fn grant(cluster: &mut ControlPlane, more: &[Value]) {
-    cluster.api().create(&role(more));
-    cluster.api().create(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "observer"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "observer"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "observer"}],
-    }));
-    let observer = Api::of(&cluster.kubeconfig("observer")).expect("a kubeconfig");
-    cluster.wait_for("role in force", || observer.text("/api/v1/nodes"));
-}
-
-fn role(more: &[Value]) -> Value {
-    let rules = ACCESS.iter().map(|grant| match grant.resource.starts_with('/') {
-        true => json!({"nonResourceURLs": [grant.resource], "verbs": grant.verbs}),
-        false => json!({
-            "apiGroups": [grant.group],
-            "resources": [grant.resource],
-            "resourceNames": grant.names,
-            "verbs": grant.verbs,
-        }),
-    });
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "observer"},
-        "rules": rules.chain(more.iter().cloned()).collect::<Vec<_>>(),
-    })
-}
-
 #[test]
-fn a_role_with_what_is_asked_for_sees_everything_and_one_without_nothing() {
+fn the_roles_of_the_chart_see_everything_and_nobody_else_anything() {
     let mut cluster = small_cluster();
     cluster.api().create(&objects::service("web", &[objects::port(80, None)]));
-    grant(&mut cluster, &[]);
+    Role::of_chart().grant(&mut cluster);
 
     let [everything, granted] = ["admin", "observer"].map(|user| snapshot(&cluster.kubeconfig(user)).cluster);
     assert_eq!(granted, everything);

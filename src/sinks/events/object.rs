@@ -111,7 +111,7 @@ pub(super) struct NoUid;
 impl Event {
     /// The Event of an open finding.
     pub(super) fn of(finding: &Finding, scope: Scope, place: &Place) -> Result<Self, NoUid> {
-        let regarding = regarding(finding, scope, place)?;
+        let regarding = regarding(finding, place)?;
         let related = (scope == Scope::Node).then(|| ObjectReference {
             api_version: "v1",
             kind: "Node",
@@ -186,19 +186,18 @@ pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
     clean(&text.replace(['\n', '\t'], " "), NOTE)
 }
 
-/// The object an Event hangs on. What is so in the whole cluster hangs on a Service even where a rule named a Node:
-/// the Event is one for all nodes.
-fn regarding(finding: &Finding, scope: Scope, place: &Place) -> Result<ObjectReference, NoUid> {
+/// The object an Event hangs on. No object stands for the cluster but the Service that its API server is reached by.
+fn regarding(finding: &Finding, place: &Place) -> Result<ObjectReference, NoUid> {
     let subject = &finding.key.subject;
-    let reference = match (subject.kind, scope) {
-        (SubjectKind::Cluster, _) | (SubjectKind::Node, Scope::Cluster) => ObjectReference {
+    let reference = match subject.kind {
+        SubjectKind::Cluster => ObjectReference {
             api_version: "v1",
             kind: "Service",
             namespace: Some("default".to_owned()),
             name: "kubernetes".to_owned(),
             uid: place.kubernetes_uid.clone(),
         },
-        (kind, _) => ObjectReference {
+        kind @ (SubjectKind::Service | SubjectKind::Pod | SubjectKind::Node) => ObjectReference {
             api_version: "v1",
             kind: kind.name(),
             namespace: subject.namespace.clone(),

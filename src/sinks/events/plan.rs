@@ -16,7 +16,7 @@ use super::{
     object::{Event, Place, Series, hash, is_told},
 };
 use crate::{
-    findings::{Finding, Key, Severity},
+    findings::{Finding, Key, Severity, SubjectKind},
     ledger::Change,
     rules::{self, Scope},
 };
@@ -231,7 +231,7 @@ impl Events {
     }
 
     fn open(&mut self, at: Timestamp, finding: &Finding, place: &Place) {
-        let scope = rules::find(finding.key.rule.0).map_or(Scope::Node, |rule| rule.scope);
+        let scope = scope(&finding.key);
         let Ok(event) = Event::of(finding, scope, place) else {
             warn!(rule = %finding.key.rule, subject = %finding.key.subject, "no Event: its object was read without a uid");
             self.counters.failed += 1;
@@ -403,6 +403,16 @@ impl Ending {
                 _,
             ) => (Stage::Done, at),
         };
+    }
+}
+
+/// Whose voice tells it. What a rule of the cluster says of a Node, no other node can tell.
+fn scope(key: &Key) -> Scope {
+    match key.subject.kind {
+        SubjectKind::Node => Scope::Node,
+        SubjectKind::Service | SubjectKind::Pod | SubjectKind::Cluster => {
+            rules::find(key.rule.0).map_or(Scope::Node, |rule| rule.scope)
+        }
     }
 }
 

@@ -85,6 +85,11 @@ pub(super) static METRICS: &[Metric] = &[
     gauge("portreeve_node_ports", &["state", "band"], "Ports of the NodePort range by state and band"),
     gauge("portreeve_node_port_range_first", &[], "The lowest port of the NodePort range"),
     gauge("portreeve_node_port_range_last", &[], "The highest port of the NodePort range"),
+    gauge(
+        "portreeve_node_port_range_info",
+        &["source"],
+        "1, with the kind of place where the NodePort range was learned",
+    ),
     gauge("portreeve_ephemeral_port_first", &[], "The lowest port of the ephemeral range"),
     gauge("portreeve_ephemeral_port_last", &[], "The highest port of the ephemeral range"),
     gauge("portreeve_ephemeral_ports_overlapping_node_ports", &[], "Ports in both ranges"),

@@ -143,7 +143,9 @@ impl Families {
             let told = states.into_iter().map(|((state, band), count)| (words([state, band]), f64::from(count)));
             self.add("portreeve_node_ports", told);
         }
-        let node_ports = snapshot.cluster.node_port_range.seen().map(|range| range.range);
+        let range = snapshot.cluster.node_port_range.seen();
+        self.add("portreeve_node_port_range_info", range.map(|range| (vec![word(range.source)], 1.0)));
+        let node_ports = range.map(|range| range.range);
         let sysctls = &snapshot.kernel.sysctls;
         let ephemeral = sysctls.ip_local_port_range.seen().copied();
         let reserved = sysctls.ip_local_reserved_ports.seen();

@@ -29,20 +29,27 @@ const AS_NOBODY: [&str; 8] = [
     "--",
 ];
 
-/// An agent of node `n1`, the calling thread's namespace, with the rights of `observer`; it ends with this value.
+/// An agent of the calling thread's namespace, with the rights of `observer`; it ends with this value.
 pub struct Agent {
+    place: &'static str,
     _process: Process,
     _directory: Directory,
 }
 
 impl Agent {
-    /// One that has looked once, with further arguments. It may do everything, as with the guard profile.
+    /// One of node `n1` that has looked once, with further arguments. It may do everything, as with the guard profile.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, arguments: &[&str]) -> Self {
-        Self::run(cluster, Directory::new(), &[env!("CARGO_BIN_EXE_portreeve")], arguments)
+        Self::of(cluster, "n1", PLACE, arguments)
     }
 
-    /// The same as uid 65534 without a single capability, as the minimal profile runs.
+    /// The same, of another node and answering at another place.
+    #[track_caller]
+    pub fn of(cluster: &ControlPlane, node: &str, place: &'static str, arguments: &[&str]) -> Self {
+        Self::run(cluster, node, place, Directory::new(), &[env!("CARGO_BIN_EXE_portreeve")], arguments)
+    }
+
+    /// The one of node `n1` as uid 65534 without a single capability, as the minimal profile runs.
     #[track_caller]
     pub fn start_as_nobody(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let directory = Directory::new();
@@ -54,19 +61,31 @@ impl Agent {
         open_to_all(cluster.kubeconfig("observer").parent().expect("a directory"), 0o755);
         let binary = binary.display().to_string();
         let words: Vec<&str> = ["/usr/bin/setpriv"].into_iter().chain(AS_NOBODY).chain([binary.as_str()]).collect();
-        Self::run(cluster, directory, &words, arguments)
+        Self::run(cluster, "n1", PLACE, directory, &words, arguments)
     }
 
     #[track_caller]
-    fn run(cluster: &ControlPlane, directory: Directory, words: &[&str], arguments: &[&str]) -> Self {
+    fn run(
+        cluster: &ControlPlane,
+        node: &str,
+        place: &'static str,
+        directory: Directory,
+        words: &[&str],
+        arguments: &[&str],
+    ) -> Self {
         let kubeconfig = cluster.kubeconfig("observer").display().to_string();
-        let ours = ["agent", "--kubeconfig", &kubeconfig, "--node", "n1", "--interval", "500ms", "--listen", PLACE];
+        let ours = ["agent", "--kubeconfig", &kubeconfig, "--node", node, "--interval", "500ms", "--listen", place];
         let all = words[1..].iter().chain(&ours).chain(&["--cpu-percent", "100"]).chain(arguments);
         let heartbeat = format!("--heartbeat={}/heartbeat", directory.path().display());
         let arguments: Vec<String> = all.map(|it| (*it).to_owned()).chain([heartbeat]).collect();
         let mut process = Process::start(words[0], &arguments, directory.path());
-        process.wait_for("first look", || http_get(PLACE, "/readyz"));
-        Self { _process: process, _directory: directory }
+        process.wait_for("first look", || http_get(place, "/readyz"));
+        Self { place, _process: process, _directory: directory }
+    }
+
+    /// The value of a series in an exposition, if it is there.
+    pub fn value(exposition: &str, series: &str) -> Option<f64> {
+        exposition.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.trim().parse().ok())
     }
 
     /// How often it has looked.
@@ -91,16 +110,17 @@ impl Agent {
         self.findings()
     }
 
-    /// The JSON that it says now.
-    #[track_caller]
-    pub fn findings(&self) -> Value {
-        serde_json::from_str(&http_get(PLACE, "/findings").expect("findings")).expect("JSON")
-    }
-
     /// What it exposes now.
     #[track_caller]
     pub fn metrics(&self) -> String {
-        http_get(PLACE, "/metrics").expect("metrics")
+        http_get(self.place, "/metrics").expect("metrics")
+    }
+
+    /// What it has found and could not tell, as JSON.
+    #[track_caller]
+    pub fn findings(&self) -> Value {
+        let findings = http_get(self.place, "/findings").expect("findings");
+        serde_json::from_str(&findings).expect("JSON")
     }
 }
 

@@ -2,21 +2,28 @@
 
 mod agent;
 mod api;
+mod audit;
 mod control_plane;
 mod directory;
+mod kubectl;
 mod namespace;
 mod node;
 pub mod objects;
 mod process;
 mod programs;
 mod proxy;
+mod role;
 mod talk;
 
 pub use self::{
     agent::{Agent, events, reasons, until},
     api::Api,
+    audit::Audit,
     control_plane::ControlPlane,
+    kubectl::kubectl,
+    namespace::sysctl,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
     proxy::Proxy,
-    talk::{Answer, Server, ask, http_get},
+    role::Role,
+    talk::{Answer, Server, ask},
 };

@@ -8,6 +8,25 @@ pub fn node(name: &str, addresses: &[&str]) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"addresses": addresses}})
 }
 
+/// The Pod by which the kubelet of node `n1` shows that it runs a static one, in `kube-system`.
+pub fn static_pod(name: &str, command: &[&str]) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": format!("{name}-n1"),
+            "namespace": "kube-system",
+            "labels": {"component": name, "tier": "control-plane"},
+            "annotations": {"kubernetes.io/config.mirror": "0", "kubernetes.io/config.source": "file"},
+        },
+        "spec": {
+            "nodeName": "n1",
+            "hostNetwork": true,
+            "containers": [{"name": name, "image": name, "command": command}],
+        },
+    })
+}
+
 /// A dual-stack Service of type NodePort in `default`, with these entries of `spec.ports`.
 pub fn service(name: &str, ports: &[Value]) -> Value {
     json!({

@@ -88,8 +88,6 @@ fn a_fact_of_the_cluster_hangs_on_the_kubernetes_service_without_a_node() {
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "default", "name": "kubernetes", "uid": "uid-k"},
     });
     assert_eq!(json(&event(&crowded(Subject::cluster()), Scope::Cluster)), expected);
-    let of_node = event(&crowded(Subject::node("n1", Some("uid-n1"))), Scope::Cluster);
-    assert_eq!(json(&of_node), expected, "one Event for all nodes, whichever said it");
 }
 
 #[test]

@@ -109,6 +109,23 @@ fn an_event_is_told_again_after_five_and_fifteen_and_then_every_fifty_five_minut
 }
 
 #[test]
+fn what_a_rule_of_the_cluster_says_of_a_node_is_told_by_the_agent_of_that_node() {
+    let mut of_node = about(CLUSTER_RULE, 1, Severity::Warning, "this node is wrong.");
+    of_node.key.subject.kind = SubjectKind::Node;
+    let of_service = about(CLUSTER_RULE, 2, Severity::Warning, "it is wrong.");
+    let (mut server, mut told) = (Server::default(), 0);
+    for node in ["n1", "n2"] {
+        let mut events = Events::default();
+        for finding in [&of_node, &of_service] {
+            events.offer(second(0), &Change::Raised(finding.clone()), &place(node));
+        }
+        server.serve(&mut events, second(0));
+        told += events.counters().written;
+    }
+    assert_eq!(told, 3, "each node's own, and one of the cluster: {:?}", server.events);
+}
+
+#[test]
 fn info_is_never_told_and_what_becomes_info_is_over() {
     let (mut server, mut events) = (Server::default(), Events::default());
     raise(&mut events, second(0), &finding(1, Severity::Info));

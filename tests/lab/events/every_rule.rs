@@ -1,0 +1,79 @@
+//! Whatever a rule may say about whatever object, the API server takes it.
+
+use portreeve::{
+    findings::{Finding, Severity, Subject},
+    rules::{RULES, Rule},
+    sinks::events::NOTE,
+};
+use serde_json::{Value, json};
+
+use super::{Stage, written};
+use crate::parts::objects;
+
+/// Words that somebody else chose, far too many of them.
+fn hostile() -> String {
+    let word = "\u{1b}[31m\u{202e}evil\u{200b}\r\n\0\"}{%s $(reboot) 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 ";
+    word.repeat(200)
+}
+
+/// Everything a rule could say that is worth an Event: each severity about each kind of object.
+fn sayings(stage: &Stage, rule: &Rule, objects: &[Value]) -> Vec<Finding> {
+    let severities = [Severity::Warning, Severity::Critical].into_iter().filter(|it| *it <= rule.ceiling);
+    let about = |severity| {
+        let finding = |object| stage.finding(rule.id.0, object, severity, &hostile());
+        let mut findings: Vec<Finding> = objects.iter().map(finding).collect();
+        let mut cluster = findings[0].clone();
+        cluster.key.subject = Subject::cluster();
+        findings.push(cluster);
+        findings
+    };
+    let mut findings: Vec<Finding> = severities.flat_map(about).collect();
+    for (port, finding) in (1..).zip(&mut findings) {
+        finding.evidence.remedy.push(hostile());
+        // What is so in the whole cluster hangs on one Service, whether a rule names a Node or the cluster.
+        finding.key.port = Some(port);
+    }
+    findings
+}
+
+#[test]
+fn the_server_takes_every_event_of_every_rule_about_every_kind_of_object() {
+    let stage = Stage::new(&[]);
+    // Names as long as they may be: 63 and 253 characters.
+    let long = |length: usize| "a".repeat(length);
+    let objects = [
+        objects::service(&long(63), &[objects::port(80, None)]),
+        objects::static_pod(&long(63), &["/bin/sleep"]),
+        objects::node(&long(253), &["192.0.2.9"]),
+    ]
+    .map(|object| stage.cluster.api().create(&object));
+    let node = long(253);
+
+    let mut told = 0;
+    for rule in RULES {
+        let findings = sayings(&stage, rule, &objects);
+        let count = u64::try_from(findings.len()).expect("a few");
+        told += count;
+        // Each has a budget of its own, which is enough.
+        let writer = stage.writer(&node);
+        writer.raise(&findings);
+        writer.until(written(count));
+        stage.set(5 * 60);
+        writer.until(written(2 * count));
+        stage.set(10 * 60);
+        writer.clear(&findings);
+        writer.until(written(3 * count));
+        stage.set(0);
+    }
+
+    let warnings = stage.events("Warning");
+    assert_eq!(u64::try_from(warnings.len()).expect("a few"), told);
+    assert!(told > 100, "{told}");
+    for event in &warnings {
+        let note = event["note"].as_str().expect("a note");
+        assert!((NOTE - 3..=NOTE).contains(&note.len()) && !note.chars().any(char::is_control), "{note:?}");
+        assert_eq!(event["reportingInstance"].as_str().expect("a text").len(), 128);
+        assert_eq!(event["series"]["count"], json!(2));
+    }
+    assert_eq!(stage.events("Normal").len(), warnings.len());
+}

@@ -1,0 +1,170 @@
+//! The writer of Events with a real API server, at times that a test sets.
+
+mod cluster_facts;
+mod every_rule;
+mod flood;
+mod series;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use portreeve::{
+    cluster::{Access, Credentials, client},
+    findings::{Evidence, Finding, Key, RuleId, Severity, Subject, SubjectKind},
+    ledger::{Change, Clearance},
+    sinks::events::{Counters, Place, Recorder},
+};
+use serde_json::Value;
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::sleep,
+};
+
+use crate::parts::{ControlPlane, PRIMARY, Role, enter_alone, events, objects};
+
+/// How long something may take that is due; far more than it needs on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+/// How long a writer is watched that has nothing to write.
+const A_MOMENT: Duration = Duration::from_millis(30);
+
+/// A cluster with the Node `n1`, the Service `web`, and a clock that starts at noon.
+struct Stage {
+    cluster: ControlPlane,
+    runtime: Runtime,
+    clock: Arc<Mutex<Timestamp>>,
+    node: Value,
+    service: Value,
+}
+
+impl Stage {
+    /// One with further flags of kube-apiserver. The writers have the rights of the chart's roles.
+    #[track_caller]
+    fn new(flags: &[&str]) -> Self {
+        enter_alone();
+        let mut cluster = ControlPlane::with(flags);
+        let node = cluster.api().create(&objects::node("n1", &PRIMARY));
+        let service = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
+        Role::of_chart().grant(&mut cluster);
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let noon = "2026-11-21T12:00:00Z".parse().expect("a time");
+        Self { cluster, runtime, clock: Arc::new(Mutex::new(noon)), node, service }
+    }
+
+    fn now(&self) -> Timestamp {
+        *self.clock.lock().expect("the clock")
+    }
+
+    /// The time so many seconds after noon, as Events have it.
+    #[track_caller]
+    fn set(&self, seconds: i64) -> String {
+        let noon: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");
+        let now = noon + SignedDuration::from_secs(seconds);
+        *self.clock.lock().expect("the clock") = now;
+        format!("{now:.6}")
+    }
+
+    /// The writer of the agent of a node.
+    fn writer(&self, node: &str) -> Writer<'_> {
+        let kubeconfig = self.cluster.kubeconfig("observer");
+        let credentials = Credentials::Kubeconfig { paths: vec![kubeconfig], context: None };
+        let access = Access { credentials, request_timeout: Access::REQUEST_TIMEOUT };
+        let clock = Arc::clone(&self.clock);
+        let now = move || *clock.lock().expect("the clock");
+        let _inside = self.runtime.enter();
+        let recorder = Recorder::start(client(access), Access::REQUEST_TIMEOUT, now);
+        let kubernetes = self.cluster.api().text("/api/v1/namespaces/default/services/kubernetes");
+        let kubernetes: Option<Value> = kubernetes.map(|text| serde_json::from_str(&text).expect("JSON"));
+        let place = Place {
+            node: node.to_owned(),
+            node_uid: uid(&self.node),
+            kubernetes_uid: kubernetes.as_ref().and_then(uid),
+        };
+        Writer { stage: self, recorder, place }
+    }
+
+    /// A finding about an object of the cluster.
+    fn finding(&self, rule: &'static str, object: &Value, severity: Severity, sentence: &str) -> Finding {
+        let word = |name: &str| object["metadata"][name].as_str().map(str::to_owned);
+        let kind = match object["kind"].as_str() {
+            Some("Service") => SubjectKind::Service,
+            Some("Pod") => SubjectKind::Pod,
+            Some("Node") => SubjectKind::Node,
+            other => panic!("no finding is about {other:?}"),
+        };
+        let name = word("name").expect("a name");
+        let subject = Subject { kind, namespace: word("namespace"), name, uid: uid(object) };
+        let key = Key { rule: RuleId(rule), subject, port: None, protocol: None };
+        Finding { key, evidence: Evidence::new(severity, sentence), since: self.now() }
+    }
+
+    /// The Events of one type, oldest first.
+    fn events(&self, kind: &str) -> Vec<Value> {
+        events(&self.cluster).into_iter().filter(|event| event["type"] == kind).collect()
+    }
+
+    /// The only Event that warns.
+    #[track_caller]
+    fn warning(&self) -> Value {
+        let events = self.events("Warning");
+        let [event] = &events[..] else { panic!("{} Events: {events:#?}", events.len()) };
+        event.clone()
+    }
+}
+
+/// The writer of one agent; it ends with this value.
+struct Writer<'a> {
+    stage: &'a Stage,
+    recorder: Recorder,
+    place: Place,
+}
+
+impl Writer<'_> {
+    fn offer(&self, changes: &[Change]) {
+        self.recorder.offer(self.stage.now(), changes, &self.place);
+    }
+
+    fn raise<'f>(&self, findings: impl IntoIterator<Item = &'f Finding>) {
+        self.offer(&findings.into_iter().cloned().map(Change::Raised).collect::<Vec<_>>());
+    }
+
+    fn clear<'f>(&self, findings: impl IntoIterator<Item = &'f Finding>) {
+        let cleared = |finding: &Finding| Change::Cleared(finding.clone(), Clearance::Repaired);
+        self.offer(&findings.into_iter().map(cleared).collect::<Vec<_>>());
+    }
+
+    /// Lets it do what is due now, until so much has been done altogether.
+    #[track_caller]
+    fn until(&self, expected: Counters) {
+        self.offer(&[]);
+        let end = Instant::now() + SOON;
+        while self.recorder.counters() != expected {
+            assert!(Instant::now() < end, "{:?} instead of {expected:?}", self.recorder.counters());
+            self.work(Duration::from_millis(5));
+        }
+    }
+
+    fn work(&self, time: Duration) {
+        self.stage.runtime.block_on(async { sleep(time).await });
+    }
+
+    /// Lets it do what is due now, which is nothing.
+    #[track_caller]
+    fn is_idle(&self) {
+        let before = self.recorder.counters();
+        self.offer(&[]);
+        self.work(A_MOMENT);
+        assert_eq!(self.recorder.counters(), before);
+    }
+}
+
+/// So many Events written, or told again, and nothing else.
+fn written(written: u64) -> Counters {
+    Counters { written, ..Counters::default() }
+}
+
+fn uid(object: &Value) -> Option<String> {
+    object["metadata"]["uid"].as_str().map(str::to_owned)
+}

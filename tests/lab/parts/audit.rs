@@ -1,0 +1,55 @@
+//! The audit log of an API server: who asked for what, and what was said.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::directory::Directory;
+
+const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, ResponseStarted]\n\
+                      rules: [{level: Metadata}]\n";
+
+/// An audit log; it has to outlive the server that writes it.
+pub struct Audit(Directory);
+
+/// One request that was answered.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// RBAC's verb.
+    pub verb: String,
+    /// The path with its query.
+    pub uri: String,
+    /// The status.
+    pub code: u64,
+}
+
+impl Audit {
+    pub fn new() -> Self {
+        let directory = Directory::new();
+        directory.write("policy.yaml", POLICY);
+        Self(directory)
+    }
+
+    /// What makes kube-apiserver write it.
+    pub fn flags(&self) -> [String; 2] {
+        let path = |name| self.0.path().join(name).display().to_string();
+        [format!("--audit-policy-file={}", path("policy.yaml")), format!("--audit-log-path={}", path("audit.log"))]
+    }
+
+    /// What a user has asked so far, watches once they have ended.
+    #[track_caller]
+    pub fn of(&self, user: &str) -> Vec<Asked> {
+        let log = fs::read_to_string(self.0.path().join("audit.log")).expect("an audit log");
+        // The last line may be half written.
+        let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let told = lines.map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
+        let word = |value: &Value| value.as_str().expect("a word").to_owned();
+        told.filter(|it| it["user"]["username"] == user)
+            .map(|it| Asked {
+                verb: word(&it["verb"]),
+                uri: word(&it["requestURI"]),
+                code: it["responseStatus"]["code"].as_u64().expect("a status"),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,78 @@
+//! The chart's own roles, as `deploy/install.yaml` has them.
+
+use serde_json::{Value, json};
+
+use super::{api::Api, control_plane::ControlPlane};
+
+const MANIFEST: &str = include_str!("../../../deploy/install.yaml");
+
+/// What an agent may do in a cluster: nothing beyond it is granted to anybody but `admin`.
+pub struct Role(Vec<Value>);
+
+impl Role {
+    /// All that `kubectl apply -f deploy/install.yaml` grants.
+    pub fn of_chart() -> Self {
+        let objects: Vec<Value> = serde_saphyr::from_multiple(MANIFEST).expect("deploy/install.yaml is YAML");
+        let is_role = |object: &Value| object.get("rules").is_some() || object.get("roleRef").is_some();
+        Self(objects.into_iter().filter(is_role).collect())
+    }
+
+    /// The same without one resource, or path.
+    #[track_caller]
+    pub fn without(mut self, what: &str) -> Self {
+        let mut taken = 0;
+        for rules in self.0.iter_mut().filter_map(|object| object.get_mut("rules")?.as_array_mut()) {
+            let before = rules.len();
+            rules.retain(|rule| places(rule) != [what]);
+            taken += before - rules.len();
+        }
+        assert_eq!(taken, 1, "{what} has a rule of its own");
+        self
+    }
+
+    /// Binds it to `observer`, and waits until all of it is in force.
+    #[track_caller]
+    pub fn grant(&self, cluster: &mut ControlPlane) {
+        for object in &self.0 {
+            let mut object = object.clone();
+            if object.get("roleRef").is_some() {
+                object["subjects"] =
+                    json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "observer"}]);
+            }
+            cluster.api().create(&object);
+        }
+        let observer = Api::of(&cluster.kubeconfig("observer")).expect("a kubeconfig");
+        for object in &self.0 {
+            for review in object["rules"].as_array().into_iter().flatten().flat_map(|rule| reviews(object, rule)) {
+                cluster.wait_for("role in force", || {
+                    let allowed = &observer.create(&review)["status"]["allowed"];
+                    (*allowed == json!(true)).then_some(())
+                });
+            }
+        }
+    }
+}
+
+/// The resources or paths of a rule.
+fn places(rule: &Value) -> Vec<&str> {
+    let places = rule.get("resources").or(rule.get("nonResourceURLs"));
+    places.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Whether the asking user may do what a rule grants, as questions to the API server.
+fn reviews(role: &Value, rule: &Value) -> Vec<Value> {
+    let verbs = rule["verbs"].as_array().expect("verbs").iter();
+    let question = |verb: &Value, place: &str| match place.starts_with('/') {
+        true => json!({"nonResourceAttributes": {"path": place, "verb": verb}}),
+        false => json!({"resourceAttributes": {
+            "namespace": role["metadata"]["namespace"],
+            "group": rule["apiGroups"][0],
+            "resource": place,
+            "name": rule["resourceNames"][0],
+            "verb": verb,
+        }}),
+    };
+    let specs = verbs.flat_map(|verb| places(rule).into_iter().map(move |place| question(verb, place)));
+    let kind = ("authorization.k8s.io/v1", "SelfSubjectAccessReview");
+    specs.map(|spec| json!({"apiVersion": kind.0, "kind": kind.1, "metadata": {}, "spec": spec})).collect()
+}
