@@ -10,7 +10,7 @@ use super::{
     holders::{Own, Proxy, holder_name, place, service_port, socket_in_words, workers},
     range::served,
     reach,
-    setup::{Local, Setup, Setups, locals},
+    setup::{Local, Setup, Setups, is_link_local, locals},
 };
 use crate::{
     facts::{
@@ -207,7 +207,7 @@ impl<'a> Here<'a> {
             None if outcomes.len() == 1 => outcomes.remove(0),
             None => (Answer::Unknown(self.setups.ambiguity()), None),
         };
-        let loser = listener.filter(|_| matches!(answer, Answer::Pod) || by != listener);
+        let loser = listener.filter(|_| answer != Answer::Process);
         Answered { from, to: to.ip, answer, by, loser }
     }
 
@@ -233,6 +233,9 @@ impl<'a> Here<'a> {
             (_, Some((host, ())), Mode::Ipvs) if setup.captures(to) => (Answer::Pod, Some(host)),
             (fate, Some((host, ())), Mode::Iptables) if fate != Fate::Pod => (Answer::Pod, Some(host)),
             (Fate::Listener, ..) => self.socket(listener),
+            (Fate::Pod | Fate::Nowhere, ..) if self.leads_home(index, listener) && !is_lost_at_home(to, from) => {
+                (Answer::Process, Some(index))
+            }
             (fate, ..) => (answer(fate), Some(index)),
         };
         let without_external = || match (node_port, host_port) {
@@ -270,6 +273,17 @@ impl<'a> Here<'a> {
             _ => None,
         });
         listener.map(|(index, ())| index)
+    }
+
+    /// Whether a NodePort's endpoint is the very listener that it stands before.
+    fn leads_home(&self, index: usize, listener: Option<usize>) -> bool {
+        let (Right::NodePort(service, port), Some(listener)) = (&self.rights[index], listener) else { return false };
+        let Right::Socket(socket, _) = self.rights[listener] else { return false };
+        let bound: Vec<IpAddr> = match socket.local.is_unspecified() {
+            true => self.interfaces.addresses.iter().map(|it| it.ip).collect(),
+            false => vec![socket.local],
+        };
+        self.endpoints.includes(service, port, &bound, socket.local_port)
     }
 
     fn socket(&self, listener: Option<usize>) -> Outcome {
@@ -318,6 +332,11 @@ impl<'a> Here<'a> {
 
 fn serves(service: &Service, to: IpAddr) -> bool {
     service.families.contains(&Family::of(to))
+}
+
+/// A node's own packet between link-local addresses that was translated leads nowhere, even to the node itself.
+fn is_lost_at_home(to: Local, from: Vantage) -> bool {
+    is_link_local(to.ip) && from == Vantage::Node
 }
 
 fn answer(fate: Fate) -> Answer {

@@ -9,7 +9,7 @@
 mod agent;
 mod healthy;
 mod look;
-mod packets;
 mod parts;
 mod server;
 mod settings;
+mod verdicts;

@@ -16,7 +16,8 @@ pub use self::{
     agent::{Agent, events, reasons, until},
     api::Api,
     control_plane::ControlPlane,
+    directory::Directory,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
     proxy::Proxy,
-    talk::{Answer, Server, ask, http_get},
+    talk::{Answer, PATIENCE, Server, ask},
 };
