@@ -17,7 +17,10 @@ mod record;
 mod recording;
 mod shapes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
 
 use portreeve::facts::{Learned, Protocol, Snapshot};
 use serde_json::{Value, json};
@@ -122,6 +125,7 @@ impl Lab {
     #[track_caller]
     fn agrees(&self, name: &str, mode: &str, settings: &Value) {
         let proxy = Proxy::start(&self.cluster, mode, settings);
+        forget_flows();
         let answers = self.answers();
         let seen = self.look();
         assert_eq!(seen.proxy_mode().expect("a mode").value.to_string(), mode, "the proxy tells its mode itself");
@@ -152,4 +156,11 @@ impl Lab {
         assert!((1..answers.len()).contains(&lost), "{lost} of {} is no comparison", answers.len());
         answers
     }
+}
+
+/// Flows of datagrams that an earlier proxy translated go on until they are forgotten, and a source port may come again.
+#[track_caller]
+fn forget_flows() {
+    let output = Command::new("conntrack").arg("--flush").output().expect("conntrack is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
