@@ -12,6 +12,7 @@ mod asks;
 mod binds;
 #[path = "../../anywhere/verdicts/judged.rs"]
 mod judged;
+mod outgoing;
 mod record;
 #[path = "../../anywhere/verdicts/recording.rs"]
 mod recording;
@@ -54,6 +55,12 @@ fn in_nftables_mode_verdicts_are_what_packets_show() {
     lab.agrees("nftables-all", "nftables", &json!({"nodePortAddresses": ["0.0.0.0/0", "::/0"]}));
     lab.agrees("nftables-second", "nftables", &json!({"nodePortAddresses": ["192.0.2.2/32"]}));
     lab.agrees("nftables-no-detector", "nftables", &json!({"clusterCIDR": ""}));
+}
+
+#[test]
+fn an_outgoing_connection_on_a_node_port_is_judged_as_it_works() {
+    outgoing::agrees("iptables");
+    outgoing::agrees("nftables");
 }
 
 #[test]
