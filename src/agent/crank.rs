@@ -9,7 +9,7 @@ use tracing::{debug, info};
 use super::wanted;
 use crate::{
     cluster::{self, ClusterSource},
-    facts::{Gap, NodePortRange, OwnPort, Reading, SNAPSHOT_SCHEMA, Said, Snapshot, Source, View, Why},
+    facts::{Gap, NodePortRange, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Said, Snapshot, Source, View, Why},
     findings::RuleId,
     kernel::Host,
     ledger::{Board, Change, Ledger, Turn},
@@ -29,6 +29,8 @@ pub struct Crank {
     pub said: Said,
     /// The NodePort range, where a person said it.
     pub node_port_range: Option<NodePortRange>,
+    /// Ports whose sockets' holders are wanted besides those that rules ask about.
+    pub owner_ports: PortSet,
     /// Whether command lines of processes may be kept; they can hold secrets.
     pub command_lines: bool,
 }
@@ -57,7 +59,7 @@ impl fmt::Display for Step {
 impl Crank {
     /// Gathers everything once; each step is announced. `at` is the time of the look.
     pub async fn gather(&self, at: Timestamp, announce: impl Fn(Step)) -> Snapshot {
-        let Self { cluster: source, node, host, said, node_port_range, command_lines } = self;
+        let Self { cluster: source, node, host, said, node_port_range, owner_ports, command_lines } = self;
         announce(Step::Cluster);
         let mut cluster = cluster::read(source, node.as_deref(), &host.hostname()).await;
         if let Some(range) = node_port_range {
@@ -66,7 +68,8 @@ impl Crank {
         info!(origin = %cluster.origin, services = cluster.services.seen().map(Vec::len), "read the cluster");
 
         announce(Step::Node);
-        let wanted = wanted(&cluster, *command_lines);
+        let mut wanted = wanted(&cluster, *command_lines);
+        wanted.owner_ports = wanted.owner_ports.union(owner_ports);
         let host = host.clone();
         let reader = spawn_blocking(move || host.read(&wanted));
         // A panic in a reader is a bug; it must not be mistaken for an empty node.

@@ -49,6 +49,15 @@ pub(super) struct Sources {
 impl Sources {
     /// Looks once. Command lines are kept only for a person at this node.
     pub(super) fn look(self, command_lines: bool) -> anyhow::Result<Snapshot> {
+        self.look_for(None, command_lines)
+    }
+
+    /// The same, and who holds sockets on this port too.
+    pub(super) fn look_at(self, port: u16, command_lines: bool) -> anyhow::Result<Snapshot> {
+        self.look_for(Some(port), command_lines)
+    }
+
+    fn look_for(self, port: Option<u16>, command_lines: bool) -> anyhow::Result<Snapshot> {
         let Self { services, kubeconfig, context, request_timeout, node, proxy_mode, node_port_range, host_root } =
             self;
         let choice = Choice {
@@ -63,6 +72,7 @@ impl Sources {
             host: Host::at(host_root),
             said: Said { proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }) },
             node_port_range: node_port_range.map(|range| said_range(range, "--node-port-range")),
+            owner_ports: port.into_iter().collect(),
             command_lines,
         };
         let runtime = runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;

@@ -13,6 +13,7 @@ mod gather;
 mod man;
 mod map;
 mod nearest;
+mod owner;
 mod progress;
 mod reference;
 mod replay;
@@ -78,6 +79,8 @@ enum Action {
     Replay(replay::Args),
     /// Draw the NodePort range, a hundred ports a row
     Map(map::Args),
+    /// Tell who answers on a port of this node, from everywhere, and who loses
+    Owner(owner::Args),
     /// List the rules, or explain one
     Rules(rules::Args),
     /// Make the incidents in throw-away network namespaces, find each one, and clean up
@@ -107,6 +110,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Action::Snapshot(args) => snapshot::run(args, &console),
         Action::Replay(args) => replay::run(args, &console),
         Action::Map(args) => map::run(args, &console),
+        Action::Owner(args) => owner::run(args, &console),
         Action::Rules(args) => rules::run(args, &console),
         Action::Demo(args) => demo::run(args, &console),
         Action::Completion(args) => completion::run(args, command(program), &console),

@@ -5,7 +5,7 @@ use clap::Command;
 use super::command;
 use crate::{
     rules::RULES,
-    sinks::{document_schema, handbook_page, metrics::metrics_page},
+    sinks::{document_schema, handbook_page, metrics::metrics_page, owner_schema},
 };
 
 /// Every generated document: its path below `docs/`, and its text.
@@ -15,6 +15,7 @@ pub fn handbook() -> Vec<(String, String)> {
         ("metrics.md".to_owned(), metrics_page()),
         ("rules/README.md".to_owned(), index()),
         ("schema/findings.schema.json".to_owned(), format!("{:#}\n", document_schema().to_value())),
+        ("schema/owner.schema.json".to_owned(), format!("{:#}\n", owner_schema().to_value())),
     ];
     documents.extend(RULES.iter().map(|rule| (format!("rules/{}.md", rule.id), handbook_page(rule))));
     documents

@@ -37,7 +37,8 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     tell.tell(&snapshot, console)
 }
 
-fn read(file: &Path) -> anyhow::Result<Snapshot> {
+/// Reads a file that `snapshot` wrote, `-` for standard input.
+pub(super) fn read(file: &Path) -> anyhow::Result<Snapshot> {
     let place = if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() };
     let mut bytes = Vec::new();
     if file.as_os_str() == "-" {

@@ -15,6 +15,11 @@ pub enum Protocol {
     Sctp,
 }
 
+impl Protocol {
+    /// Every protocol that a Service can have.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
+}
+
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -28,6 +28,7 @@ use super::{
     endpoints::Endpoints,
     holders::{Own, Proxy, by_port, holder_evidence, holder_name, socket_in_words},
     range::effective_ephemeral,
+    reach,
     setup::mode_in_words,
 };
 use crate::{
@@ -64,7 +65,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let claims: Vec<_> = services
         .iter()
         .flat_map(Claim::of)
-        .filter_map(|claim| Some((claim, owners.get(&claim.ip)?.as_slice())))
+        .map(|claim| (claim, owners.get(&claim.ip).map_or(&[][..], Vec::as_slice)))
+        .filter(|(claim, owners)| !owners.is_empty() || is_on_link(snapshot, claim.ip))
         .collect();
     if claims.is_empty() {
         return Ok(Vec::new());
@@ -121,7 +123,8 @@ impl Here<'_> {
             (Err(gap), Field::LoadBalancer) => return vec![judgement(None, Verdict::Unknown(gap.clone()))],
             _ => {}
         }
-        if owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
+        // An address of this node that its object does not name is its own all the same.
+        if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
                 match self.listener(claim, port) {
                     Ok(None) => {}
@@ -212,6 +215,15 @@ impl Here<'_> {
         Ok(None)
     }
 
+    /// From where a listener would answer on an address.
+    fn answers(&self, socket: &Socket, ip: IpAddr) -> impl Iterator<Item = Vantage> {
+        let vantages = match self.snapshot.kernel.interfaces.seen() {
+            Some(interfaces) => reach::answers(socket, ip, interfaces),
+            None => reach::vantages(ip),
+        };
+        vantages.iter().copied()
+    }
+
     /// ipvs: the other nodes take the whole address.
     fn bound(&self, claim: &Claim<'_>, owners: &Owners<'_>, severity: Severity) -> Evidence {
         let end = match severity {
@@ -248,7 +260,7 @@ impl Here<'_> {
             port.protocol,
         );
         let mut evidence = Evidence::new(Severity::Critical, sentence)
-            .affects([Vantage::Remote, Vantage::Node, Vantage::Pods])
+            .affects(self.answers(socket, claim.ip))
             .value("listener", socket_in_words(socket));
         evidence.values.extend(holder_evidence(self.snapshot, socket));
         self.with_facts(evidence, claim, owners)
@@ -262,7 +274,7 @@ impl Here<'_> {
             (self.is_own(node, claim.ip), *kind != NodeAddressKind::InternalIp, node.name.as_str())
         });
         let whose = worst.map_or_else(
-            || "a Node's address".to_owned(),
+            || "an address of this node".to_owned(),
             |(node, kind)| format!("the {} of Node {}", kind_in_words(*kind), node.name),
         );
         let Service { namespace, name, .. } = claim.service;
@@ -275,16 +287,28 @@ impl Here<'_> {
             (Ok(_), Some(link)) => format!("yes, {} is on {link}", claim.ip),
             (Ok(_), None) => "no".to_owned(),
         };
-        let owners = owners.iter().map(|(node, kind)| format!("{} ({})", node.name, kind_in_words(*kind)));
+        let owner = match owners {
+            [] => format!("this node ({})", self.snapshot.node_name()),
+            _ => {
+                let owners = owners.iter().map(|(node, kind)| format!("{} ({})", node.name, kind_in_words(*kind)));
+                format!("Node {}", listed(owners))
+            }
+        };
         evidence
             .value("service", service_in_words(claim.service))
             .value("address", format!("{} ({})", claim.ip, claim.field))
-            .value("owner", format!("Node {}", listed(owners)))
+            .value("owner", owner)
             .value("held on this node", held)
             .value("proxy mode", mode_in_words(&self.mode))
             .remedy(claim.release())
             .remedy("to keep new ones out, enable the admission plugin DenyServiceExternalIPs")
     }
+}
+
+/// Whether a link of this node has an address, other than the one where an ipvs proxy keeps those of Services.
+fn is_on_link(snapshot: &Snapshot, ip: IpAddr) -> bool {
+    let addresses = snapshot.kernel.interfaces.seen().into_iter().flat_map(|it| &it.addresses);
+    addresses.filter(|it| !it.is_ipvs()).any(|it| it.ip == ip)
 }
 
 #[cfg(test)]

@@ -56,8 +56,16 @@ impl Setup {
         }
     }
 
+    /// The same for an address that a Service claims for itself: it is taken whatever `nodePortAddresses` says.
+    pub(super) fn fate_of_claimed(&self, address: Local, vantage: Vantage, backing: Backing) -> Fate {
+        self.fate_where(true, address, vantage, backing)
+    }
+
     fn fate_of_routable(&self, address: Local, vantage: Vantage, backing: Backing) -> Fate {
-        let captured = self.captures(address);
+        self.fate_where(self.captures(address), address, vantage, backing)
+    }
+
+    fn fate_where(&self, captured: bool, address: Local, vantage: Vantage, backing: Backing) -> Fate {
         match (self.mode, backing, captured) {
             (_, Backing::Ready, true) => Fate::Pod,
             (_, Backing::Ready, false) => Fate::Listener,

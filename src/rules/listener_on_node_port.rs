@@ -28,7 +28,8 @@ use super::{
         Own, Proxy, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words, workers,
     },
     range::{effective_ephemeral, move_service, range_in_words, served, spare_port},
-    setup::{Local, Setup, Setups, is_link_local, locals},
+    reach,
+    setup::{Local, Setup, Setups, locals},
 };
 use crate::{
     facts::{Family, Gap, Interfaces, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Source, State, View},
@@ -187,23 +188,10 @@ impl Node<'_> {
 
     /// Who answers from each vantage point on each address where the listener would.
     fn fates(&self, setup: &Setup, socket: &Socket, family: Family, backing: Backing) -> Fates {
-        let on_loopback =
-            |name: &str| self.interfaces.links.iter().any(|it| it.name == name && it.index == socket.device);
-        self.locals
-            .iter()
-            .filter(|local| Family::of(local.ip) == family)
-            .filter(|local| socket.local.is_unspecified() || socket.local == local.ip)
+        let of_family = self.locals.iter().filter(|local| Family::of(local.ip) == family);
+        of_family
             .flat_map(|local| {
-                let vantages: &[Vantage] = match (local.ip.is_loopback(), socket.device) {
-                    (true, 0) => &[Vantage::Loopback],
-                    (true, _) if on_loopback("lo") => &[Vantage::Loopback],
-                    (true, _) => &[],
-                    (false, 0) if is_link_local(local.ip) => &[Vantage::Remote, Vantage::Node],
-                    (false, 0) => &[Vantage::Remote, Vantage::Node, Vantage::Pods],
-                    // A device's own traffic only: the node reaches its own addresses over `lo`.
-                    (false, _) if on_loopback("lo") => &[Vantage::Node],
-                    (false, _) => &[Vantage::Remote],
-                };
+                let vantages = reach::answers(socket, local.ip, self.interfaces);
                 vantages.iter().map(|vantage| ((*vantage, *local), setup.fate(*local, *vantage, backing)))
             })
             .collect()

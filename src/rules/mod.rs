@@ -27,15 +27,18 @@ mod node_port_range_covers_daemons;
 mod node_port_range_crowded;
 mod node_port_range_disagreement;
 mod own_port_taken;
+mod owner;
 mod proxy_left_behind;
 mod proxy_near_fd_limit;
 mod range;
+mod reach;
 mod setup;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use census::{Census, Choice, Use, census};
 pub use limits::Limits;
+pub use owner::{Answer, Answered, Claim, Claimant, Ownership, owner};
 
 use crate::{
     facts::{Snapshot, Source, View},

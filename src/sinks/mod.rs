@@ -2,7 +2,7 @@
 //!
 //! Never: decides whether something is wrong; blocks the loop.
 //!
-//! Of the rules only their catalogue and their census of ports are known here: titles, pages, who uses which port.
+//! Of the rules only their catalogue and what they make of ports are known here: titles, pages, who uses which port, who owns one.
 
 mod catalogue;
 mod document;
@@ -11,6 +11,7 @@ mod junit;
 mod map;
 pub mod metrics;
 mod npd;
+mod owner;
 mod paint;
 mod report;
 mod sarif;
@@ -23,6 +24,7 @@ pub use document::{Document, document_schema, write_json, write_yaml};
 pub use junit::write_junit;
 pub use map::{write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};
+pub use owner::{owner_schema, write_owner, write_owner_json};
 pub use paint::Style;
 pub(crate) use paint::{Ink, tidy, wrap};
 pub use report::{Outcome, Report};

@@ -1,6 +1,7 @@
 //! Tests that need no privilege and no network.
 
 #![allow(clippy::disallowed_methods, reason = "tests read the package's own files")]
+#![allow(unreachable_pub, reason = "a test program has no outside")]
 
 mod architecture;
 mod cli;
@@ -9,3 +10,4 @@ mod generated;
 mod manifests;
 mod manifests_broken;
 mod manifests_settings;
+mod verdicts;

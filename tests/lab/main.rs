@@ -14,7 +14,7 @@ mod look;
 mod metrics;
 mod modes;
 mod old_proxy;
-mod packets;
 mod parts;
 mod server;
 mod settings;
+mod verdicts;

@@ -132,9 +132,9 @@ fn workers_on_one_port_are_one_finding_with_a_count() {
 }
 
 #[test]
-fn a_socket_on_a_device_hears_only_that_device() {
+fn a_socket_on_a_device_hears_that_device_and_its_own_node() {
     let world = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", |it| it.device = 2);
-    assert_eq!(affects(&world), (Severity::Critical, vec![Vantage::Remote]));
+    assert_eq!(affects(&world), (Severity::Critical, vec![Vantage::Remote, Vantage::Node]));
 }
 
 #[test]

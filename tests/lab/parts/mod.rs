@@ -20,10 +20,11 @@ pub use self::{
     api::Api,
     audit::Audit,
     control_plane::ControlPlane,
+    directory::Directory,
     kubectl::kubectl,
     namespace::sysctl,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
     proxy::Proxy,
     role::Role,
-    talk::{Answer, Server, ask},
+    talk::{Answer, PATIENCE, Server, ask},
 };

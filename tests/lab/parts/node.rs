@@ -34,12 +34,13 @@ pub fn enter_alone() {
 ///                      pod1 --- backend  answers on port 8080 for every Service
 /// ```
 pub struct Wired {
-    _backend: Server,
+    _server: Server,
     /// Elsewhere.
     pub client: Namespace,
     /// A pod of this node that serves nothing.
     pub pod: Namespace,
-    _pods: Namespace,
+    /// The pod that serves, as [`Self::HERE`] and [`Self::ELSEWHERE`].
+    pub backend: Namespace,
 }
 
 impl Wired {
@@ -60,6 +61,8 @@ impl Wired {
         sysctl("net.ipv4.icmp_ratelimit", "0");
         sysctl("net.ipv4.icmp_ratemask", "0");
         sysctl("net.ipv6.icmp.ratelimit", "0");
+        // Of IPv6, every error but "packet too big", which nobody sends here.
+        sysctl("net.ipv6.icmp.ratemask", "2");
         connect(&client, "eth0", &["192.0.2.100", "2001:db8::100"], PRIMARY);
         connect(&pod, "pod0", &["10.244.0.5", "fd00:244::5"], ["10.244.0.1", "fd00:244::1"]);
         connect(&backend, "pod1", &[Self::HERE, Self::ELSEWHERE].concat(), ["10.244.1.1", "fd00:244:0:1::1"]);
@@ -68,7 +71,7 @@ impl Wired {
         ip(&default_routes(["192.0.2.100", "2001:db8::100"]));
         let everywhere = SocketAddr::new(IpAddr::from([0; 16]), Self::PORT);
         let server = backend.run(move || Server::on(everywhere, Answer::Pod));
-        Self { _backend: server, client, pod, _pods: backend }
+        Self { _server: server, client, pod, backend }
     }
 }
 

@@ -51,7 +51,7 @@ pub fn endpoint_slice(service: &Value, endpoint: Option<(&str, &str)>, family: &
     let name = service["metadata"]["name"].as_str().expect("a name");
     let ports = service["spec"]["ports"].as_array().expect("ports");
     let ports: Vec<Value> =
-        ports.iter().map(|it| json!({"name": it["name"], "port": 8080, "protocol": "TCP"})).collect();
+        ports.iter().map(|it| json!({"name": it["name"], "port": 8080, "protocol": it["protocol"]})).collect();
     let endpoints: Vec<Value> = endpoint
         .map(|(address, node)| json!({"addresses": [address], "nodeName": node, "conditions": {"ready": true}}))
         .into_iter()

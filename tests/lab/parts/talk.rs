@@ -14,7 +14,7 @@ use nix::{
 };
 
 /// Longer than it takes to send a second SYN: one that is lost proves nothing.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Who answers a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,8 +32,13 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// Who says this of itself.
+    pub fn said(words: &[u8]) -> Option<Self> {
+        [Self::Process, Self::Pod].into_iter().find(|answer| answer.banner() == words)
+    }
+
     /// What a server says of itself.
-    fn banner(self) -> &'static [u8] {
+    pub fn banner(self) -> &'static [u8] {
         match self {
             Self::Process => b"process",
             Self::Pod => b"pod",
@@ -55,10 +60,7 @@ pub fn ask(address: SocketAddr) -> Answer {
         Err(error) if error.kind() == ErrorKind::HostUnreachable => return Answer::Unreachable,
         Err(error) => panic!("{address}: {error}"),
     };
-    [Answer::Process, Answer::Pod]
-        .into_iter()
-        .find(|answer| answer.banner() == said)
-        .unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
+    Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
 }
 
 /// Whether a pod answers, for those who wait until one does.

@@ -1,0 +1,421 @@
+//! Who would answer on a port of this node: every claimant in the order in which a new connection meets them, who
+//! answers from each vantage point, and who loses.
+
+use std::net::IpAddr;
+
+use super::{
+    Limits, addresses,
+    endpoints::{Backing, Endpoints},
+    fate::Fate,
+    holders::{Own, Proxy, holder_name, place, service_port, socket_in_words, workers},
+    range::served,
+    reach,
+    setup::{Local, Setup, Setups, is_link_local, locals},
+};
+use crate::{
+    facts::{
+        ContainerPort, Family, Gap, Interfaces, Mode, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source,
+        Why,
+    },
+    findings::Vantage,
+};
+
+/// What is known of one port and protocol.
+#[derive(Clone, Debug)]
+pub struct Ownership {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The port.
+    pub port: u16,
+    /// Everybody who claims it, in the order in which a new connection meets them.
+    pub claimants: Vec<Claimant>,
+    /// Who answers on each address from each vantage point.
+    pub answers: Vec<Answered>,
+    /// The proxy's mode and how it is known, in words.
+    pub mode: String,
+}
+
+/// Somebody who claims a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimant {
+    /// By what right.
+    pub claim: Claim,
+    /// Who: `Service default/web port http`, `pod default/web`, `process nginx`.
+    pub name: String,
+    /// Where and with what: an address, a socket, endpoints.
+    pub detail: String,
+}
+
+/// By what right a port is claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// A Service's external IP or load balancer address is an address of this node, and its `port` is this one.
+    ExternalIp,
+    /// A Service's nodePort.
+    NodePort,
+    /// A pod's hostPort.
+    HostPort,
+    /// A listening socket.
+    Listener,
+    /// A listening socket of the proxy itself: a held NodePort, a health check.
+    Proxy,
+}
+
+impl Claim {
+    /// Its word in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ExternalIp => "external-ip",
+            Self::NodePort => "node-port",
+            Self::HostPort => "host-port",
+            Self::Listener => "listener",
+            Self::Proxy => "proxy",
+        }
+    }
+}
+
+/// Who answers a new connection to one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// From where it comes.
+    pub from: Vantage,
+    /// Where it goes.
+    pub to: IpAddr,
+    /// What comes of it.
+    pub answer: Answer,
+    /// Whose doing it is: an index into [`Ownership::claimants`]. Nothing where nobody claims the port there.
+    pub by: Option<usize>,
+    /// The listener that would answer there if nobody stood before it.
+    pub loser: Option<usize>,
+}
+
+/// What comes of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A process of the node.
+    Process,
+    /// A pod.
+    Pod,
+    /// Nobody: refused.
+    Refused,
+    /// Nobody: no answer at all.
+    TimedOut,
+    /// Nobody: it leads nowhere.
+    Nowhere,
+    /// It cannot be told.
+    Unknown(Gap),
+}
+
+impl Answer {
+    /// Its word in JSON.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Pod => "pod",
+            Self::Refused => "refused",
+            Self::TimedOut => "timed-out",
+            Self::Nowhere => "nowhere",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+}
+
+/// Who owns a port.
+///
+/// # Errors
+/// When the node's addresses or listeners, or the Services of a configured cluster, could not be read.
+pub fn owner(snapshot: &Snapshot, limits: &Limits, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
+    let interfaces = snapshot.kernel.interfaces.get()?;
+    let services = match snapshot.cluster.services.get() {
+        Err(gap) if snapshot.cluster.configured => return Err(gap),
+        services => services.map_or(&[][..], Vec::as_slice),
+    };
+    let listeners = snapshot.kernel.listeners.get()?;
+    let here = Here {
+        setups: Setups::of(snapshot, interfaces, limits),
+        endpoints: Endpoints::of(snapshot),
+        interfaces,
+        rights: rights(snapshot, services, listeners, protocol, port),
+    };
+    let places = locals(interfaces);
+    let places = places.iter().flat_map(|to| reach::vantages(to.ip).iter().map(|from| (*from, *to)));
+    let mut answers: Vec<Answered> = places.map(|(from, to)| here.ask(from, to)).collect();
+    answers.sort_by_key(|it| (it.from, it.to));
+    let proxy = Proxy::of(snapshot);
+    let claimants = here.rights.iter().map(|right| here.claimant(snapshot, &proxy, right)).collect();
+    Ok(Ownership { protocol, port, claimants, answers, mode: here.setups.mode_in_words() })
+}
+
+/// A claim with what it rests on.
+enum Right<'a> {
+    External(addresses::Claim<'a>, &'a ServicePort),
+    NodePort(&'a Service, &'a ServicePort),
+    HostPort(&'a Pod, &'a ContainerPort),
+    Socket(&'a Socket, usize),
+}
+
+/// Everybody's, in the order in which a new connection meets them: external IPs, NodePorts, hostPorts, then sockets, of
+/// which one that is bound to the address comes before a wildcard.
+fn rights<'a>(
+    snapshot: &'a Snapshot,
+    services: &'a [Service],
+    listeners: &'a [Socket],
+    protocol: Protocol,
+    port: u16,
+) -> Vec<Right<'a>> {
+    let external = services.iter().flat_map(addresses::Claim::of).flat_map(|claim| {
+        let ports = claim.service.ports.iter().filter(move |it| it.protocol == protocol && it.port == port);
+        ports.map(move |port| Right::External(claim, port))
+    });
+    let node_ports = served(services)
+        .filter(|(_, it, number)| it.protocol == protocol && *number == port)
+        .map(|(service, port, _)| Right::NodePort(service, port));
+    let pods = snapshot.cluster.pods.seen().into_iter().flatten();
+    let pods = pods.filter(|pod| !pod.host_network && !pod.finished);
+    let pods = pods.filter(|pod| pod.node.as_deref().is_none_or(|node| node == snapshot.node_name()));
+    let host_ports = pods.flat_map(|pod| {
+        let ports = pod.ports.iter().filter(move |it| it.protocol == protocol && it.host_port == Some(port));
+        ports.map(move |port| Right::HostPort(pod, port))
+    });
+    let sockets: Vec<&Socket> =
+        listeners.iter().filter(|it| it.protocol == protocol && it.local_port == port).collect();
+    let mut sockets = workers(&sockets);
+    sockets.sort_by_key(|(socket, _)| (socket.local.is_unspecified(), socket.device == 0));
+    let sockets = sockets.into_iter().map(|(socket, count)| Right::Socket(socket, count));
+    external.chain(node_ports).chain(host_ports).chain(sockets).collect()
+}
+
+/// What every question is judged against.
+struct Here<'a> {
+    setups: Setups,
+    endpoints: Endpoints<'a>,
+    interfaces: &'a Interfaces,
+    rights: Vec<Right<'a>>,
+}
+
+/// An answer and whose doing it is.
+type Outcome = (Answer, Option<usize>);
+
+impl<'a> Here<'a> {
+    fn ask(&self, from: Vantage, to: Local) -> Answered {
+        let listener = self.listener(from, to.ip);
+        let mut outcomes: Vec<Outcome> =
+            self.setups.candidates.iter().flat_map(|setup| self.outcomes(setup, from, to, listener)).collect();
+        outcomes.dedup();
+        let (answer, by) = match outcomes.iter().find(|(answer, _)| matches!(answer, Answer::Unknown(_))) {
+            Some(unknown) => unknown.clone(),
+            None if outcomes.len() == 1 => outcomes.remove(0),
+            None => (Answer::Unknown(self.setups.ambiguity()), None),
+        };
+        let loser = listener.filter(|_| answer != Answer::Process);
+        Answered { from, to: to.ip, answer, by, loser }
+    }
+
+    /// What may come of it in one setup: more than one thing where endpoints are unknown.
+    fn outcomes(&self, setup: &Setup, from: Vantage, to: Local, listener: Option<usize>) -> Vec<Outcome> {
+        let node_port = self.find(|right| match right {
+            Right::NodePort(service, port) => serves(service, to.ip).then_some((*service, *port)),
+            _ => None,
+        });
+        let host_port = self.find(|right| match right {
+            Right::HostPort(_, host) => host.host_ip.is_none_or(|ip| ip.is_unspecified() || ip == to.ip).then_some(()),
+            _ => None,
+        });
+        let external = self.find(|right| match right {
+            Right::External(claim, port) if claim.ip == to.ip && !to.ip.is_loopback() => {
+                serves(claim.service, to.ip).then_some((claim.service, *port))
+            }
+            _ => None,
+        });
+        let to_node_port = |fate: Fate, index: usize| match (fate, host_port, setup.mode) {
+            // Whoever comes first: the table is that of `host-port-equals-node-port`.
+            (_, Some(_), Mode::Nftables) => unclear("the order of hostPorts and NodePorts is not defined"),
+            (_, Some((host, ())), Mode::Ipvs) if setup.captures(to) => (Answer::Pod, Some(host)),
+            (fate, Some((host, ())), Mode::Iptables) if fate != Fate::Pod => (Answer::Pod, Some(host)),
+            (Fate::Listener, ..) => self.socket(listener),
+            (Fate::Pod | Fate::Nowhere, ..) if self.leads_home(index, listener) && !is_lost_at_home(to, from) => {
+                (Answer::Process, Some(index))
+            }
+            (fate, ..) => (answer(fate), Some(index)),
+        };
+        let without_external = || match (node_port, host_port) {
+            (Some((index, (service, port))), _) => {
+                let backings = self.backings(service, port, to.ip);
+                backings.into_iter().map(|backing| to_node_port(setup.fate(to, from, backing), index)).collect()
+            }
+            (None, Some((host, ()))) if to.ip.is_ipv4() || !to.ip.is_loopback() => vec![(Answer::Pod, Some(host))],
+            (None, _) => vec![self.socket(listener)],
+        };
+        let Some((index, (service, port))) = external else { return without_external() };
+        let mut outcomes = Vec::new();
+        for backing in self.backings(service, port, to.ip) {
+            match setup.fate_of_claimed(to, from, backing) {
+                Fate::Listener => outcomes.extend(without_external()),
+                // Nothing of it stands before a NodePort that has endpoints.
+                fate if fate != Fate::Pod && node_port.is_some() => {
+                    outcomes.push(unclear(&format!("{} has no endpoint here", service_port(service, &port.name))));
+                }
+                fate => outcomes.push((answer(fate), Some(index))),
+            }
+        }
+        outcomes
+    }
+
+    /// The first right of a kind.
+    fn find<T>(&self, mut kind: impl FnMut(&Right<'a>) -> Option<T>) -> Option<(usize, T)> {
+        self.rights.iter().enumerate().find_map(|(index, right)| Some((index, kind(right)?)))
+    }
+
+    /// The socket that the kernel chooses, where nobody stands before it.
+    fn listener(&self, from: Vantage, to: IpAddr) -> Option<usize> {
+        let listener = self.find(|right| match right {
+            Right::Socket(socket, _) => reach::answers(socket, to, self.interfaces).contains(&from).then_some(()),
+            _ => None,
+        });
+        listener.map(|(index, ())| index)
+    }
+
+    /// Whether a NodePort's endpoint is the very listener that it stands before.
+    fn leads_home(&self, index: usize, listener: Option<usize>) -> bool {
+        let (Right::NodePort(service, port), Some(listener)) = (&self.rights[index], listener) else { return false };
+        let Right::Socket(socket, _) = self.rights[listener] else { return false };
+        let bound: Vec<IpAddr> = match socket.local.is_unspecified() {
+            true => self.interfaces.addresses.iter().map(|it| it.ip).collect(),
+            false => vec![socket.local],
+        };
+        self.endpoints.includes(service, port, &bound, socket.local_port)
+    }
+
+    fn socket(&self, listener: Option<usize>) -> Outcome {
+        if listener.is_some() { (Answer::Process, listener) } else { (Answer::Refused, None) }
+    }
+
+    fn backings(&self, service: &Service, port: &ServicePort, to: IpAddr) -> Vec<Backing> {
+        match self.endpoints.backing(service, port, Family::of(to)) {
+            Ok(backing) => vec![backing],
+            Err(_) => {
+                Backing::ALL.into_iter().filter(|it| *it != Backing::Elsewhere || service.external_local).collect()
+            }
+        }
+    }
+
+    fn claimant(&self, snapshot: &Snapshot, proxy: &Proxy<'_>, right: &Right<'_>) -> Claimant {
+        let of_service = |claim, service: &Service, port: &ServicePort, what: String| {
+            let endpoints = service
+                .families
+                .iter()
+                .map(|family| format!("{family} endpoints {}", self.endpoints.in_words(service, port, *family)));
+            let detail = std::iter::once(what).chain(endpoints).collect::<Vec<_>>().join("; ");
+            Claimant { claim, name: format!("Service {}", service_port(service, &port.name)), detail }
+        };
+        match right {
+            Right::External(claim, port) => {
+                of_service(Claim::ExternalIp, claim.service, port, format!("{} {}", claim.field, claim.ip))
+            }
+            Right::NodePort(service, port) => {
+                of_service(Claim::NodePort, service, port, format!("type {}", service.kind.name()))
+            }
+            Right::HostPort(pod, host) => Claimant {
+                claim: Claim::HostPort,
+                name: format!("pod {}/{}", pod.namespace, pod.name),
+                detail: format!("hostPort to container port {}", host.port),
+            },
+            Right::Socket(socket, count) => {
+                let claim = if proxy.owns(socket) == Own::Yes { Claim::Proxy } else { Claim::Listener };
+                let workers = if *count > 1 { format!(", {count} workers") } else { String::new() };
+                let name = format!("{} on {}", holder_name(snapshot, socket), place(socket));
+                Claimant { claim, name, detail: format!("{}{workers}", socket_in_words(socket)) }
+            }
+        }
+    }
+}
+
+fn serves(service: &Service, to: IpAddr) -> bool {
+    service.families.contains(&Family::of(to))
+}
+
+/// A node's own packet between link-local addresses that was translated leads nowhere, even to the node itself.
+fn is_lost_at_home(to: Local, from: Vantage) -> bool {
+    is_link_local(to.ip) && from == Vantage::Node
+}
+
+fn answer(fate: Fate) -> Answer {
+    match fate {
+        Fate::Listener => Answer::Process,
+        Fate::Pod => Answer::Pod,
+        Fate::Refused => Answer::Refused,
+        Fate::TimedOut => Answer::TimedOut,
+        Fate::Nowhere => Answer::Nowhere,
+    }
+}
+
+fn unclear(detail: &str) -> Outcome {
+    (Answer::Unknown(Gap::new(Source::ProxyConfig, Why::Ambiguous, detail)), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::healthy::{PRIMARY, SECOND, gap, ip};
+
+    fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Answer, Option<Claim>, Option<Claim>) {
+        let ownership = owner(world, &Limits::default(), Protocol::Tcp, 30080).expect("it can be told");
+        let claim = |index: Option<usize>| index.map(|index| ownership.claimants[index].claim);
+        let answered = ownership.answers.iter().find(|it| it.from == from && it.to == ip(to)).expect("an answer");
+        (answered.answer.clone(), claim(answered.by), claim(answered.loser))
+    }
+
+    fn web() -> Snapshot {
+        Snapshot::healthy().service("web", |it| it.node_port(30080))
+    }
+
+    #[test]
+    fn a_free_port_is_refused_and_a_listener_answers() {
+        let world = Snapshot::healthy();
+        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Refused, None, None));
+        let world = world.listens("0.0.0.0:30080");
+        let listener = Some(Claim::Listener);
+        assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Answer::Process, listener, None));
+        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Answer::Refused, None, None), "it is of IPv4");
+    }
+
+    #[test]
+    fn a_node_port_stands_before_a_listener_where_the_mode_says_so() {
+        let world = web().listens("0.0.0.0:30080");
+        let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
+        assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Answer::Pod, node_port, listener));
+        let world = world.with_mode(Mode::Nftables);
+        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, node_port, listener));
+        assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Answer::Process, listener, None));
+    }
+
+    #[test]
+    fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
+        let world =
+            web().service("taker", |it| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
+        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, Some(Claim::ExternalIp), None));
+        assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Answer::Pod, Some(Claim::NodePort), None));
+    }
+
+    #[test]
+    fn a_host_port_and_a_node_port_are_asked_in_the_modes_order() {
+        let world = web().pod("edge", |pod| pod.host_port(80, 30080));
+        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
+        assert_eq!(ask(&world.clone().with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
+        let undefined = ask(&world.with_mode(Mode::Nftables), Vantage::Remote, PRIMARY[0]).0;
+        assert!(matches!(undefined, Answer::Unknown(_)), "{undefined:?}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_unknown_only_where_it_matters() {
+        let world = web().listens("0.0.0.0:30080").without_proxy();
+        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Answer::Pod, "every mode takes the primary address");
+        assert!(matches!(ask(&world, Vantage::Remote, SECOND[0]).0, Answer::Unknown(_)));
+        let mut world = web();
+        world.cluster.services = gap(Source::Services, Why::NotPermitted);
+        assert_eq!(
+            owner(&world, &Limits::default(), Protocol::Tcp, 30080).map(|_| ()),
+            Err(world.cluster.services.get().err().expect("a gap"))
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! From where an address of this node can be asked, and from where a socket answers there.
+
+use std::net::IpAddr;
+
+use super::setup::is_link_local;
+use crate::{
+    facts::{Family, Interfaces, Socket},
+    findings::Vantage,
+};
+
+/// The vantage points from which an address of this node can be asked.
+pub(super) fn vantages(address: IpAddr) -> &'static [Vantage] {
+    if address.is_loopback() {
+        &[Vantage::Loopback]
+    } else if is_link_local(address) {
+        &[Vantage::Remote, Vantage::Node]
+    } else {
+        &[Vantage::Remote, Vantage::Node, Vantage::Pods]
+    }
+}
+
+/// Those of them from which a listener of that address answers, the proxy aside: none where it does not listen there.
+///
+/// A socket that is bound to a device hears what arrives on it, and its own node's connections to an address that the
+/// device has (`orig_oif` in Linux' net/ipv4/route.c, ip_route_output_key_hash_rcu).
+pub(super) fn answers(socket: &Socket, address: IpAddr, interfaces: &Interfaces) -> &'static [Vantage] {
+    let listens = socket.local.is_unspecified() || socket.local == address;
+    if !listens || socket.serves(Family::of(address)) != Some(true) {
+        return &[];
+    }
+    if socket.device == 0 {
+        return vantages(address);
+    }
+    let device = interfaces.links.iter().find(|it| it.index == socket.device).map(|it| it.name.as_str());
+    let has_it = interfaces.addresses.iter().any(|it| it.ip == address && Some(it.link.as_str()) == device);
+    match (address.is_loopback(), device, has_it) {
+        (true, Some("lo"), _) => &[Vantage::Loopback],
+        (true, ..) => &[],
+        (false, Some("lo"), _) => &[Vantage::Node],
+        (false, _, true) => &[Vantage::Remote, Vantage::Node],
+        (false, _, false) => &[Vantage::Remote],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{
+        Snapshot,
+        healthy::{PRIMARY, ip},
+    };
+
+    #[test]
+    fn a_socket_of_a_device_hears_that_device_and_its_own_node() {
+        let world = Snapshot::healthy().listens("0.0.0.0:30080");
+        let interfaces = world.kernel.interfaces.seen().expect("interfaces").clone();
+        let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one").clone();
+        assert_eq!(answers(&socket, ip(PRIMARY[0]), &interfaces), vantages(ip(PRIMARY[0])));
+        let link = &interfaces.addresses.iter().find(|it| it.ip == ip(PRIMARY[0])).expect("an address").link;
+        let device = interfaces.links.iter().find(|it| it.name == *link).expect("a link").index;
+        let bound = Socket { device, ..socket };
+        assert_eq!(answers(&bound, ip(PRIMARY[0]), &interfaces), [Vantage::Remote, Vantage::Node]);
+        assert_eq!(answers(&bound, ip("127.0.0.1"), &interfaces), []);
+        assert_eq!(answers(&bound, ip(PRIMARY[1]), &interfaces), [], "it is of the other family");
+    }
+}

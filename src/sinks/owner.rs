@@ -1,0 +1,183 @@
+//! Who owns a port: for people, and as one JSON document, `portreeve.owner/v1`.
+
+use std::{
+    io::{self, Write},
+    net::IpAddr,
+};
+
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::Serialize;
+
+use super::{
+    Style,
+    paint::{Ink, tidy, wrap},
+};
+use crate::{
+    facts::{Gap, Protocol},
+    findings::{Severity, Vantage},
+    rules::{Answer, Answered, Claimant, Ownership},
+};
+
+/// Who claims a port of one node, who answers, and who loses.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "Portreeve owner of a port")]
+struct Document {
+    /// Always `portreeve.owner/v1`.
+    #[schemars(extend("const" = "portreeve.owner/v1"))]
+    schema: String,
+    /// The node's name.
+    node: String,
+    /// The port.
+    port: u16,
+    /// The proxy's mode and how it is known, for people.
+    proxy_mode: String,
+    /// One entry a protocol.
+    protocols: Vec<Owned>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Owned {
+    /// The protocol.
+    protocol: Protocol,
+    /// Everybody who claims the port, in the order in which a new connection meets them.
+    claimants: Vec<Who>,
+    /// Who answers, by vantage point; addresses that fare alike share an entry.
+    answers: Vec<Fate>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Who {
+    /// By what right: `external-ip`, `node-port`, `host-port`, `listener`, or `proxy` for the proxy's own socket.
+    claim: String,
+    /// Who it is, for people.
+    name: String,
+    /// With what, for people.
+    detail: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Fate {
+    /// From where a connection comes.
+    from: Vantage,
+    /// The node's addresses it goes to.
+    to: Vec<IpAddr>,
+    /// `process`, `pod`, `refused`, `timed-out`, `nowhere` or `unknown`.
+    answer: String,
+    /// Whose doing it is: an index into `claimants`; absent where nobody claims the port there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<usize>,
+    /// The listener that would answer there otherwise: an index into `claimants`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loser: Option<usize>,
+    /// Why it cannot be told, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+/// The JSON Schema of the document.
+pub fn owner_schema() -> Schema {
+    schema_for!(Document)
+}
+
+/// Writes the document.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_owner_json(node: &str, owned: &[Ownership], out: &mut dyn Write) -> io::Result<()> {
+    let who = |it: &Claimant| Who { claim: it.claim.name().to_owned(), name: tidy(&it.name), detail: tidy(&it.detail) };
+    let document = Document {
+        schema: "portreeve.owner/v1".to_owned(),
+        node: tidy(node),
+        port: owned.first().map_or(0, |it| it.port),
+        proxy_mode: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
+        protocols: owned
+            .iter()
+            .map(|it| Owned {
+                protocol: it.protocol,
+                claimants: it.claimants.iter().map(who).collect(),
+                answers: grouped(&it.answers),
+            })
+            .collect(),
+    };
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)
+}
+
+fn grouped(answers: &[Answered]) -> Vec<Fate> {
+    let mut groups: Vec<Fate> = Vec::new();
+    for Answered { from, to, answer, by, loser } in answers {
+        let why = match answer {
+            Answer::Unknown(Gap { detail, .. }) => Some(tidy(detail)),
+            _ => None,
+        };
+        let same = |it: &&mut Fate| {
+            it.from == *from && it.answer == answer.name() && it.by == *by && it.loser == *loser && it.why == why
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.to.push(*to),
+            None => groups.push(Fate {
+                from: *from,
+                to: vec![*to],
+                answer: answer.name().to_owned(),
+                by: *by,
+                loser: *loser,
+                why,
+            }),
+        }
+    }
+    groups
+}
+
+/// Writes it for people: who claims the port, and what comes of a connection.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_owner(owned: &[Ownership], style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    for (index, Ownership { protocol, port, claimants, answers, mode }) in owned.iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "{}", style.paint(Ink::Heading, &format!("{port}/{protocol}, proxy mode {}", tidy(mode))))?;
+        if claimants.is_empty() {
+            writeln!(out, "  nobody claims it: connections are refused")?;
+            continue;
+        }
+        writeln!(out, "\n  claimed by, in the order in which a new connection meets them")?;
+        for (number, Claimant { claim, name, detail }) in claimants.iter().enumerate() {
+            let first = format!("{}  {}, {}", number + 1, claim.name(), tidy(name));
+            writeln!(out, "  {}", style.paint(Ink::Plain, &first))?;
+            for line in wrap(&tidy(detail), style.width.saturating_sub(5)) {
+                writeln!(out, "     {}", style.paint(Ink::Faint, &line))?;
+            }
+        }
+        writeln!(out, "\n  who answers")?;
+        for fate in grouped(answers) {
+            write_fate(&fate, style, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_fate(fate: &Fate, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let number = |index: Option<usize>| index.map(|index| index + 1);
+    let ends = match (fate.answer.as_str(), number(fate.by)) {
+        ("process", Some(by)) => format!("the process of {by}"),
+        ("pod", Some(by)) => format!("a pod of {by}"),
+        ("unknown", _) => format!("not known: {}", fate.why.as_deref().unwrap_or_default()),
+        ("timed-out", Some(by)) => format!("nobody, by {by}: it times out"),
+        ("nowhere", Some(by)) => format!("nobody, by {by}: it leads nowhere"),
+        (_, Some(by)) => format!("nobody, by {by}: it is refused"),
+        _ => "nobody: it is refused".to_owned(),
+    };
+    let loser = number(fate.loser).map(|loser| format!("; {loser} loses")).unwrap_or_default();
+    let to: Vec<String> = fate.to.iter().map(ToString::to_string).collect();
+    let text = format!("to {}: {ends}{loser}", to.join(", "));
+    let ink = if fate.loser.is_some() { Ink::Bad(Severity::Critical) } else { Ink::Plain };
+    let label = format!("{:<15}", fate.from.to_string());
+    for (index, line) in wrap(&text, style.width.saturating_sub(19)).into_iter().enumerate() {
+        let label = if index == 0 { label.as_str() } else { "               " };
+        writeln!(out, "  {label}  {}", style.paint(ink, &line))?;
+    }
+    Ok(())
+}

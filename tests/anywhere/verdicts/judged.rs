@@ -1,0 +1,87 @@
+//! What Portreeve says of a snapshot, and where packets say something else.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use portreeve::{
+    agent::judge,
+    facts::{Protocol, Snapshot},
+    findings::{Finding, Severity, Vantage},
+    ledger::Board,
+    rules::{Answer, Limits, owner},
+};
+
+use super::recording::{Recording, Row};
+
+/// The cells in which packets and Portreeve differ, in words: who owns each port, and what the rules say of it.
+#[track_caller]
+pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> {
+    let board = judge(snapshot, &Limits::default());
+    let mut wrong = Vec::new();
+    for row in &recording.listeners {
+        let cells: Vec<_> = recording.cells(row).collect();
+        let Row { bind, protocol, shape, port, .. } = row;
+        let place = format!("{bind}, {protocol}, {shape}, port {port}");
+        let owned = owned(snapshot, *protocol, *port);
+        for (from, to, shown) in &cells {
+            let told = owned.get(&(*from, *to)).copied().unwrap_or('?');
+            if *shown != told {
+                wrong.push(format!("{place}: {from} to {to}\n  packets: {shown}\n  owner:   {told}"));
+            }
+        }
+        let shown = shown(&cells);
+        let told = told(&board, *protocol, *port);
+        if shown != told {
+            wrong.push(format!("{place}\n  packets: {shown:?}\n  rules:   {told:?}"));
+        }
+    }
+    wrong
+}
+
+/// Who is said to answer each question about a port.
+fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
+    let owned = owner(snapshot, &Limits::default(), protocol, port).expect("it can be told");
+    let letter = |answer: &Answer, to| match answer {
+        Answer::Process => 'L',
+        Answer::Pod => 'P',
+        Answer::Refused => 'R',
+        // Who asks a link-local address may or may not be told that it leads nowhere.
+        Answer::TimedOut if is_link_local(to) => 'N',
+        Answer::TimedOut => 'T',
+        Answer::Nowhere => 'N',
+        Answer::Unknown(_) => '?',
+    };
+    owned.answers.iter().map(|it| ((it.from, it.to), letter(&it.answer, it.to))).collect()
+}
+
+/// How bad it is, and from where the listener is lost.
+type Loss = Option<(Severity, BTreeSet<Vantage>)>;
+
+/// What packets show.
+fn shown(cells: &[(Vantage, IpAddr, char)]) -> Loss {
+    let lost: Vec<_> = cells.iter().filter(|(.., letter)| *letter != 'L').collect();
+    // What the node alone loses, and only to its own link-local address, is not worth a warning.
+    let matters = lost.iter().any(|(from, to, _)| *from != Vantage::Node || !is_link_local(*to));
+    let from: BTreeSet<Vantage> = lost.iter().map(|(from, ..)| *from).collect();
+    let severity = if from.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
+    matters.then_some((severity, from))
+}
+
+/// What the rules say.
+fn told(board: &Board, protocol: Protocol, port: u16) -> Loss {
+    let findings: Vec<&Finding> = board
+        .findings
+        .iter()
+        .filter(|it| it.key.port == Some(port) && it.key.protocol == Some(protocol))
+        .filter(|it| it.evidence.severity > Severity::Info)
+        .collect();
+    let severity = findings.iter().map(|it| it.evidence.severity).max()?;
+    Some((severity, findings.iter().flat_map(|it| it.evidence.affects.iter().copied()).collect()))
+}
+
+/// Whether it is a link-local address.
+pub fn is_link_local(to: IpAddr) -> bool {
+    matches!(to, IpAddr::V6(to) if to.is_unicast_link_local())
+}

@@ -1,0 +1,110 @@
+//! The behaviour matrix of the documentation, from what packets showed.
+
+use std::{collections::BTreeMap, env, fs, net::IpAddr, path::Path};
+
+use portreeve::findings::Vantage;
+
+use super::{Recording, judged::is_link_local, recordings};
+
+/// The shapes that differ for a listener, and what a reader calls them.
+const COLUMNS: [(&str, &str); 6] = [
+    ("ready", "ready endpoints"),
+    ("empty", "no endpoints"),
+    ("not-ready", "none ready"),
+    ("draining", "only draining ones"),
+    ("here", "Local, one here"),
+    ("elsewhere", "Local, elsewhere only"),
+];
+
+const HEAD: &str = "\
+# Who answers on a NodePort
+
+What a new connection to a NodePort experiences on a node where a process listens on the same port, on every address of
+both families (`[::]`). Written by a test from what real connections showed with kube-proxy 1.36.3; every other bind
+address gives the same answers on the addresses it has. `how-nodeports-work.md` explains them.
+
+**process** the listener answers, as if there were no Service; **pod** a pod of the Service answers; **refused** nobody
+answers, and the client is told; **silence** nobody answers, and the client waits; **nowhere** a link-local address that
+was translated cannot be forwarded.
+
+*primary* is the node's InternalIP, *second* another address of the same interface. *Local* is
+`externalTrafficPolicy: Local`. TCP and UDP fare alike where a cell has one answer.
+";
+
+#[test]
+fn the_behaviour_matrix_is_up_to_date() {
+    let mut wanted = HEAD.to_owned();
+    for (name, recording, world) in recordings() {
+        let mode = world.proxy_mode().expect("a mode").value;
+        let config = world.proxy_config().expect("settings");
+        let addresses = match config.node_port_addresses.join(", ") {
+            none if none.is_empty() => "all".to_owned(),
+            listed => listed,
+        };
+        let localhost = config.localhost_node_ports.map_or("-".to_owned(), |it| it.to_string());
+        let detector = config.cluster_cidr.as_deref().filter(|it| !it.is_empty()).unwrap_or("none");
+        wanted.push_str(&format!(
+            "\n## {name}\n\nMode {mode}, nodePortAddresses {addresses}, localhostNodePorts {localhost}, clusterCIDR {detector}.\n\n"
+        ));
+        wanted.push_str(&table(&recording));
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/who-answers.md");
+    if env::var_os("UPDATE").is_some() {
+        fs::write(&path, &wanted).expect("a document");
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == wanted, "docs/who-answers.md is old: `make docs`");
+}
+
+fn table(recording: &Recording) -> String {
+    let head: Vec<&str> = COLUMNS.iter().map(|(_, words)| *words).collect();
+    let mut text = format!("| from | to | {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len() + 2));
+    // The answers of each column by place, TCP's and UDP's.
+    let mut places: Vec<(Vantage, &str)> = Vec::new();
+    let mut answers: BTreeMap<(Vantage, &str, &str), Vec<char>> = BTreeMap::new();
+    let rows = recording.listeners.iter().filter(|row| row.bind == "::");
+    for (row, (from, to, letter)) in rows.flat_map(|row| recording.cells(row).map(move |cell| (row, cell))) {
+        let Some(place) = place(to) else { continue };
+        if !places.contains(&(from, place)) {
+            places.push((from, place));
+        }
+        let letters = answers.entry((from, place, row.shape.as_str())).or_default();
+        if !letters.contains(&letter) {
+            letters.push(letter);
+        }
+    }
+    places.sort_by_key(|(from, _)| *from);
+    for (from, place) in places {
+        let cells = COLUMNS.iter().map(|(shape, _)| {
+            let letters = answers.get(&(from, place, *shape)).map_or(&[][..], Vec::as_slice);
+            letters.iter().map(|letter| words(*letter)).collect::<Vec<_>>().join(" or ")
+        });
+        text.push_str(&format!("| {from} | {place} | {} |\n", cells.collect::<Vec<_>>().join(" | ")));
+    }
+    text
+}
+
+/// What a reader calls an address; nothing for those that fare like the second one.
+fn place(to: IpAddr) -> Option<&'static str> {
+    Some(match to.to_string().as_str() {
+        "192.0.2.1" => "primary IPv4",
+        "2001:db8::1" => "primary IPv6",
+        "192.0.2.2" => "second IPv4",
+        "2001:db8::2" => "second IPv6",
+        "127.0.0.1" => "127.0.0.1",
+        "::1" => "::1",
+        _ if is_link_local(to) => "link-local",
+        _ => return None,
+    })
+}
+
+fn words(letter: char) -> &'static str {
+    match letter {
+        'L' => "process",
+        'P' => "pod",
+        'R' => "refused",
+        'T' => "silence",
+        'N' => "nowhere",
+        other => unreachable!("{other} is no answer"),
+    }
+}

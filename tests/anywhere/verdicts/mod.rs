@@ -1,0 +1,53 @@
+//! Verdicts against packets that were recorded: `tests/lab/verdicts` asks them anew, and `UPDATE=1` records them there.
+
+mod judged;
+mod matrix;
+mod recording;
+
+use std::fs;
+
+use portreeve::facts::Snapshot;
+
+use self::{
+    judged::disagreements,
+    recording::{Recording, WORLD, path, read},
+};
+
+/// Every recorded configuration by its name, with the node as it was then.
+fn recordings() -> Vec<(String, Recording, Snapshot)> {
+    let folder = path(WORLD).parent().expect("a folder").to_owned();
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .expect("recordings")
+        .map(|entry| entry.expect("an entry").path().file_stem().expect("a name").to_string_lossy().into_owned())
+        .filter(|name| name != WORLD)
+        .collect();
+    names.sort();
+    let world: Snapshot = read(WORLD);
+    let judged = |name: String| {
+        let recording: Recording = read(&name);
+        let mut world = world.clone();
+        world.kernel.proxy = serde_json::from_value(recording.proxy.clone()).expect("what was seen of a proxy");
+        (name, recording, world)
+    };
+    names.into_iter().map(judged).collect()
+}
+
+#[test]
+fn every_verdict_is_what_packets_showed() {
+    let recordings = recordings();
+    let cells: usize = recordings.iter().map(|(_, recording, _)| recording.count()).sum();
+    assert!(cells >= 5000, "{cells} cells");
+    for (name, recording, world) in &recordings {
+        let wrong = disagreements(recording, world);
+        assert!(wrong.is_empty(), "{name}: {} of {} cells\n{}", wrong.len(), recording.count(), wrong.join("\n"));
+    }
+}
+
+#[test]
+fn a_verdict_of_another_configuration_is_told_apart() {
+    let recordings = recordings();
+    let (iptables, nftables) = (&recordings[0], &recordings[recordings.len() - 1]);
+    assert!(iptables.0.starts_with("iptables") && nftables.0.starts_with("nftables"));
+    assert!(!disagreements(&iptables.1, &nftables.2).is_empty());
+    assert!(!disagreements(&nftables.1, &iptables.2).is_empty());
+}

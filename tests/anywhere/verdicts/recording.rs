@@ -1,0 +1,65 @@
+//! What packets showed in one configuration of one node, as data.
+
+use std::{fs, net::IpAddr, path::PathBuf};
+
+use portreeve::{facts::Protocol, findings::Vantage};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The recorded snapshot of the node; its configurations differ in the proxy alone.
+pub const WORLD: &str = "world";
+
+/// One configuration.
+#[derive(Serialize, Deserialize)]
+pub struct Recording {
+    /// What the snapshot tells of the proxy.
+    pub proxy: Value,
+    /// From where, and to which address: the questions about each port, in the order of the answers.
+    pub questions: Vec<(String, IpAddr)>,
+    /// Every listener.
+    pub listeners: Vec<Row>,
+}
+
+/// One listener and the Service of a shape that has its port as nodePort or externalIP port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// What it is bound to.
+    pub bind: String,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// What kind of Service it meets.
+    pub shape: String,
+    /// Its port.
+    pub port: u16,
+    /// A letter for each question, who answered it: the listener (`L`), a pod (`P`), nobody who refused (`R`), nobody
+    /// at all (`T` timed out, `N` it led nowhere). A point is a question that is no cell: the listener did not answer
+    /// it before the proxy ran either.
+    pub answers: String,
+}
+
+impl Recording {
+    /// The cells of a listener: from where, to which address, and the letter.
+    pub fn cells<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (Vantage, IpAddr, char)> {
+        let vantage = |word: &str| Vantage::ALL.into_iter().find(|it| it.name() == word).expect("a vantage point");
+        let asked = self.questions.iter().zip(row.answers.chars()).filter(|(_, letter)| *letter != '.');
+        asked.map(move |((from, to), letter)| (vantage(from), *to, letter))
+    }
+
+    /// How many cells there are.
+    pub fn count(&self) -> usize {
+        self.listeners.iter().map(|row| self.cells(row).count()).sum()
+    }
+}
+
+/// Where a recording is committed.
+pub fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/anywhere/verdicts/recorded/{name}.json"))
+}
+
+/// A committed recording.
+#[track_caller]
+pub fn read<T: for<'a> Deserialize<'a>>(name: &str) -> T {
+    let path = path(name);
+    let text = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}

@@ -1,0 +1,109 @@
+//! Questions: who asks whom, and what comes of it.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, ErrorKind},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    sync::Mutex,
+    thread,
+};
+
+use nix::net::if_::if_nametoindex;
+use portreeve::{facts::Protocol, findings::Vantage};
+
+use crate::parts::{ADDRESSES, Answer, LINK_LOCAL, PATIENCE, Wired, ask};
+
+/// Who asks, how, and where.
+pub type Ask = (Vantage, Protocol, SocketAddr);
+
+/// Connections under way from one place.
+const AT_ONCE: usize = 128;
+
+/// Everybody's questions about a port.
+pub fn questions(protocol: Protocol, port: u16) -> Vec<Ask> {
+    let to = |vantage, address: &str| (vantage, protocol, SocketAddr::new(address.parse().expect("an address"), port));
+    let outside = [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter();
+    let outside = outside.flat_map(|vantage| ADDRESSES.map(|address| to(vantage, address)));
+    let on_the_link = [Vantage::Remote, Vantage::Node].map(|vantage| to(vantage, LINK_LOCAL));
+    let loopback = ["127.0.0.1", "::1"].map(|address| to(Vantage::Loopback, address));
+    outside.chain(on_the_link).chain(loopback).collect()
+}
+
+/// Asks everything, from everywhere at once.
+pub fn ask_all(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
+    let from = |vantages: &[Vantage]| -> Vec<Ask> {
+        asks.iter().copied().filter(|(vantage, ..)| vantages.contains(vantage)).collect()
+    };
+    let [remote, pods] = [Vantage::Remote, Vantage::Pods].map(|it| from(&[it]));
+    let own = from(&[Vantage::Node, Vantage::Loopback]);
+    thread::scope(|scope| {
+        let elsewhere = scope.spawn(|| wired.client.run(move || at_once(&remote)));
+        let pods = scope.spawn(|| wired.pod.run(move || at_once(&pods)));
+        let mut answers = at_once(&own);
+        answers.extend(elsewhere.join().expect("answers"));
+        answers.extend(pods.join().expect("answers"));
+        answers
+    })
+}
+
+/// Asks from the calling thread's namespace.
+fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
+    let left = Mutex::new(asks.iter());
+    let work = || {
+        let next = || left.lock().expect("nobody panicked").next();
+        let mut answers = Vec::new();
+        while let Some(it) = next() {
+            let (_, protocol, address) = *it;
+            answers.push((*it, if protocol == Protocol::Udp { ask_udp(address) } else { ask(address) }));
+        }
+        answers
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("answers")).collect()
+    })
+}
+
+/// Sends a datagram, and a second one where nothing came back: one that is lost proves nothing.
+///
+/// # Panics
+/// When the answer is none that a lab in order can give.
+#[track_caller]
+fn ask_udp(address: SocketAddr) -> Answer {
+    let answer = exchange(address);
+    let answer = if answer.as_ref().is_err_and(|error| is_silence(error)) { exchange(address) } else { answer };
+    match answer {
+        Ok(said) => {
+            Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
+        }
+        Err(error) if is_silence(&error) => Answer::TimedOut,
+        // A virtual server of ipvs without endpoints refuses a datagram of its own node like this.
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied) => {
+            Answer::Refused
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
+            Answer::Unreachable
+        }
+        Err(error) => panic!("{address}: {error}"),
+    }
+}
+
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+fn exchange(mut address: SocketAddr) -> io::Result<Vec<u8>> {
+    if let SocketAddr::V6(it) = &mut address
+        && it.ip().is_unicast_link_local()
+    {
+        it.set_scope_id(if_nametoindex("eth0")?);
+    }
+    let any = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.connect(address)?;
+    socket.send(b"?")?;
+    let mut said = [0; 16];
+    let length = socket.recv(&mut said)?;
+    Ok(said[..length].to_vec())
+}

@@ -1,0 +1,173 @@
+//! Verdicts against packets: for every configuration of the proxy, every listener, every shape of Service and every
+//! vantage point, a real connection is asked who answers, and what Portreeve says of that node must be that.
+//!
+//! Nothing expected is written here. Listeners are asked before there is any proxy, and again when it has programmed
+//! the Services on their ports: a cell counts where the process answered before. What is judged is what the shipped
+//! `portreeve snapshot` saw in the node; it is told neither the mode nor a setting.
+//!
+//! What packets showed is recorded below `tests/anywhere/verdicts`, where tests without a lab judge it again and the
+//! behaviour matrix of the documentation comes from; `UPDATE=1` records it anew.
+
+mod asks;
+mod binds;
+#[path = "../../anywhere/verdicts/judged.rs"]
+mod judged;
+mod outgoing;
+mod record;
+#[path = "../../anywhere/verdicts/recording.rs"]
+mod recording;
+mod shapes;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
+
+use portreeve::facts::{Learned, Protocol, Snapshot};
+use serde_json::{Value, json};
+
+use self::{
+    asks::{Ask, ask_all, questions},
+    binds::{BINDS, Bind, Held},
+    judged::disagreements,
+    record::{count, keep, record},
+    shapes::{SHAPES, Shape, create},
+};
+use crate::{
+    look::snapshot,
+    parts::{Answer, ControlPlane, Directory, PRIMARY, Proxy, Wired, objects},
+};
+
+#[test]
+fn in_iptables_mode_verdicts_are_what_packets_show() {
+    let lab = Lab::start();
+    lab.agrees("iptables-default", "iptables", &json!({}));
+    lab.agrees("iptables-no-localhost", "iptables", &json!({"iptables": {"localhostNodePorts": false}}));
+    lab.agrees("iptables-primary", "iptables", &json!({"nodePortAddresses": ["primary"]}));
+    lab.agrees("iptables-second", "iptables", &json!({"nodePortAddresses": ["192.0.2.2/32"]}));
+    lab.agrees("iptables-no-detector", "iptables", &json!({"clusterCIDR": ""}));
+}
+
+#[test]
+fn in_nftables_mode_verdicts_are_what_packets_show() {
+    let lab = Lab::start();
+    lab.agrees("nftables-default", "nftables", &json!({}));
+    lab.agrees("nftables-all", "nftables", &json!({"nodePortAddresses": ["0.0.0.0/0", "::/0"]}));
+    lab.agrees("nftables-second", "nftables", &json!({"nodePortAddresses": ["192.0.2.2/32"]}));
+    lab.agrees("nftables-no-detector", "nftables", &json!({"clusterCIDR": ""}));
+}
+
+#[test]
+fn an_outgoing_connection_on_a_node_port_is_judged_as_it_works() {
+    outgoing::agrees("iptables");
+    outgoing::agrees("nftables");
+}
+
+#[test]
+fn a_verdict_for_another_mode_is_not_what_packets_show() {
+    let lab = Lab::start();
+    let _proxy = Proxy::start(&lab.cluster, "iptables", &json!({}));
+    let answers = lab.answers();
+    for mode in ["nftables", "ipvs"] {
+        let mut seen = lab.look();
+        seen.said.proxy_mode = Some(Learned { value: mode.parse().expect("a mode"), place: "a test".to_owned() });
+        let wrong = disagreements(&record(&lab.listeners, &answers, &seen), &seen);
+        assert!(!wrong.is_empty(), "iptables and {mode} differ");
+    }
+}
+
+/// A listener, and the Service that has its port.
+#[derive(Clone, Copy)]
+struct Listener {
+    bind: &'static Bind,
+    protocol: Protocol,
+    shape: &'static Shape,
+    port: u16,
+}
+
+/// Every bind address with every shape, over TCP and UDP, each on a port of its own.
+fn listeners() -> Vec<Listener> {
+    let cells = [Protocol::Tcp, Protocol::Udp].into_iter().flat_map(|protocol| {
+        let binds = BINDS.iter().flat_map(|bind| SHAPES.iter().map(move |shape| (bind, shape)));
+        binds.filter(|(bind, shape)| shape.suits(bind)).map(move |(bind, shape)| (bind, protocol, shape))
+    });
+    let numbered = (30000..).zip(cells);
+    numbered.map(|(port, (bind, protocol, shape))| Listener { bind, protocol, shape, port }).collect()
+}
+
+/// What packets showed: who answers each question in which the process answered before.
+type Answers = BTreeMap<Ask, Answer>;
+
+/// A wired node with its listeners, which were asked before the first Service, and a cluster with their Services.
+struct Lab {
+    cluster: ControlPlane,
+    wired: Wired,
+    listeners: Vec<Listener>,
+    answered: BTreeSet<Ask>,
+    _held: Vec<Held>,
+    _backend: Held,
+    directory: Directory,
+}
+
+impl Lab {
+    #[track_caller]
+    fn start() -> Self {
+        let wired = Wired::enter();
+        let backend = wired.backend.run(|| Held::on(&BINDS[1], Protocol::Udp, Wired::PORT, Answer::Pod));
+        let listeners = listeners();
+        let held = listeners.iter().map(|it| Held::on(it.bind, it.protocol, it.port, Answer::Process)).collect();
+        let asks: Vec<Ask> = listeners.iter().flat_map(|it| questions(it.protocol, it.port)).collect();
+        let answers = ask_all(&wired, &asks);
+        let answered = asks.into_iter().filter(|it| answers[it] == Answer::Process).collect();
+        let cluster = ControlPlane::start();
+        cluster.api().create(&objects::node("n1", &PRIMARY));
+        cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
+        for listener in &listeners {
+            create(cluster.api(), listener);
+        }
+        Self { cluster, wired, listeners, answered, _held: held, _backend: backend, directory: Directory::new() }
+    }
+
+    /// Runs kube-proxy, and compares.
+    #[track_caller]
+    fn agrees(&self, name: &str, mode: &str, settings: &Value) {
+        let proxy = Proxy::start(&self.cluster, mode, settings);
+        forget_flows();
+        let answers = self.answers();
+        let seen = self.look();
+        assert_eq!(seen.proxy_mode().expect("a mode").value.to_string(), mode, "the proxy tells its mode itself");
+        let recording = record(&self.listeners, &answers, &seen);
+        let wrong = disagreements(&recording, &seen);
+        count(name, recording.count(), wrong.len());
+        if !wrong.is_empty() {
+            let path = self.directory.write(&format!("{name}.json"), &json!(seen).to_string());
+            let (wrongs, cells) = (wrong.len(), recording.count());
+            panic!("{name}: {wrongs} of {cells} cells disagree; portreeve replay {path}\n{}", wrong.join("\n"));
+        }
+        keep(name, &recording, &seen);
+        proxy.clean_up();
+    }
+
+    /// What `portreeve snapshot` sees now.
+    #[track_caller]
+    fn look(&self) -> Snapshot {
+        snapshot(&self.cluster.kubeconfig("admin"))
+    }
+
+    /// Who answers now where the process answered before.
+    #[track_caller]
+    fn answers(&self) -> Answers {
+        let asks: Vec<Ask> = self.answered.iter().copied().collect();
+        let answers = ask_all(&self.wired, &asks);
+        let lost = answers.values().filter(|answer| **answer != Answer::Process).count();
+        assert!((1..answers.len()).contains(&lost), "{lost} of {} is no comparison", answers.len());
+        answers
+    }
+}
+
+/// Flows of datagrams that an earlier proxy translated go on until they are forgotten, and a source port may come again.
+#[track_caller]
+fn forget_flows() {
+    let output = Command::new("conntrack").arg("--flush").output().expect("conntrack is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

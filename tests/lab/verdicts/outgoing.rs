@@ -1,0 +1,150 @@
+//! The outgoing side: a connection of the node whose own port is a NodePort works or does not, and what is said of it
+//! must be that.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, UdpSocket},
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    thread,
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, connect, recv, send, socket},
+};
+use portreeve::{agent::judge, facts::Protocol, findings::Severity, rules::Limits};
+use serde_json::json;
+
+use crate::{
+    look::snapshot,
+    parts::{ControlPlane, PATIENCE, PRIMARY, Proxy, Wired, objects},
+};
+
+/// Somebody elsewhere who sends back what he is sent, over TCP and UDP.
+const ECHO: &str = "192.0.2.100:7";
+
+/// An outgoing connection.
+struct Outgoing {
+    /// Its own port.
+    port: u16,
+    protocol: Protocol,
+    /// Whether the Service that has the port as its nodePort has an endpoint; nothing where no Service has it.
+    service: Option<bool>,
+    /// Whether it was made before there was a Service.
+    before: bool,
+}
+
+/// Over either protocol, new and old, with and without endpoints, and two that are nobody's NodePort.
+fn connections() -> Vec<Outgoing> {
+    let mut all = Vec::new();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        for service in [Some(true), Some(false), None] {
+            for before in [false, true] {
+                all.push(Outgoing { port: 30400 + u16::try_from(all.len()).expect("few"), protocol, service, before });
+            }
+        }
+    }
+    all
+}
+
+/// Compares them in a mode of a real kube-proxy.
+#[track_caller]
+pub fn agrees(mode: &str) {
+    let wired = Wired::enter();
+    wired.client.run(echo);
+    let connections = connections();
+    let mut sockets: Vec<Option<OwnedFd>> =
+        connections.iter().map(|it| it.before.then(|| open(it.protocol, it.port))).collect();
+    for socket in sockets.iter().flatten() {
+        assert!(works(socket), "there is no proxy yet");
+    }
+    let cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    for Outgoing { port, protocol, service, .. } in &connections {
+        let Some(has_endpoint) = service else { continue };
+        let mut entry = objects::port(80, Some(*port));
+        entry["protocol"] = json!(protocol.to_string().to_uppercase());
+        let service = cluster.api().create(&objects::service(&format!("s{port}"), &[entry]));
+        let endpoint = has_endpoint.then_some((Wired::HERE[0], "n1"));
+        cluster.api().create(&objects::endpoint_slice(&service, endpoint, "IPv4"));
+    }
+    let proxy = Proxy::start(&cluster, mode, &json!({}));
+    for (socket, it) in sockets.iter_mut().zip(&connections) {
+        socket.get_or_insert_with(|| open(it.protocol, it.port));
+    }
+    let sockets: Vec<OwnedFd> = sockets.into_iter().flatten().collect();
+    let worked: Vec<bool> = sockets.iter().map(works).collect();
+    let seen = snapshot(&cluster.kubeconfig("admin"));
+    let board = judge(&seen, &Limits::default());
+    let mut wrong = Vec::new();
+    for (it, worked) in connections.iter().zip(worked) {
+        let findings = board.findings.iter().filter(|finding| {
+            finding.key.rule.0 == "client-socket-on-node-port"
+                && (finding.key.port, finding.key.protocol) == (Some(it.port), Some(it.protocol))
+        });
+        let severity = findings.map(|finding| finding.evidence.severity).max();
+        if worked == severity.is_some_and(|severity| severity > Severity::Info) {
+            let Outgoing { port, protocol, service, before } = it;
+            wrong.push(format!(
+                "{mode}: from {port}/{protocol}, endpoint {service:?}, older {before}: worked {worked}, said {severity:?}"
+            ));
+        }
+        if it.service.is_none() {
+            assert_eq!(severity, None, "{} is nobody's NodePort", it.port);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    proxy.clean_up();
+}
+
+/// Serves in the calling thread's namespace until that ends.
+fn echo() {
+    let listener = TcpListener::bind(ECHO).expect("the port is free");
+    thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            thread::spawn(move || {
+                let mut words = [0; 16];
+                while let Ok(length @ 1..) = stream.read(&mut words) {
+                    // A client that has gone away is its own affair.
+                    stream.write_all(&words[..length]).ok();
+                }
+            });
+        }
+    });
+    let socket = UdpSocket::bind(ECHO).expect("the port is free");
+    thread::spawn(move || {
+        let mut words = [0; 16];
+        while let Ok((length, client)) = socket.recv_from(&mut words) {
+            socket.send_to(&words[..length], client).ok();
+        }
+    });
+}
+
+/// Begins a connection from a port of the node's primary address.
+#[track_caller]
+fn open(protocol: Protocol, port: u16) -> OwnedFd {
+    let kind = if protocol == Protocol::Tcp { SockType::Stream } else { SockType::Datagram };
+    let socket = socket(AddressFamily::Inet, kind, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None);
+    let socket = socket.expect("a socket");
+    let address = |text: &str| SockaddrStorage::from(text.parse::<SocketAddr>().expect("an address"));
+    bind(socket.as_raw_fd(), &address(&format!("{}:{port}", PRIMARY[0]))).expect("the port is free");
+    match connect(socket.as_raw_fd(), &address(ECHO)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => socket,
+        Err(error) => panic!("{port}/{protocol}: {error}"),
+    }
+}
+
+/// Whether something that is sent comes back.
+fn works(socket: &OwnedFd) -> bool {
+    let ready = |flags| {
+        let mut wanted = [PollFd::new(socket.as_fd(), flags)];
+        let patience = PollTimeout::try_from(PATIENCE).expect("short");
+        poll(&mut wanted, patience).expect("a socket can be polled") == 1
+    };
+    let mut words = [0; 16];
+    ready(PollFlags::POLLOUT)
+        && send(socket.as_raw_fd(), b"ping", MsgFlags::MSG_NOSIGNAL).is_ok()
+        && ready(PollFlags::POLLIN)
+        && recv(socket.as_raw_fd(), &mut words, MsgFlags::empty()).is_ok_and(|length| &words[..length] == b"ping")
+}

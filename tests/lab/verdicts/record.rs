@@ -1,0 +1,89 @@
+//! What packets showed, as the data that is committed.
+
+use std::{env, fs, path::Path};
+
+use portreeve::{
+    facts::{Protocol, Snapshot},
+    findings::Vantage,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{
+    Answers, Ask, Listener,
+    asks::questions,
+    judged::is_link_local,
+    recording::{Recording, Row, WORLD, path, read},
+};
+use crate::parts::Answer;
+
+/// The configuration whose snapshot stands for all of its node.
+const FIRST: &str = "iptables-default";
+
+/// What packets showed, beside what was seen of the proxy.
+pub fn record(listeners: &[Listener], answers: &Answers, seen: &Snapshot) -> Recording {
+    let rows = listeners.iter().map(|Listener { bind, protocol, shape, port }| {
+        let questions = questions(*protocol, *port);
+        let answers = questions.iter().map(|ask| answers.get(ask).map_or('.', |answer| letter(ask, *answer)));
+        let (bind, shape) = (bind.name.to_owned(), shape.name.to_owned());
+        Row { bind, protocol: *protocol, shape, port: *port, answers: answers.collect() }
+    });
+    let places = questions(Protocol::Tcp, 1);
+    Recording {
+        proxy: json!(seen.kernel.proxy),
+        questions: places.iter().map(|(from, _, to)| (from.name().to_owned(), to.ip())).collect(),
+        listeners: rows.collect(),
+    }
+}
+
+/// Counts a configuration for the summary of `make verdicts`.
+pub fn count(name: &str, cells: usize, disagreements: usize) {
+    let counts = Path::new(env!("CARGO_TARGET_TMPDIR")).join("verdicts");
+    fs::create_dir_all(&counts).expect("a folder");
+    fs::write(counts.join(name), format!("{name} {cells} {disagreements}\n")).expect("a count");
+}
+
+/// Compares it with what is committed: packets that show something new should be looked at, even where the verdict
+/// agrees.
+#[track_caller]
+pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
+    update(name, recording);
+    if name == FIRST {
+        update(WORLD, seen);
+    }
+    let committed: Recording = read(name);
+    for (row, before) in recording.listeners.iter().zip(&committed.listeners) {
+        assert_eq!(row, before, "{name}: packets show something new; `UPDATE=1` records it");
+    }
+    assert_eq!(recording.listeners.len(), committed.listeners.len(), "{name}: `UPDATE=1` records it anew");
+}
+
+/// Where a connection to a link-local address leads nowhere, its client may or may not be told so, and a datagram of
+/// the node itself is refused.
+fn letter((from, _, to): &Ask, answer: Answer) -> char {
+    match (answer, is_link_local(to.ip()), from) {
+        (Answer::TimedOut, true, _) | (Answer::Refused, true, Vantage::Node) => 'N',
+        (Answer::Process, ..) => 'L',
+        (Answer::Pod, ..) => 'P',
+        (Answer::Refused, ..) => 'R',
+        (Answer::TimedOut, ..) => 'T',
+        (Answer::Unreachable, ..) => 'N',
+    }
+}
+
+/// Commits one, with a line for each listener so that a difference can be read, where `UPDATE=1` asks for it.
+#[track_caller]
+fn update(name: &str, value: &impl Serialize) {
+    if env::var_os("UPDATE").is_none() {
+        return;
+    }
+    let mut document = json!(value);
+    let rows = document.get_mut("listeners").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default();
+    let mut text = document.to_string();
+    if !rows.is_empty() {
+        let rows: Vec<String> = rows.iter().map(Value::to_string).collect();
+        text = text.replacen("\"listeners\":[]", &format!("\"listeners\":[\n{}\n]", rows.join(",\n")), 1);
+    }
+    let path = path(name);
+    fs::write(&path, text + "\n").unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
