@@ -2,10 +2,7 @@
 
 use serde_json::json;
 
-use crate::{
-    parts::{Agent, ControlPlane, PRIMARY, Proxy, Wired, http_get, objects, until},
-    server::grant,
-};
+use crate::parts::{Agent, ControlPlane, PRIMARY, Proxy, Role, Wired, http_get, objects, until};
 
 #[test]
 fn a_healthy_node_of_a_real_cluster_is_at_most_150_series() {
@@ -14,10 +11,7 @@ fn a_healthy_node_of_a_real_cluster_is_at_most_150_series() {
     cluster.api().create(&objects::node("n1", &PRIMARY));
     let service = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
     cluster.api().create(&objects::endpoint_slice(&service, Some((Wired::HERE[0], "n1")), "IPv4"));
-    grant(
-        &mut cluster,
-        &[json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]})],
-    );
+    Role::of_chart().grant(&mut cluster);
     let _proxy = Proxy::start(&cluster, "nftables", &json!({}));
     let _agent = Agent::start(&cluster, &[]);
     let whole = ["portreeve_node_ports{", "portreeve_proxy_info{mode=\"nftables\"", "portreeve_watch_age_seconds{"];

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     look::Look,
-    parts::{Agent, Answer, ControlPlane, PRIMARY, Proxy, Wired, ask, events, http_get, objects, reasons, until},
-    server::grant,
+    parts::{Agent, Answer, ControlPlane, PRIMARY, Proxy, Role, Wired, ask, events, http_get, objects, reasons, until},
 };
 
 /// Where the proxy tells its mode.
@@ -23,13 +22,12 @@ const TOLD: &str = "127.0.0.1:10249/proxyMode";
 /// No finding.
 pub const NONE: [&Value; 0] = [];
 
-/// An API server with the Node `n1`, to which an agent may write Events.
+/// An API server with the Node `n1`, where an agent has the chart's own role.
 #[track_caller]
 pub fn cluster() -> ControlPlane {
     let mut cluster = ControlPlane::start();
     cluster.api().create(&objects::node("n1", &PRIMARY));
-    let events = json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]});
-    grant(&mut cluster, &[events]);
+    Role::of_chart().grant(&mut cluster);
     cluster
 }
 

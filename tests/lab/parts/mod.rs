@@ -26,5 +26,5 @@ pub use self::{
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
     proxy::Proxy,
     role::Role,
-    talk::{Answer, PATIENCE, Server, ask},
+    talk::{Answer, PATIENCE, ask, http_get},
 };
