@@ -11,5 +11,6 @@ mod healthy;
 mod look;
 mod packets;
 mod parts;
+mod prometheus;
 mod server;
 mod settings;

@@ -9,6 +9,7 @@ mod node;
 pub mod objects;
 mod process;
 mod programs;
+mod prometheus;
 mod proxy;
 mod talk;
 
@@ -17,6 +18,7 @@ pub use self::{
     api::Api,
     control_plane::ControlPlane,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
+    prometheus::Prometheus,
     proxy::Proxy,
     talk::{Answer, Server, ask, http_get},
 };
