@@ -65,3 +65,17 @@ fn every_panel_has_something_to_show_and_the_alert_names_the_victim() {
     assert_eq!(alerts.len(), 16);
     assert!(alerts.iter().all(|(_, health)| health == "ok"), "{alerts:?}");
 }
+
+#[test]
+fn the_api_server_tells_a_full_range_as_the_alerts_without_an_agent_read_it() {
+    let _wired = Wired::enter();
+    let cluster = ControlPlane::with(&["--service-node-port-range=30000-30001"]);
+    let services = ["a", "b", "c"].map(|name| objects::service(name, &[objects::port(80, None)]));
+    let [_, _, refused] = services.map(|service| cluster.api().try_create(&service));
+    assert!(refused.is_err_and(|refusal| refusal.contains("range is full")));
+    let metrics = cluster.api().text("/metrics").expect("metrics");
+    for line in ["allocated_ports 2", "available_ports 0", r#"allocation_errors_total{scope="dynamic"} 1"#] {
+        let line = format!("\nkube_apiserver_nodeport_allocator_{line}\n");
+        assert!(metrics.contains(&line), "{line}");
+    }
+}
