@@ -54,9 +54,8 @@ impl Query {
                     query.grouped.extend(tokens[at + 1..end].iter().filter(|token| *token != ",").cloned());
                     at = end + 1;
                 }
-            } else if !token.starts_with(|first: char| first.is_ascii_alphabetic())
-                || OPERATORS.contains(&token.as_str())
-            {
+            } else if !is_name(token) {
+                continue;
             } else if is(at, "(") || is(at, "by") || is(at, "without") {
                 function.clone_from(token);
             } else {
@@ -125,6 +124,11 @@ pub(crate) fn promtool(folder: &Path, arguments: &[&str]) -> Result<String, Stri
     let output = output.unwrap_or_else(|error| panic!("promtool, of Debian's package prometheus: {error}"));
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     if output.status.success() { Ok(said) } else { Err(said) }
+}
+
+/// Whether a token is a metric or a function.
+fn is_name(token: &str) -> bool {
+    token.starts_with(|first: char| first.is_ascii_alphabetic()) && !OPERATORS.contains(&token)
 }
 
 /// Words, strings with their quotes, ranges from `[` on without their end, and every other character for itself.
