@@ -15,6 +15,7 @@ mod metrics;
 mod modes;
 mod old_proxy;
 mod parts;
+mod prometheus;
 mod server;
 mod settings;
 mod verdicts;

@@ -11,6 +11,7 @@ mod node;
 pub mod objects;
 mod process;
 mod programs;
+mod prometheus;
 mod proxy;
 mod role;
 mod talk;
@@ -24,6 +25,7 @@ pub use self::{
     kubectl::kubectl,
     namespace::sysctl,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
+    prometheus::Prometheus,
     proxy::Proxy,
     role::Role,
     talk::{Answer, PATIENCE, ask, http_get},
