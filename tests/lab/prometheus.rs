@@ -4,10 +4,7 @@ use std::{fs, net::TcpListener, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::{
-    parts::{Agent, ControlPlane, PRIMARY, Prometheus, Proxy, Wired, objects, until},
-    server::grant,
-};
+use crate::parts::{Agent, ControlPlane, PRIMARY, Prometheus, Proxy, Role, Wired, objects, until};
 
 /// Panels that are empty while nothing fails, and say so.
 const EMPTY_WHEN_WELL: [&str; 4] =
@@ -39,10 +36,7 @@ fn every_panel_has_something_to_show_and_the_alert_names_the_victim() {
     cluster.api().create(&objects::node("n1", &PRIMARY));
     let service = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
     cluster.api().create(&objects::endpoint_slice(&service, Some((Wired::HERE[0], "n1")), "IPv4"));
-    grant(
-        &mut cluster,
-        &[json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]})],
-    );
+    Role::of_chart().grant(&mut cluster);
     let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
     let _squatter = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
     let _agent = Agent::start(&cluster, &[]);
