@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    future::ready,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -91,7 +92,7 @@ impl Agent {
         let recorder = match &config.cluster {
             ClusterSource::Api(access) => {
                 let client = cluster::client(access.clone());
-                Some(Arc::new(Recorder::start(client, access.request_timeout, Timestamp::now)))
+                Some(Arc::new(Recorder::start(ready(client), access.request_timeout, Timestamp::now)))
             }
             ClusterSource::Files(_) | ClusterSource::None => None,
         };
