@@ -9,6 +9,7 @@
 mod agent;
 mod healthy;
 mod look;
+mod outage;
 mod packets;
 mod parts;
 mod server;

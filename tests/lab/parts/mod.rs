@@ -10,6 +10,7 @@ pub mod objects;
 mod process;
 mod programs;
 mod proxy;
+mod relay;
 mod talk;
 
 pub use self::{
@@ -18,5 +19,6 @@ pub use self::{
     control_plane::ControlPlane,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
     proxy::Proxy,
+    relay::Relay,
     talk::{Answer, Server, ask, http_get},
 };
