@@ -14,6 +14,7 @@ mod look;
 mod metrics;
 mod modes;
 mod old_proxy;
+mod outage;
 mod parts;
 mod prometheus;
 mod server;

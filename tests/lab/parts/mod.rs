@@ -13,6 +13,7 @@ mod process;
 mod programs;
 mod prometheus;
 mod proxy;
+mod relay;
 mod role;
 mod talk;
 
@@ -27,6 +28,7 @@ pub use self::{
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
     prometheus::Prometheus,
     proxy::Proxy,
+    relay::Relay,
     role::Role,
     talk::{Answer, PATIENCE, ask, http_get},
 };

@@ -10,6 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
 use super::programs;
 
 /// The longest that a part may take for anything.
@@ -47,6 +52,11 @@ impl Process {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.pid()).expect("a pid"));
+        kill(pid, signal).expect("a child can be signalled");
     }
 
     /// Waits until `probe` has an answer.
