@@ -6,5 +6,8 @@ mod chart;
 mod generated;
 mod helm;
 mod image;
+#[path = "../lab/parts/programs.rs"]
+#[allow(unreachable_pub, reason = "the lab's own")]
+mod programs;
 mod rbac;
 mod readme;
