@@ -28,12 +28,18 @@ impl ControlPlane {
     /// The same with further flags of kube-apiserver.
     #[track_caller]
     pub fn with(flags: &[&str]) -> Self {
+        Self::on("127.0.0.1", flags)
+    }
+
+    /// The same on another address of the namespace, which others may reach.
+    #[track_caller]
+    pub fn on(address: &str, flags: &[&str]) -> Self {
         let directory = Directory::new();
         let database = TempDir::with_prefix("portreeve-lab-etcd-").expect("a directory");
         let mut etcd = start_etcd(&database, &directory);
-        let mut server = start_server(&directory, flags);
+        let mut server = start_server(&directory, address, flags);
         for user in USERS {
-            write_kubeconfig(&directory, user);
+            write_kubeconfig(&directory, address, user);
         }
         etcd.wait_for("etcd", || http_get("127.0.0.1:2379", "/readyz"));
         let admin = directory.path().join("admin.kubeconfig");
@@ -54,6 +60,11 @@ impl ControlPlane {
     /// A kubeconfig of `admin`, `observer` or `nobody`.
     pub fn kubeconfig(&self, user: &str) -> PathBuf {
         self.directory.path().join(format!("{user}.kubeconfig"))
+    }
+
+    /// The certificates by which clients know the server.
+    pub fn authority(&self) -> PathBuf {
+        authority(&self.directory)
     }
 
     /// Waits until `probe` has an answer: some changes are in force a moment after they were accepted.
@@ -79,7 +90,7 @@ fn start_etcd(database: &TempDir, directory: &Directory) -> Process {
     Process::start("etcd", &flags.map(ToOwned::to_owned), directory.path())
 }
 
-fn start_server(directory: &Directory, flags: &[&str]) -> Process {
+fn start_server(directory: &Directory, address: &str, flags: &[&str]) -> Process {
     let tokens: String = USERS
         .iter()
         .enumerate()
@@ -89,7 +100,7 @@ fn start_server(directory: &Directory, flags: &[&str]) -> Process {
     let key = new_key(directory);
     let ours = [
         "--etcd-servers=http://127.0.0.1:2379",
-        "--bind-address=127.0.0.1",
+        &format!("--bind-address={address}"),
         // Without a default route there is no address to guess.
         "--advertise-address=192.0.2.1",
         "--endpoint-reconciler-type=none",
@@ -105,6 +116,10 @@ fn start_server(directory: &Directory, flags: &[&str]) -> Process {
     Process::start("kube-apiserver", &flags, directory.path())
 }
 
+fn authority(directory: &Directory) -> PathBuf {
+    directory.path().join("certificates/apiserver.crt")
+}
+
 /// A key that signs the tokens of service accounts.
 fn new_key(directory: &Directory) -> String {
     let output = Command::new("openssl").args(["ecparam", "-name", "prime256v1", "-genkey", "-noout"]).output();
@@ -113,14 +128,14 @@ fn new_key(directory: &Directory) -> String {
     directory.write("service-accounts.key", &String::from_utf8(output.stdout).expect("a PEM file"))
 }
 
-fn write_kubeconfig(directory: &Directory, user: &str) {
-    let authority = directory.path().join("certificates/apiserver.crt");
+fn write_kubeconfig(directory: &Directory, address: &str, user: &str) {
+    let authority = authority(directory);
     directory.write(
         &format!("{user}.kubeconfig"),
         &format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
              contexts: [{{name: lab, context: {{cluster: lab, user: {user}}}}}]\n\
-             clusters: [{{name: lab, cluster: {{server: \"https://127.0.0.1:6443\", certificate-authority: {}}}}}]\n\
+             clusters: [{{name: lab, cluster: {{server: \"https://{address}:6443\", certificate-authority: {}}}}}]\n\
              users: [{{name: {user}, user: {{token: {user}}}}}]\n",
             authority.display()
         ),

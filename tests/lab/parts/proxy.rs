@@ -27,6 +27,12 @@ impl Proxy {
     /// One in a mode, with further settings of its configuration; every Service there is has been programmed.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
+        Self::start_by(&[], cluster, mode, settings)
+    }
+
+    /// The same, started by a command that is given the program and its arguments.
+    #[track_caller]
+    pub fn start_by(command: &[String], cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         let directory = Directory::new();
         let mut configuration = json!({
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -41,7 +47,7 @@ impl Proxy {
             configuration[name] = value.clone();
         }
         let file = directory.write("kube-proxy.yaml", &configuration.to_string());
-        let mut process = Process::start("kube-proxy", &[format!("--config={file}")], directory.path());
+        let mut process = Process::start_by(command, "kube-proxy", &[format!("--config={file}")], directory.path());
         let answer = process.wait_for("proxy mode", || http_get(PLACE, "/proxyMode"));
         assert_eq!(answer, mode);
         let mut proxy = Self { process, _directory: directory };
