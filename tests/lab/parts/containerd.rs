@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde_json::json;
 
-use super::{images, machine::Machine, process::Process};
+use super::{images, machine::Machine};
 
 /// The default places are the machine's own. Lowering an oom score takes a privilege that tests may not have.
 fn configuration(networks: &Path) -> String {
@@ -21,22 +21,21 @@ fn configuration(networks: &Path) -> String {
     )
 }
 
-/// containerd on a machine, with the images of [`images`] and a network for pods.
+/// Starts containerd on a machine, with the images of [`images`] and a network for pods.
 #[track_caller]
-pub fn start(machine: &Machine) -> Process {
-    let folder = machine.directory().path();
+pub fn start(machine: &mut Machine) {
+    let folder = &machine.directory().path().to_owned();
     let networks = folder.join("networks");
     fs::create_dir(&networks).expect("a folder");
     fs::write(networks.join("lab.conflist"), network().to_string()).expect("a file");
     let configuration = machine.directory().write("containerd.toml", &configuration(&networks));
-    let mut containerd = machine.start_program("containerd", &[format!("--config={configuration}")]);
     let socket = machine.file("/run/containerd/containerd.sock");
+    let containerd = machine.start_program("containerd", &[format!("--config={configuration}")]);
     containerd.wait_for("socket", || socket.exists().then_some(()));
     for archive in [images::portreeve(folder), images::stranger(folder)] {
         let archive = archive.to_str().expect("the lab's paths are UTF-8");
         machine.run(&["ctr", "--namespace=k8s.io", "images", "import", archive]);
     }
-    containerd
 }
 
 /// A bridge between pods and node, and host ports. The addresses are none that the lab's node has already.

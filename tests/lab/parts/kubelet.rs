@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{control_plane::ControlPlane, machine::Machine, node::PRIMARY, process::Process};
+use super::{control_plane::ControlPlane, machine::Machine, node::PRIMARY};
 
-/// kubelet of node `n1` on a machine that runs containerd.
+/// Starts the kubelet of node `n1` on a machine that runs containerd.
 #[track_caller]
-pub fn start(machine: &Machine, cluster: &ControlPlane) -> Process {
+pub fn start(machine: &mut Machine, cluster: &ControlPlane) {
     let configuration = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -32,12 +32,11 @@ pub fn start(machine: &Machine, cluster: &ControlPlane) -> Process {
         "--hostname-override=n1".to_owned(),
         format!("--node-ip={}", PRIMARY.join(",")),
     ];
-    let mut kubelet = machine.start_program("kubelet", &arguments);
+    let kubelet = machine.start_program("kubelet", &arguments);
     kubelet.wait_for("Node that is Ready", || {
         let node = cluster.api().text("/api/v1/nodes/n1")?;
         let node: Value = serde_json::from_str(&node).expect("JSON");
         let conditions = node["status"]["conditions"].as_array()?;
         conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True").then_some(())
     });
-    kubelet
 }

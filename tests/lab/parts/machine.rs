@@ -32,9 +32,11 @@ sleep infinity & wait
 
 /// Processes and mounts of its own; the network is that of the thread that starts it, or starts something in it.
 ///
-/// Dropping it kills everything in it at once. It has to go before whatever was started with [`Machine::command`].
+/// Dropping it kills everything in it at once.
 pub struct Machine {
     first: Process,
+    /// Behind the first, with which they end: what they started may stay in their control groups until then.
+    programs: Vec<Process>,
     cgroup: ControlGroup,
     directory: Directory,
 }
@@ -49,14 +51,15 @@ impl Machine {
         let alone = ["unshare", "--pid", "--kill-child", "--mount-proc", "--"].map(str::to_owned);
         let mut first = Process::start_by(&alone, "/bin/bash", &arguments, directory.path());
         first.wait_for("machine", || directory.path().join("ready").exists().then_some(()));
-        Self { first, cgroup, directory }
+        Self { first, programs: Vec::new(), cgroup, directory }
     }
 
-    /// What runs a program in here, given the program and its arguments.
+    /// What runs a program in here, given the program and its arguments. The program ends with the command.
     pub fn command(&self) -> Vec<String> {
         let pid = self.first.pid();
-        let processes = format!("--pid=/proc/{pid}/ns/pid_for_children");
-        ["nsenter".to_owned(), format!("--target={pid}"), "--mount".to_owned(), processes, "--".to_owned()].to_vec()
+        let (mounts, processes) = (format!("--target={pid}"), format!("--pid=/proc/{pid}/ns/pid_for_children"));
+        let enter = ["nsenter", &mounts, "--mount", &processes, "--", "setpriv", "--pdeathsig", "KILL", "--"];
+        enter.map(str::to_owned).to_vec()
     }
 
     /// Runs a program in here to its end, and returns what it printed.
@@ -70,8 +73,10 @@ impl Machine {
 
     /// Starts a program in here that runs as long as the machine.
     #[track_caller]
-    pub fn start_program(&self, program: &str, arguments: &[String]) -> Process {
-        Process::start_by(&self.command(), program, arguments, self.directory.path())
+    pub fn start_program(&mut self, program: &str, arguments: &[String]) -> &mut Process {
+        let process = Process::start_by(&self.command(), program, arguments, self.directory.path());
+        self.programs.push(process);
+        self.programs.last_mut().expect("one was added")
     }
 
     /// A file of the machine as the test sees it.

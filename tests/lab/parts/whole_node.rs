@@ -21,13 +21,12 @@ const API_SERVER: [&str; 2] =
 /// A cluster of one node, on which pods run as they do anywhere: kubelet, containerd, runc and CNI plugins, kube-proxy
 /// in mode iptables, and in the calling thread's namespace the control plane. Nothing is left of it when it is dropped.
 pub struct WholeNode {
-    /// First, because it takes all that follows along.
+    /// Where containerd and the kubelet run, and with them pods.
     pub machine: Machine,
-    _containerd: Process,
-    _kubelet: Process,
     _proxy: Proxy,
     _controllers: [Process; 2],
     pub cluster: ControlPlane,
+    /// Who else may ask the node.
     pub wired: Wired,
 }
 
@@ -36,21 +35,13 @@ impl WholeNode {
     #[track_caller]
     pub fn start() -> Self {
         let wired = Wired::enter();
-        let machine = Machine::start();
+        let mut machine = Machine::start();
         let cluster = ControlPlane::on(PRIMARY[0], &API_SERVER);
         let controllers = controllers::start(&cluster, machine.directory());
-        let containerd = containerd::start(&machine);
-        let kubelet = kubelet::start(&machine, &cluster);
+        containerd::start(&mut machine);
+        kubelet::start(&mut machine, &cluster);
         let proxy = Proxy::start_by(&machine.command(), &cluster, "iptables", &json!({}));
-        Self {
-            machine,
-            _containerd: containerd,
-            _kubelet: kubelet,
-            _proxy: proxy,
-            _controllers: controllers,
-            cluster,
-            wired,
-        }
+        Self { machine, _proxy: proxy, _controllers: controllers, cluster, wired }
     }
 
     /// Somebody who uses the cluster with all rights.
