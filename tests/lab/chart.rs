@@ -31,7 +31,7 @@ fn prepare(person: &Person<'_>) {
     }
 }
 
-/// Waits until the agent has looked, with the settings that were made last; all the lab may be slow, not only helm.
+/// Waits until the agent that was installed last is ready: it has looked once.
 fn roll_out(person: &Person<'_>) {
     person.types("kubectl -n portreeve rollout status daemonset/portreeve --timeout=2m");
 }
