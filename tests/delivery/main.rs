@@ -10,6 +10,9 @@ mod generated;
 mod helm;
 mod image;
 mod monitoring;
+#[path = "../lab/parts/programs.rs"]
+#[allow(unreachable_pub, reason = "the lab's own")]
+mod programs;
 mod promql;
 mod rbac;
 mod readme;

@@ -8,6 +8,7 @@
 
 mod agent;
 mod bands;
+mod chart;
 mod events;
 mod healthy;
 mod look;

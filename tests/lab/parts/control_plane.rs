@@ -45,14 +45,21 @@ impl ControlPlane {
     /// The same with further flags of kube-apiserver.
     #[track_caller]
     pub fn with(flags: &[&str]) -> Self {
+        Self::on("127.0.0.1", flags)
+    }
+
+    /// The same on another address of the namespace, which others may reach.
+    #[track_caller]
+    pub fn on(address: &str, flags: &[&str]) -> Self {
         let directory = Directory::new();
         let database = TempDir::with_prefix("portreeve-lab-etcd-").expect("a directory");
         let mut etcd = start_etcd(&database, &directory);
         new_key(&directory);
-        let flags: Vec<String> = flags.iter().map(|it| (*it).to_owned()).collect();
+        let address_flag = format!("--bind-address={address}");
+        let flags: Vec<String> = [address_flag.as_str()].iter().chain(flags).map(|it| (*it).to_owned()).collect();
         let mut server = start_server(&directory, &flags);
         for user in USERS {
-            write_kubeconfig(&directory, user);
+            write_kubeconfig(&directory, address, user);
         }
         etcd.wait_for("etcd", || http_get(ETCD, "/readyz"));
         let api = ready(&mut server, &directory);
@@ -67,6 +74,11 @@ impl ControlPlane {
     /// A kubeconfig of `admin`, `observer` or `nobody`.
     pub fn kubeconfig(&self, user: &str) -> PathBuf {
         self.directory.path().join(format!("{user}.kubeconfig"))
+    }
+
+    /// The certificates by which clients know the server.
+    pub fn authority(&self) -> PathBuf {
+        authority(&self.directory)
     }
 
     /// Waits until `probe` has an answer: some changes are in force a moment after they were accepted.
@@ -189,7 +201,6 @@ fn start_server(directory: &Directory, flags: &[String]) -> Process {
     let key = directory.path().join(KEY).display().to_string();
     let ours = [
         "--etcd-servers=http://127.0.0.1:2379",
-        "--bind-address=127.0.0.1",
         // Without a default route there is no address to guess.
         "--advertise-address=192.0.2.1",
         "--endpoint-reconciler-type=none",
@@ -205,6 +216,10 @@ fn start_server(directory: &Directory, flags: &[String]) -> Process {
     Process::start("kube-apiserver", &flags, directory.path())
 }
 
+fn authority(directory: &Directory) -> PathBuf {
+    directory.path().join("certificates/apiserver.crt")
+}
+
 /// A key that signs the tokens of service accounts.
 fn new_key(directory: &Directory) {
     let output = Command::new("openssl").args(["ecparam", "-name", "prime256v1", "-genkey", "-noout"]).output();
@@ -213,14 +228,14 @@ fn new_key(directory: &Directory) {
     directory.write(KEY, &String::from_utf8(output.stdout).expect("a PEM file"));
 }
 
-fn write_kubeconfig(directory: &Directory, user: &str) {
-    let authority = directory.path().join("certificates/apiserver.crt");
+fn write_kubeconfig(directory: &Directory, address: &str, user: &str) {
+    let authority = authority(directory);
     directory.write(
         &format!("{user}.kubeconfig"),
         &format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
              contexts: [{{name: lab, context: {{cluster: lab, user: {user}}}}}]\n\
-             clusters: [{{name: lab, cluster: {{server: \"https://127.0.0.1:6443\", certificate-authority: {}}}}}]\n\
+             clusters: [{{name: lab, cluster: {{server: \"https://{address}:6443\", certificate-authority: {}}}}}]\n\
              users: [{{name: {user}, user: {{token: {user}}}}}]\n",
             authority.display()
         ),

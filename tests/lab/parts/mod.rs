@@ -3,9 +3,15 @@
 mod agent;
 mod api;
 mod audit;
+mod commands;
+mod containerd;
 mod control_plane;
+mod controllers;
 mod directory;
+mod images;
 mod kubectl;
+mod kubelet;
+mod machine;
 mod namespace;
 mod node;
 pub mod objects;
@@ -15,12 +21,16 @@ mod prometheus;
 mod proxy;
 mod relay;
 mod role;
+#[allow(dead_code, reason = "compiled by itself, for an image")]
+mod stranger;
 mod talk;
+mod whole_node;
 
 pub use self::{
     agent::{Agent, events, reasons, until},
     api::Api,
     audit::Audit,
+    commands::Person,
     control_plane::ControlPlane,
     directory::Directory,
     kubectl::kubectl,
@@ -31,4 +41,5 @@ pub use self::{
     relay::Relay,
     role::Role,
     talk::{Answer, PATIENCE, ask, http_get},
+    whole_node::WholeNode,
 };
