@@ -415,7 +415,7 @@ mod tests {
         world.cluster.services = gap(Source::Services, Why::NotPermitted);
         assert_eq!(
             owner(&world, &Limits::default(), Protocol::Tcp, 30080).map(|_| ()),
-            Err(world.cluster.services.get().err().expect("a gap"))
+            Err(world.cluster.services.get().expect_err("a gap"))
         );
     }
 }
