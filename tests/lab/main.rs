@@ -7,6 +7,7 @@
 #![allow(unreachable_pub, reason = "a test program has no outside")]
 
 mod agent;
+mod churn;
 mod healthy;
 mod look;
 mod packets;

@@ -3,11 +3,12 @@
 mod agent;
 mod api;
 mod control_plane;
-mod directory;
+pub mod directory;
+pub mod memory;
 mod namespace;
 mod node;
 pub mod objects;
-mod process;
+pub mod process;
 mod programs;
 mod proxy;
 mod talk;
