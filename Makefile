@@ -33,7 +33,7 @@ IMAGE := target/portreeve-$(RELEASE).tar
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test lab static lint docs chart image fmt tools
+.PHONY: help check build test bench lab static lint docs chart image fmt tools
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -47,6 +47,10 @@ build: ## Build the release binary
 # The runner keeps tests off this machine's own network. cargo's own lines come last.
 test: tools lab static lint ## Install what tests need, lint, and run every test; kernel tests need root
 	PORTREEVE_LAB='$(LAB)' PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
+
+# A bench profile would make the benchmark itself small, which takes minutes: only what it measures has to be.
+bench: tools lab build ## Measure what the agent costs; fails where it is more than promised; needs root
+	PORTREEVE_LAB='$(LAB)' $(CARGO) bench --locked --profile dev --bench footprint --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"' -- target/release/portreeve
 
 lab: ## Build the programs that tests run, Kubernetes and helm; minutes the first time, then nothing
 	@for program in $(LAB_PROGRAMS); do \

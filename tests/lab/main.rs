@@ -9,6 +9,7 @@
 mod agent;
 mod bands;
 mod chart;
+mod churn;
 mod events;
 mod healthy;
 mod look;

@@ -138,7 +138,9 @@ async fn session(line: &Line, scope: &Scope, progress: &mut Progress) -> Result<
             Some(version) => version.clone(),
             None => {
                 let recency = if progress.expired { "" } else { ANY };
-                let listed = server.pages::<Rows>(path, kind, &format!("limit={PAGE}{query}"), recency).await;
+                let listed = server
+                    .pages(path, kind, &format!("limit={PAGE}{query}"), recency, || Rows::within(scope.clone()))
+                    .await;
                 let (rows, version) = listed?;
                 line.tell(News::Replaced(scope.clone(), rows)).await;
                 progress.expired = false;
@@ -223,8 +225,7 @@ pub(super) async fn settings(line: Line) {
                 // Until everything is known, what some places say is better than nothing; what none says is nothing.
                 if lost.is_empty() && (broken.is_empty() || (known.is_none() && broken.len() < api::PLACES)) {
                     let row = Row::More(Box::new(gathered));
-                    let rows = Rows([(String::new(), Some(row))].into());
-                    line.tell(News::Replaced(Scope::All, rows)).await;
+                    line.tell(News::Replaced(Scope::All, Rows::nameless(row))).await;
                 }
                 if lost.is_empty() && broken.is_empty() {
                     known = Some(told);
