@@ -10,7 +10,8 @@ CARGO ?= cargo
 TOOLS := cc:gcc ip:iproute2 ss:iproute2 nft:nftables iptables:iptables ps:procps \
          setpriv:util-linux unshare:util-linux capsh:libcap2-bin openssl:openssl perl:perl-base \
          buildah:buildah containerd:containerd runc:runc /usr/lib/cni/bridge:containernetworking-plugins \
-         conntrack:conntrack promtool:prometheus
+         conntrack:conntrack promtool:prometheus \
+         qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio ipset:ipset
 
 # Kubernetes itself, and helm, built once per machine and version; a program in $KUBEBUILDER_ASSETS or on the PATH comes
 # first. Each is a name, its package, the folder of the go.mod that has it, and where it is kept.
@@ -33,7 +34,7 @@ IMAGE := target/portreeve-$(RELEASE).tar
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test lab lint docs chart image fmt tools
+.PHONY: help check build test lab guest lint docs chart image fmt tools
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -45,7 +46,7 @@ build: ## Build the release binary
 	$(CARGO) build --release --locked
 
 # The runner keeps tests off this machine's own network. cargo's own lines come last.
-test: tools lab lint ## Install what tests need, lint, and run every test; kernel tests need root
+test: tools lab guest lint ## Install what tests need, lint, and run every test; kernel tests need root
 	PORTREEVE_LAB='$(LAB)' PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 lab: ## Build the programs that tests run, Kubernetes and helm; minutes the first time, then nothing
@@ -63,6 +64,9 @@ lab: ## Build the programs that tests run, Kubernetes and helm; minutes the firs
 	    CGO_ENABLED=0 go build -C "$$module" -trimpath -ldflags "-s -w $${version:+$$said}" -o "$$folder/.$$name.$$$$" "$$package"; \
 	    mv "$$folder/.$$name.$$$$" "$$folder/$$name"; \
 	done
+
+guest: ## Unpack a kernel for guests of tests, which has what this machine's may lack, such as ipvs
+	@tests/lab/guest/fetch $(CACHE)/guest
 
 lint: ## Check formatting, lints and documentation
 	$(CARGO) fmt --check

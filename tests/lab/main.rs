@@ -8,6 +8,7 @@
 
 mod agent;
 mod healthy;
+mod ipvs;
 mod look;
 mod packets;
 mod parts;

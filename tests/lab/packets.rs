@@ -93,7 +93,7 @@ fn a_verdict_for_another_mode_is_not_what_packets_show() {
 type Ask = (&'static str, SocketAddr);
 
 /// A wired node with a listener for each bind address and shape, before the first Service and after.
-struct Lab {
+pub struct Lab {
     cluster: ControlPlane,
     wired: Wired,
     _listeners: Vec<Server>,
@@ -102,7 +102,7 @@ struct Lab {
 
 impl Lab {
     #[track_caller]
-    fn start() -> Self {
+    pub fn start() -> Self {
         let wired = Wired::enter();
         let cells = (0..BINDS.len()).flat_map(|bind| (0..SHAPES.len()).map(move |shape| (bind, shape)));
         let listeners = cells
@@ -124,7 +124,7 @@ impl Lab {
 
     /// Runs kube-proxy, and compares.
     #[track_caller]
-    fn agrees(&self, mode: &str, settings: &Value) {
+    pub fn agrees(&self, mode: &str, settings: &Value) {
         let _proxy = Proxy::start(&self.cluster, mode, settings);
         let look = Look::check(&self.cluster.kubeconfig("admin"));
         assert_eq!(look.json["proxy"]["mode"], mode);

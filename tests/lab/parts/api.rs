@@ -54,6 +54,18 @@ impl Api {
     pub fn create(&self, object: &Value) -> Value {
         self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal}: {object:#}"))
     }
+
+    /// Deletes an object.
+    #[track_caller]
+    pub fn delete(&self, object: &Value) {
+        let request = Request::delete(path(object)).body(Vec::new()).expect("a path");
+        self.runtime.block_on(self.client.request_text(request)).expect("it may be deleted");
+    }
+}
+
+/// The path of an object.
+fn path(object: &Value) -> String {
+    format!("{}/{}", collection(object), object["metadata"]["name"].as_str().expect("a name"))
 }
 
 /// The path that lists objects of a kind.

@@ -19,11 +19,16 @@ pub fn find(program: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("no {program} in {places:?}: run `make lab`"))
 }
 
+/// The Makefile's `CACHE`.
+pub fn cache() -> PathBuf {
+    let of_home = || PathBuf::from(env::var_os("HOME").expect("a home directory")).join(".cache");
+    let cache = env::var_os("XDG_CACHE_HOME").filter(|it| !it.is_empty()).map_or_else(of_home, PathBuf::from);
+    cache.join("portreeve")
+}
+
 /// The Makefile's `LAB`.
 fn built() -> PathBuf {
-    let of_home = || PathBuf::from(env::var_os("HOME").expect("a home directory")).join(".cache");
-    let cache = || env::var_os("XDG_CACHE_HOME").filter(|it| !it.is_empty()).map_or_else(of_home, PathBuf::from);
-    env::var_os("PORTREEVE_LAB").map_or_else(|| cache().join("portreeve/lab").join(pinned()), PathBuf::from)
+    env::var_os("PORTREEVE_LAB").map_or_else(|| cache().join("lab").join(pinned()), PathBuf::from)
 }
 
 /// The version of Kubernetes in `go.mod`.

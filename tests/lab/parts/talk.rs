@@ -13,6 +13,8 @@ use nix::{
     sys::socket::{Shutdown as Direction, shutdown},
 };
 
+use super::patience::patience;
+
 /// Longer than it takes to send a second SYN: one that is lost proves nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -48,7 +50,7 @@ impl Answer {
 /// When the answer is none that a lab in order can give.
 #[track_caller]
 pub fn ask(address: SocketAddr) -> Answer {
-    let said = match said(address, PATIENCE) {
+    let said = match said(address, patience(PATIENCE)) {
         Ok(said) => said,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Answer::Refused,
         Err(error) if error.kind() == ErrorKind::TimedOut => return Answer::TimedOut,
@@ -63,17 +65,17 @@ pub fn ask(address: SocketAddr) -> Answer {
 
 /// Whether a pod answers, for those who wait until one does.
 pub fn is_pod(address: SocketAddr) -> bool {
-    said(address, Duration::from_millis(200)).is_ok_and(|said| said == Answer::Pod.banner())
+    said(address, patience(Duration::from_millis(200))).is_ok_and(|said| said == Answer::Pod.banner())
 }
 
-fn said(mut address: SocketAddr, patience: Duration) -> io::Result<Vec<u8>> {
+fn said(mut address: SocketAddr, within: Duration) -> io::Result<Vec<u8>> {
     if let SocketAddr::V6(it) = &mut address
         && it.ip().is_unicast_link_local()
     {
         it.set_scope_id(if_nametoindex("eth0")?);
     }
-    let mut stream = TcpStream::connect_timeout(&address, patience)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&address, within)?;
+    stream.set_read_timeout(Some(patience(PATIENCE)))?;
     let mut said = Vec::new();
     stream.read_to_end(&mut said)?;
     Ok(said)
@@ -82,7 +84,7 @@ fn said(mut address: SocketAddr, patience: Duration) -> io::Result<Vec<u8>> {
 /// The body of `GET path`, where that is a success.
 pub fn http_get(address: &str, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(patience(PATIENCE))).ok()?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
