@@ -30,7 +30,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// How many boots that fall silent are one too many.
 const BOOTS: usize = 3;
 /// The longest that a command may take.
-const PATIENCE: Duration = Duration::from_secs(1200);
+const PATIENCE: Duration = Duration::from_secs(3600);
 /// How much longer than on the machine everything may take in there.
 const SLOWNESS: &str = "5";
 
@@ -73,21 +73,21 @@ pub fn run(command: &[&str]) -> Finished {
     let kernel = kernel();
     make_initramfs(&kernel, directory.path());
     make_share(&kernel, directory.path(), command);
-    let share = directory.path().join("share");
 
+    let read = |name: &str| fs::read_to_string(directory.path().join(name));
+    let told = |name: &str| read(name).unwrap_or_else(|error| format!("{name}: {error}\n"));
     let mut guest = (1..=BOOTS).find_map(|_| boot(&kernel, &directory)).unwrap_or_else(|| {
-        let console = fs::read_to_string(directory.path().join("console")).unwrap_or_default();
-        panic!("{BOOTS} guests did not start:\n{console}")
+        panic!("{BOOTS} guests did not start:\n{}{}", told("console"), told("nice.log"));
     });
     let end = Instant::now() + PATIENCE;
     while !guest.has_ended() && Instant::now() < end {
         thread::sleep(Duration::from_millis(50));
     }
     drop(guest);
-    let read = |name: &str| fs::read_to_string(share.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let (stdout, stderr) = (read("stdout"), read("stderr"));
-    let code = fs::read_to_string(share.join("code"));
-    let code = code.unwrap_or_else(|error| panic!("the guest ended too early ({error}):\n{stdout}{stderr}"));
+    let (stdout, stderr) = (told("share/stdout"), told("share/stderr"));
+    let code = read("share/code").unwrap_or_else(|error| {
+        panic!("a guest that did not end well ({error}):\n{}{stdout}{stderr}", told("console"));
+    });
     let code = code.trim().parse().expect("an exit code");
     Finished { code, stdout, stderr, _directory: directory }
 }
@@ -171,7 +171,7 @@ fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
     let words = words.iter().flat_map(|words| words.split(' ')).map(str::to_owned);
     // A busy machine does not let the guest measure its own clock, and without a clock it hangs. The number does not
     // matter: such a guest counts ticks.
-    let boot = "console=ttyS0 reboot=t panic=-1 tsc_early_khz=2000000 tsc=unstable".to_owned();
+    let boot = "console=ttyS0 reboot=t panic=-1 tsc_early_khz=2000000 tsc=unstable mitigations=off".to_owned();
     let arguments: Vec<String> = words
         .chain([vmlinux.to_str().expect("a path in UTF-8").to_owned(), "-append".to_owned(), boot])
         .chain(shared("machine", "/", ",readonly=on,multidevs=remap"))
