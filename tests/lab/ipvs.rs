@@ -133,10 +133,10 @@ fn what_ipvs_serves_is_read_and_takes_an_outgoing_connection_and_a_listener_of_s
         });
         assert!(hanging.peer_addr().is_err() && after.peer_addr().is_err());
         let told = look.findings("client-socket-on-node-port")[0];
-        assert!(told.to_string().contains("TCP 192.0.2.100:7000 -> 192.0.2.1:30080"), "{told:#}");
+        assert!(told.to_string().contains("tcp 192.0.2.100:7000 -> 192.0.2.1:30080"), "{told:#}");
         let told = look.findings("listener-on-node-port");
         assert_eq!(told.len(), 1, "{:#}", look.json);
-        assert_eq!((&told[0]["severity"], &told[0]["protocol"]), (&json!("critical"), &json!("SCTP")), "{:#}", told[0]);
+        assert_eq!((&told[0]["severity"], &told[0]["protocol"]), (&json!("critical"), &json!("sctp")), "{:#}", told[0]);
     });
 }
 
