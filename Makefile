@@ -27,6 +27,7 @@ LAB_PROGRAMS := etcd=go.etcd.io/etcd/server/v3:tests/lab:$(LAB) \
                 kube-proxy-1.23.6=$(KUBE)/kube-proxy:tests/lab/kube-proxy-1.23:$(LAB) \
                 helm=helm.sh/helm/v4/cmd/helm:tests/lab/helm:$(HELM)
 VERSION := k8s.io/component-base/version
+GUEST := $(CACHE)/guest
 
 MUSL := $(shell uname -m)-unknown-linux-musl
 RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -47,7 +48,7 @@ build: ## Build the release binary
 
 # The runner keeps tests off this machine's own network. cargo's own lines come last.
 test: tools lab guest lint ## Install what tests need, lint, and run every test; kernel tests need root
-	PORTREEVE_LAB='$(LAB)' PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
+	PORTREEVE_LAB='$(LAB)' PORTREEVE_GUEST='$(GUEST)' PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 lab: ## Build the programs that tests run, Kubernetes and helm; minutes the first time, then nothing
 	@for program in $(LAB_PROGRAMS); do \
@@ -66,7 +67,7 @@ lab: ## Build the programs that tests run, Kubernetes and helm; minutes the firs
 	done
 
 guest: ## Unpack a kernel for guests of tests, which has what this machine's may lack, such as ipvs
-	@tests/lab/guest/fetch $(CACHE)/guest
+	@tests/lab/guest/fetch '$(GUEST)'
 
 lint: ## Check formatting, lints and documentation
 	$(CARGO) fmt --check

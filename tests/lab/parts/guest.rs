@@ -26,7 +26,7 @@ const ENVIRONMENT: [&str; 6] =
     ["HOME", "PATH", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "PORTREEVE_LAB", "RUST_BACKTRACE"];
 
 /// A guest that boots is never silent for longer.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(120);
 /// How many boots that fall silent are one too many.
 const BOOTS: usize = 3;
 /// The longest that a command may take.
@@ -94,7 +94,7 @@ pub fn run(command: &[&str]) -> Finished {
 
 /// What `make guest` unpacked: the directory of a kernel.
 fn kernel() -> PathBuf {
-    let kernels = programs::cache().join("guest");
+    let kernels = env::var_os("PORTREEVE_GUEST").map_or_else(|| programs::cache().join("guest"), PathBuf::from);
     let unpacked = fs::read_dir(&kernels).into_iter().flatten().map(|entry| entry.expect("an entry").path());
     let newest = unpacked.filter(|kernel| kernel.join("vmlinux").is_file()).max();
     newest.unwrap_or_else(|| panic!("no kernel in {}: run `make guest`", kernels.display()))
