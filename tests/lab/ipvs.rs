@@ -123,13 +123,12 @@ fn what_ipvs_serves_is_read_and_takes_an_outgoing_connection() {
         let lucky = dial(SockProtocol::Tcp, 30081, far);
         until("connection", || lucky.peer_addr().ok());
         let hanging = dial(SockProtocol::Tcp, 30080, far);
-        let look = until("hanging connection", || {
+        until("hanging connection", || {
             let look = Look::check(&cluster.kubeconfig("admin"));
-            look.findings("client-socket-on-node-port").iter().any(|it| it["severity"] == "critical").then_some(look)
+            let told = look.findings("client-socket-on-node-port");
+            told.into_iter().any(|it| it["severity"] == "critical").then_some(())
         });
         assert!(hanging.peer_addr().is_err());
-        let told = look.findings("client-socket-on-node-port")[0];
-        assert!(told.to_string().contains("tcp 192.0.2.100:7000 -> 192.0.2.1:30080"), "{told:#}");
     });
 }
 
