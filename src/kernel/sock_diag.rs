@@ -129,7 +129,7 @@ fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malformed> {
         match attribute? {
             // The message itself has the address that the last association of a listener came to.
             (INET_DIAG_LOCALS, payload) if !payload.is_empty() => {
-                record.local = sockaddr(payload)?.unwrap_or(record.local)
+                record.local = sockaddr(payload)?.unwrap_or(record.local);
             }
             (INET_DIAG_SKV6ONLY, payload) => record.v6only = Some(bytes_at::<1>(payload, 0)? != [0]),
             (INET_DIAG_CGROUP_ID, payload) => record.cgroup = Some(u64::from_ne_bytes(bytes_at(payload, 0)?)),
