@@ -10,7 +10,8 @@ CARGO ?= cargo
 TOOLS := cc:gcc ip:iproute2 ss:iproute2 nft:nftables iptables:iptables ps:procps \
          setpriv:util-linux unshare:util-linux capsh:libcap2-bin openssl:openssl perl:perl-base \
          buildah:buildah containerd:containerd runc:runc /usr/lib/cni/bridge:containernetworking-plugins \
-         conntrack:conntrack prometheus:prometheus promtool:prometheus nsenter:util-linux strip:binutils musl-gcc:musl-tools
+         conntrack:conntrack prometheus:prometheus promtool:prometheus nsenter:util-linux strip:binutils musl-gcc:musl-tools \
+         qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio ipset:ipset
 
 # Kubernetes itself, and helm, built once per machine and version; a program in $KUBEBUILDER_ASSETS or on the PATH comes
 # first. Each is a name, its package, the folder of the go.mod that has it, and where it is kept.
@@ -26,6 +27,7 @@ LAB_PROGRAMS := etcd=go.etcd.io/etcd/server/v3:tests/lab:$(LAB) \
                 kube-proxy-1.23.6=$(KUBE)/kube-proxy:tests/lab/kube-proxy-1.23:$(LAB) \
                 helm=helm.sh/helm/v4/cmd/helm:tests/lab/helm:$(HELM)
 VERSION := k8s.io/component-base/version
+GUEST := $(CACHE)/guest
 
 MUSL := $(shell uname -m)-unknown-linux-musl
 RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -33,7 +35,7 @@ IMAGE := target/portreeve-$(RELEASE).tar
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test bench lab static lint docs chart image fmt tools
+.PHONY: help check build test bench lab guest static lint docs chart image fmt tools
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -45,8 +47,8 @@ build: ## Build the release binary
 	$(CARGO) build --release --locked
 
 # The runner keeps tests off this machine's own network. cargo's own lines come last.
-test: tools lab static lint ## Install what tests need, lint, and run every test; kernel tests need root
-	PORTREEVE_LAB='$(LAB)' PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
+test: tools lab guest static lint ## Install what tests need, lint, and run every test; kernel tests need root
+	PORTREEVE_LAB='$(LAB)' PORTREEVE_GUEST='$(GUEST)' PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 # A bench profile would make the benchmark itself small, which takes minutes: only what it measures has to be.
 bench: tools lab build ## Measure what the agent costs; fails where it is more than promised; needs root
@@ -71,6 +73,9 @@ lab: ## Build the programs that tests run, Kubernetes and helm; minutes the firs
 static: ## Build the static binary that tests make an image of
 	rustup target add $(MUSL)
 	$(CARGO) build --locked --target $(MUSL) --bin portreeve
+
+guest: ## Unpack a kernel for guests of tests, which has what this machine's may lack, such as ipvs
+	@tests/lab/guest/fetch '$(GUEST)'
 
 lint: ## Check formatting, lints and documentation
 	$(CARGO) fmt --check

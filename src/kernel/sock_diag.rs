@@ -17,6 +17,7 @@ const TCPDIAG_GETSOCK: u16 = 18;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_REQ_BYTECODE: u16 = 1;
 const INET_DIAG_SKV6ONLY: u16 = 11;
+const INET_DIAG_LOCALS: u16 = 12;
 const INET_DIAG_CGROUP_ID: u16 = 21;
 const INET_DIAG_BC_S_GE: u8 = 2;
 const INET_DIAG_BC_S_LE: u8 = 3;
@@ -126,12 +127,26 @@ fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malformed> {
     };
     for attribute in attributes(body.get(MESSAGE..).unwrap_or_default()) {
         match attribute? {
+            // The message itself has the address that the last association of a listener came to.
+            (INET_DIAG_LOCALS, payload) if !payload.is_empty() => {
+                record.local = sockaddr(payload)?.unwrap_or(record.local);
+            }
             (INET_DIAG_SKV6ONLY, payload) => record.v6only = Some(bytes_at::<1>(payload, 0)? != [0]),
             (INET_DIAG_CGROUP_ID, payload) => record.cgroup = Some(u64::from_ne_bytes(bytes_at(payload, 0)?)),
             _ => {}
         }
     }
     Ok(Some(record))
+}
+
+/// The first address of a list of `struct sockaddr_storage`; nothing for a family that is none of ours.
+fn sockaddr(bytes: &[u8]) -> Result<Option<IpAddr>, Malformed> {
+    let family = u16::from_ne_bytes(bytes_at(bytes, 0)?);
+    Ok(match u8::try_from(family) {
+        Ok(AF_INET) => Some(address(Family::V4, bytes, 4)?),
+        Ok(AF_INET6) => Some(address(Family::V6, bytes, 8)?),
+        _ => None,
+    })
 }
 
 fn address(family: Family, body: &[u8], offset: usize) -> Result<IpAddr, Malformed> {
@@ -209,6 +224,17 @@ mod tests {
         bytes[1] = 3;
         bytes[6] = 1;
         assert_eq!(parse(Protocol::Sctp, &bytes).expect("sound").expect("ours").state, State::Established);
+    }
+
+    #[test]
+    fn an_sctp_listener_tells_the_address_it_was_bound_to_and_not_that_of_its_last_association() {
+        let mut bytes = listening();
+        bytes[0] = AF_INET;
+        bytes[8..12].copy_from_slice(&[192, 0, 2, 1]);
+        let mut bound = vec![132, 0, 12, 0, AF_INET, 0, 0x75, 0x80];
+        bound.resize(132, 0);
+        bytes.extend(bound);
+        assert_eq!(parse(Protocol::Sctp, &bytes).expect("sound").expect("ours").local.to_string(), "0.0.0.0");
     }
 
     #[test]

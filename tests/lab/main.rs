@@ -12,6 +12,7 @@ mod chart;
 mod churn;
 mod events;
 mod healthy;
+mod ipvs;
 mod look;
 mod metrics;
 mod modes;

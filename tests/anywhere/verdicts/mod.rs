@@ -7,29 +7,32 @@ mod recording;
 use std::fs;
 
 use portreeve::facts::Snapshot;
+use serde_json::Value;
 
 use self::{
     judged::disagreements,
-    recording::{Recording, WORLD, path, read},
+    recording::{Recording, WORLDS, path, read},
 };
 
 /// Every recorded configuration by its name, with the node as it was then.
 fn recordings() -> Vec<(String, Recording, Snapshot)> {
-    let folder = path(WORLD).parent().expect("a folder").to_owned();
+    let folder = path(WORLDS[0]).parent().expect("a folder").to_owned();
     let mut names: Vec<String> = fs::read_dir(folder)
         .expect("recordings")
         .map(|entry| entry.expect("an entry").path().file_stem().expect("a name").to_string_lossy().into_owned())
-        .filter(|name| name != WORLD)
+        .filter(|name| !WORLDS.contains(&name.as_str()))
         .collect();
     names.sort();
-    let world: Snapshot = read(WORLD);
-    let judged = |name: String| {
+    let whole = |name: String| {
         let recording: Recording = read(&name);
-        let mut world = world.clone();
-        world.kernel.proxy = serde_json::from_value(recording.proxy.clone()).expect("what was seen of a proxy");
-        (name, recording, world)
+        let mut world: Value = read(&recording.world);
+        for (field, value) in &recording.kernel {
+            world["kernel"][field] = value.clone();
+        }
+        let snapshot = serde_json::from_value(world).expect("a snapshot");
+        (name, recording, snapshot)
     };
-    names.into_iter().map(judged).collect()
+    names.into_iter().map(whole).collect()
 }
 
 #[test]

@@ -4,16 +4,18 @@ use std::{fs, net::IpAddr, path::PathBuf};
 
 use portreeve::{facts::Protocol, findings::Vantage};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-/// The recorded snapshot of the node; its configurations differ in the proxy alone.
-pub const WORLD: &str = "world";
+/// The recorded snapshots of nodes. The configurations of one node differ in [`Recording::kernel`] alone.
+pub const WORLDS: [&str; 2] = ["world", "world-with-ipvs"];
 
 /// One configuration.
 #[derive(Serialize, Deserialize)]
 pub struct Recording {
-    /// What the snapshot tells of the proxy.
-    pub proxy: Value,
+    /// Which of [`WORLDS`] the node was.
+    pub world: String,
+    /// What the snapshot tells of the proxy and of IPVS, by the names of `kernel` in a snapshot.
+    pub kernel: Map<String, Value>,
     /// From where, and to which address: the questions about each port, in the order of the answers.
     pub questions: Vec<(String, IpAddr)>,
     /// Every listener.

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{control_plane::ControlPlane, directory::Directory, process::Process, talk::http_get};
+use super::{control_plane::ControlPlane, directory::Directory, patience::patience, process::Process, talk::http_get};
 
 /// How long something may take that takes two looks; far more than it needs on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -168,7 +168,7 @@ fn open_to_all(path: &Path, mode: u32) {
 /// Waits until `probe` has an answer.
 #[track_caller]
 pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + SOON;
+    let end = Instant::now() + patience(SOON);
     while Instant::now() < end {
         if let Some(answer) = probe() {
             return answer;

@@ -8,6 +8,7 @@ mod containerd;
 mod control_plane;
 mod controllers;
 pub mod directory;
+pub mod guest;
 mod images;
 mod kubectl;
 mod kubelet;
@@ -16,6 +17,7 @@ pub mod memory;
 mod namespace;
 mod node;
 pub mod objects;
+mod patience;
 pub mod process;
 mod programs;
 mod prometheus;
@@ -41,6 +43,6 @@ pub use self::{
     proxy::Proxy,
     relay::Relay,
     role::Role,
-    talk::{Answer, PATIENCE, ask, http_get},
+    talk::{Answer, Server, answer_within, ask, http_get},
     whole_node::WholeNode,
 };

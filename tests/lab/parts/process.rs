@@ -15,7 +15,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::programs;
+use super::{patience::patience, programs};
 
 /// The longest that a part may take for anything.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -66,13 +66,18 @@ impl Process {
         kill(pid, signal).expect("a child can be signalled");
     }
 
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child can be asked").is_some()
+    }
+
     /// Waits until `probe` has an answer.
     ///
     /// # Panics
     /// When the program ends, or takes longer than a minute and a half; with the end of its log.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience(PATIENCE);
         loop {
             if let Some(answer) = probe() {
                 return answer;
@@ -96,7 +101,7 @@ impl Drop for Process {
         self.child.kill().expect("a child that can be killed");
         self.child.wait().expect("a child that can be waited for");
         // A process that was killed leaves its cgroup a moment later.
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience(PATIENCE);
         while let Err(error) = fs::remove_dir(&self.cgroup) {
             assert!(Instant::now() < end, "{}: {error}", self.cgroup.display());
             thread::sleep(Duration::from_millis(5));

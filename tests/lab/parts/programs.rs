@@ -20,15 +20,20 @@ pub fn find(program: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("no {program} in {places:?}: run `make lab`"))
 }
 
+/// The Makefile's `CACHE`.
+pub fn cache() -> PathBuf {
+    let of_home = || PathBuf::from(env::var_os("HOME").expect("a home directory")).join(".cache");
+    let cache = env::var_os("XDG_CACHE_HOME").filter(|it| !it.is_empty()).map_or_else(of_home, PathBuf::from);
+    cache.join("portreeve")
+}
+
 /// The Makefile's `HELM` for helm, and its `LAB` for everything else.
 fn built(program: &str) -> PathBuf {
     let (said, place, version) = match program {
         "helm" => ("PORTREEVE_HELM", "helm", pinned(HELM, "helm.sh/helm/v4")),
         _ => ("PORTREEVE_LAB", "lab", pinned(KUBERNETES, "k8s.io/kubernetes")),
     };
-    let of_home = || PathBuf::from(env::var_os("HOME").expect("a home directory")).join(".cache");
-    let cache = || env::var_os("XDG_CACHE_HOME").filter(|it| !it.is_empty()).map_or_else(of_home, PathBuf::from);
-    env::var_os(said).map_or_else(|| cache().join("portreeve").join(place).join(version), PathBuf::from)
+    env::var_os(said).map_or_else(|| cache().join(place).join(version), PathBuf::from)
 }
 
 /// The version of a module that a `go.mod` requires.

@@ -13,8 +13,15 @@ use nix::{
     sys::socket::{Shutdown as Direction, shutdown},
 };
 
+use super::patience::patience;
+
 /// Longer than it takes to send a second SYN: one that is lost proves nothing.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long to wait for an answer, here.
+pub fn answer_within() -> Duration {
+    patience(PATIENCE)
+}
 
 /// Who answers a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,7 +60,7 @@ impl Answer {
 /// When the answer is none that a lab in order can give.
 #[track_caller]
 pub fn ask(address: SocketAddr) -> Answer {
-    let said = match said(address, PATIENCE) {
+    let said = match said(address, answer_within()) {
         Ok(said) => said,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Answer::Refused,
         Err(error) if error.kind() == ErrorKind::TimedOut => return Answer::TimedOut,
@@ -65,17 +72,17 @@ pub fn ask(address: SocketAddr) -> Answer {
 
 /// Whether a pod answers, for those who wait until one does.
 pub fn is_pod(address: SocketAddr) -> bool {
-    said(address, Duration::from_millis(200)).is_ok_and(|said| said == Answer::Pod.banner())
+    said(address, patience(Duration::from_millis(200))).is_ok_and(|said| said == Answer::Pod.banner())
 }
 
-fn said(mut address: SocketAddr, patience: Duration) -> io::Result<Vec<u8>> {
+fn said(mut address: SocketAddr, within: Duration) -> io::Result<Vec<u8>> {
     if let SocketAddr::V6(it) = &mut address
         && it.ip().is_unicast_link_local()
     {
         it.set_scope_id(if_nametoindex("eth0")?);
     }
-    let mut stream = TcpStream::connect_timeout(&address, patience)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&address, within)?;
+    stream.set_read_timeout(Some(answer_within()))?;
     let mut said = Vec::new();
     stream.read_to_end(&mut said)?;
     Ok(said)
@@ -93,7 +100,7 @@ pub fn http_post(address: &str, path: &str, json: &str) -> Option<String> {
 
 fn http(address: &str, request: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(answer_within())).ok()?;
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;

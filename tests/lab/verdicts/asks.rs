@@ -11,7 +11,7 @@ use std::{
 use nix::net::if_::if_nametoindex;
 use portreeve::{facts::Protocol, findings::Vantage};
 
-use crate::parts::{ADDRESSES, Answer, LINK_LOCAL, PATIENCE, Wired, ask};
+use crate::parts::{ADDRESSES, Answer, LINK_LOCAL, Wired, answer_within, ask};
 
 /// Who asks, how, and where.
 pub type Ask = (Vantage, Protocol, SocketAddr);
@@ -100,7 +100,7 @@ fn exchange(mut address: SocketAddr) -> io::Result<Vec<u8>> {
     }
     let any = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(answer_within()))?;
     socket.connect(address)?;
     socket.send(b"?")?;
     let mut said = [0; 16];

@@ -35,12 +35,12 @@ use self::{
 };
 use crate::{
     look::snapshot,
-    parts::{Answer, ControlPlane, Directory, PRIMARY, Proxy, Wired, objects},
+    parts::{Answer, ControlPlane, Directory, PRIMARY, Proxy, Wired, guest::with_ipvs, objects},
 };
 
 #[test]
 fn in_iptables_mode_verdicts_are_what_packets_show() {
-    let lab = Lab::start();
+    let lab = Lab::start(&BOTH);
     lab.agrees("iptables-default", "iptables", &json!({}));
     lab.agrees("iptables-no-localhost", "iptables", &json!({"iptables": {"localhostNodePorts": false}}));
     lab.agrees("iptables-primary", "iptables", &json!({"nodePortAddresses": ["primary"]}));
@@ -50,11 +50,25 @@ fn in_iptables_mode_verdicts_are_what_packets_show() {
 
 #[test]
 fn in_nftables_mode_verdicts_are_what_packets_show() {
-    let lab = Lab::start();
+    let lab = Lab::start(&BOTH);
     lab.agrees("nftables-default", "nftables", &json!({}));
     lab.agrees("nftables-all", "nftables", &json!({"nodePortAddresses": ["0.0.0.0/0", "::/0"]}));
     lab.agrees("nftables-second", "nftables", &json!({"nodePortAddresses": ["192.0.2.2/32"]}));
     lab.agrees("nftables-no-detector", "nftables", &json!({"clusterCIDR": ""}));
+}
+
+#[test]
+fn in_ipvs_mode_verdicts_are_what_packets_show() {
+    with_ipvs("verdicts::in_ipvs_mode_verdicts_are_what_packets_show", || {
+        let lab = Lab::start(&[Protocol::Tcp]);
+        lab.agrees("ipvs-default", "ipvs", &json!({}));
+        lab.agrees("ipvs-second", "ipvs", &json!({"nodePortAddresses": ["192.0.2.2/32"]}));
+    });
+}
+
+#[test]
+fn in_ipvs_mode_an_outgoing_connection_is_judged_as_it_works() {
+    with_ipvs("verdicts::in_ipvs_mode_an_outgoing_connection_is_judged_as_it_works", || outgoing::agrees("ipvs"));
 }
 
 #[test]
@@ -65,7 +79,7 @@ fn an_outgoing_connection_on_a_node_port_is_judged_as_it_works() {
 
 #[test]
 fn a_verdict_for_another_mode_is_not_what_packets_show() {
-    let lab = Lab::start();
+    let lab = Lab::start(&[Protocol::Tcp]);
     let _proxy = Proxy::start(&lab.cluster, "iptables", &json!({}));
     let answers = lab.answers();
     for mode in ["nftables", "ipvs"] {
@@ -85,9 +99,12 @@ struct Listener {
     port: u16,
 }
 
-/// Every bind address with every shape, over TCP and UDP, each on a port of its own.
-fn listeners() -> Vec<Listener> {
-    let cells = [Protocol::Tcp, Protocol::Udp].into_iter().flat_map(|protocol| {
+/// TCP and UDP.
+const BOTH: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
+
+/// Every bind address with every shape, over these protocols, each on a port of its own.
+fn listeners(protocols: &[Protocol]) -> Vec<Listener> {
+    let cells = protocols.iter().copied().flat_map(|protocol| {
         let binds = BINDS.iter().flat_map(|bind| SHAPES.iter().map(move |shape| (bind, shape)));
         binds.filter(|(bind, shape)| shape.suits(bind)).map(move |(bind, shape)| (bind, protocol, shape))
     });
@@ -111,10 +128,10 @@ struct Lab {
 
 impl Lab {
     #[track_caller]
-    fn start() -> Self {
+    fn start(protocols: &[Protocol]) -> Self {
         let wired = Wired::enter();
         let backend = wired.backend.run(|| Held::on(&BINDS[1], Protocol::Udp, Wired::PORT, Answer::Pod));
-        let listeners = listeners();
+        let listeners = listeners(protocols);
         let held = listeners.iter().map(|it| Held::on(it.bind, it.protocol, it.port, Answer::Process)).collect();
         let asks: Vec<Ask> = listeners.iter().flat_map(|it| questions(it.protocol, it.port)).collect();
         let answers = ask_all(&wired, &asks);

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::{
     look::snapshot,
-    parts::{ControlPlane, PATIENCE, PRIMARY, Proxy, Wired, objects},
+    parts::{ControlPlane, PRIMARY, Proxy, Wired, answer_within, objects},
 };
 
 /// Somebody elsewhere who sends back what he is sent, over TCP and UDP.
@@ -139,7 +139,7 @@ fn open(protocol: Protocol, port: u16) -> OwnedFd {
 fn works(socket: &OwnedFd) -> bool {
     let ready = |flags| {
         let mut wanted = [PollFd::new(socket.as_fd(), flags)];
-        let patience = PollTimeout::try_from(PATIENCE).expect("short");
+        let patience = PollTimeout::try_from(answer_within()).expect("short");
         poll(&mut wanted, patience).expect("a socket can be polled") == 1
     };
     let mut words = [0; 16];

@@ -13,12 +13,12 @@ use super::{
     Answers, Ask, Listener,
     asks::questions,
     judged::is_link_local,
-    recording::{Recording, Row, WORLD, path, read},
+    recording::{Recording, Row, WORLDS, path, read},
 };
 use crate::parts::Answer;
 
-/// The configuration whose snapshot stands for all of its node.
-const FIRST: &str = "iptables-default";
+/// The configurations whose snapshot stands for all of their node.
+const FIRST: [&str; 2] = ["iptables-default", "ipvs-default"];
 
 /// What packets showed, beside what was seen of the proxy.
 pub fn record(listeners: &[Listener], answers: &Answers, seen: &Snapshot) -> Recording {
@@ -29,8 +29,11 @@ pub fn record(listeners: &[Listener], answers: &Answers, seen: &Snapshot) -> Rec
         Row { bind, protocol: *protocol, shape, port: *port, answers: answers.collect() }
     });
     let places = questions(Protocol::Tcp, 1);
+    let kernel = json!(seen.kernel);
+    let world = WORLDS[usize::from(seen.kernel.ip_vs.seen().is_some())];
     Recording {
-        proxy: json!(seen.kernel.proxy),
+        world: world.to_owned(),
+        kernel: ["proxy", "ip_vs"].map(|name| (name.to_owned(), kernel[name].clone())).into_iter().collect(),
         questions: places.iter().map(|(from, _, to)| (from.name().to_owned(), to.ip())).collect(),
         listeners: rows.collect(),
     }
@@ -48,8 +51,8 @@ pub fn count(name: &str, cells: usize, disagreements: usize) {
 #[track_caller]
 pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
     update(name, recording);
-    if name == FIRST {
-        update(WORLD, seen);
+    if FIRST.contains(&name) {
+        update(&recording.world, seen);
     }
     let committed: Recording = read(name);
     for (row, before) in recording.listeners.iter().zip(&committed.listeners) {

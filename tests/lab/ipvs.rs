@@ -1,0 +1,186 @@
+//! ipvs mode, which needs a kernel that has it: this machine's or a guest's.
+
+use std::{
+    net::{IpAddr, SocketAddr, TcpStream},
+    os::fd::{AsRawFd as _, OwnedFd},
+    path::Path,
+    process::Command,
+};
+
+use nix::{
+    errno::Errno,
+    sys::socket::{
+        AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, listen, socket,
+    },
+};
+use portreeve::{
+    facts::{Mode, Protocol, State, VirtualServer},
+    kernel::Sockets,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    look::{Look, snapshot},
+    parts::{Answer, ControlPlane, PRIMARY, Proxy, Server, Wired, ask, guest::with_ipvs, objects, until},
+};
+
+/// The client, as the Node `n2`.
+const PEER: &str = "192.0.2.100";
+
+#[test]
+fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone() {
+    with_ipvs("ipvs::a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone", || {
+        let (wired, cluster) = two_nodes();
+        let kubelet = SocketAddr::new(ip(PEER), 10250);
+        let _kubelet = wired.client.run(move || Server::on(kubelet, Answer::Process));
+        let mut proxy = Proxy::start(&cluster, "ipvs", &json!({}));
+        let look = || Look::check(&cluster.kubeconfig("admin"));
+        assert_eq!((ask(kubelet), look().alarms()), (Answer::Process, vec![] as Vec<&Value>));
+
+        let trap = cluster.api().create(&trap());
+        proxy.settle(&cluster);
+        assert!(route_to(PEER).starts_with("local "), "{}", route_to(PEER));
+        assert_eq!(ask(kubelet), Answer::Refused);
+        let seen = look();
+        let told = seen.alarms();
+        assert_eq!(told.len(), 1, "{told:#?}");
+        assert_eq!(
+            (&told[0]["rule"], &told[0]["severity"]),
+            (&json!("external-ip-is-node-address"), &json!("critical"))
+        );
+        assert!(told[0].to_string().contains("yes, 192.0.2.100 is on kube-ipvs0"), "{:#}", told[0]);
+
+        cluster.api().delete(&trap);
+        until("way to the peer", || (ask(kubelet) == Answer::Process).then_some(()));
+        assert_eq!(look().alarms(), vec![] as Vec<&Value>);
+
+        // A proxy that is not there any more takes nothing back.
+        let trap = cluster.api().create(&self::trap());
+        proxy.settle(&cluster);
+        drop(proxy);
+        cluster.api().delete(&trap);
+        assert_eq!(ask(kubelet), Answer::Refused);
+        let seen = look();
+        for (rule, severity) in [("ipvs-holds-foreign-address", "critical"), ("proxy-left-behind", "warning")] {
+            let told = seen.findings(rule);
+            assert_eq!((told.len(), &told[0]["severity"]), (1, &json!(severity)), "{:#}", seen.json);
+            let remedies = told[0]["remedy"].as_array().expect("remedies");
+            assert!(remedies.contains(&json!("ip addr del 192.0.2.100/32 dev kube-ipvs0")), "{remedies:#?}");
+        }
+        run("ip", &["addr", "del", "192.0.2.100/32", "dev", "kube-ipvs0"]);
+        assert_eq!(ask(kubelet), Answer::Process);
+        assert!(look().findings("ipvs-holds-foreign-address").is_empty());
+
+        // Its successor in another mode leaves the device alone.
+        let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
+        let seen = look();
+        let told = seen.findings("proxy-left-behind");
+        assert_eq!(told.len(), 1, "{:#}", seen.json);
+        assert!(told[0].to_string().contains("still holds what ipvs mode programmed"), "{:#}", told[0]);
+    });
+}
+
+#[test]
+fn what_ipvs_serves_is_read_and_takes_an_outgoing_connection() {
+    with_ipvs("ipvs::what_ipvs_serves_is_read_and_takes_an_outgoing_connection", || {
+        let (wired, cluster) = two_nodes();
+        let far = SocketAddr::new(ip(PEER), 7000);
+        let _far = wired.client.run(move || Server::on(far, Answer::Process));
+        let web = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
+        for (family, address) in ["IPv4", "IPv6"].into_iter().zip(Wired::HERE) {
+            cluster.api().create(&objects::endpoint_slice(&web, Some((address, "n1")), family));
+        }
+        let mut signalling = objects::service("signalling", &[objects::port(2905, Some(30132))]);
+        signalling["spec"]["ports"][0]["protocol"] = json!("SCTP");
+        cluster.api().create(&signalling);
+        let _proxy = Proxy::start(&cluster, "ipvs", &json!({}));
+
+        let read = snapshot(&cluster.kubeconfig("admin")).kernel;
+        assert_eq!(read.proxy.mode.seen().expect("a mode").value, Mode::Ipvs);
+        let servers = read.ip_vs.seen().expect("virtual servers");
+        for address in PRIMARY.map(ip) {
+            for (protocol, port, real_servers) in [(Protocol::Tcp, 30080, 1), (Protocol::Sctp, 30132, 0)] {
+                let server = VirtualServer { protocol, ip: address, port, real_servers };
+                assert!(servers.contains(&server), "{server:?} in {servers:#?}");
+            }
+        }
+        let held: Vec<String> =
+            read.interfaces.seen().expect("links").of("kube-ipvs0").map(|it| it.ip.to_string()).collect();
+        for address in web["spec"]["clusterIPs"].as_array().expect("cluster IPs") {
+            assert!(held.iter().any(|it| address == it), "{address} in {held:?}");
+        }
+
+        let lucky = dial(SockProtocol::Tcp, 30081, far);
+        until("connection", || lucky.peer_addr().ok());
+        let hanging = dial(SockProtocol::Tcp, 30080, far);
+        until("hanging connection", || {
+            let look = Look::check(&cluster.kubeconfig("admin"));
+            let told = look.findings("client-socket-on-node-port");
+            told.into_iter().any(|it| it["severity"] == "critical").then_some(())
+        });
+        assert!(hanging.peer_addr().is_err());
+    });
+}
+
+#[test]
+fn a_listener_of_sctp_is_read_with_the_address_it_was_bound_to() {
+    with_ipvs("ipvs::a_listener_of_sctp_is_read_with_the_address_it_was_bound_to", || {
+        let wired = Wired::enter();
+        let listener = open(SockProtocol::Sctp, "0.0.0.0:30132".parse().expect("an address"));
+        listen(&listener, Backlog::MAXCONN).expect("SCTP listens");
+        let here = SocketAddr::new(ip(PRIMARY[0]), 30132);
+        let association = wired.client.run(move || dial(SockProtocol::Sctp, 0, here));
+        until("association", || association.peer_addr().ok());
+
+        let read = Sockets::live(Path::new("/proc")).listeners().expect("listeners").sockets;
+        let sctp: Vec<_> = read.iter().filter(|socket| socket.protocol == Protocol::Sctp).collect();
+        assert_eq!(sctp.len(), 1, "{read:#?}");
+        assert_eq!((sctp[0].local, sctp[0].local_port, sctp[0].state), (ip("0.0.0.0"), 30132, State::Listen));
+    });
+}
+
+/// The wired node `n1`, whose client is the Node `n2`.
+fn two_nodes() -> (Wired, ControlPlane) {
+    let wired = Wired::enter();
+    let cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    cluster.api().create(&objects::node("n2", &[PEER]));
+    (wired, cluster)
+}
+
+/// A Service of type ClusterIP that claims the peer's address.
+fn trap() -> Value {
+    let mut service = objects::service("trap", &[objects::port(6666, None)]);
+    service["spec"] = json!({"ports": service["spec"]["ports"], "externalIPs": [PEER]});
+    service
+}
+
+/// A client from a port of this node's primary address, or of any; it may have to wait for its connection.
+fn dial(protocol: SockProtocol, port: u16, to: SocketAddr) -> TcpStream {
+    let from = if port == 0 { IpAddr::from([0; 4]) } else { ip(PRIMARY[0]) };
+    let client = open(protocol, SocketAddr::new(from, port));
+    let outcome = connect(client.as_raw_fd(), &SockaddrStorage::from(to));
+    assert!(matches!(outcome, Ok(()) | Err(Errno::EINPROGRESS)), "{outcome:?}");
+    client.into()
+}
+
+fn open(protocol: SockProtocol, address: SocketAddr) -> OwnedFd {
+    let opened = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_NONBLOCK, protocol).expect("a socket");
+    bind(opened.as_raw_fd(), &SockaddrStorage::from(address)).unwrap_or_else(|error| panic!("{address}: {error}"));
+    opened
+}
+
+fn ip(address: &str) -> IpAddr {
+    address.parse().expect("an address")
+}
+
+/// What `ip route get` says.
+fn route_to(address: &str) -> String {
+    run("ip", &["route", "get", address])
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().expect("an installed program");
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}

@@ -1,0 +1,203 @@
+//! A guest: this machine's own tree under Debian's kernel, which has the modules that this machine's may lack.
+//!
+//! QEMU emulates every instruction: a guest is for the truth, never for timing.
+
+use std::{
+    env, fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{directory::Directory, patience::FACTOR, process::Process, programs};
+
+const INIT: &str = include_str!("../guest/init");
+const START: &str = include_str!("../guest/start");
+
+/// What `init` calls; all of it is busybox.
+const APPLETS: [&str; 5] = ["sh", "mount", "mkdir", "insmod", "switch_root"];
+/// What `init` needs before it has the machine's tree; everything else is loaded from there.
+const MODULES: [&str; 5] = ["crc32c_generic", "virtio_mmio", "9pnet_virtio", "9p", "overlay"];
+/// Variables by which tests find things.
+const ENVIRONMENT: [&str; 7] =
+    ["UPDATE", "HOME", "PATH", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "PORTREEVE_LAB", "RUST_BACKTRACE"];
+
+/// A guest that boots is never silent for longer.
+const SILENCE: Duration = Duration::from_secs(120);
+/// How many boots that fall silent are one too many.
+const BOOTS: usize = 3;
+/// The longest that a command may take.
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// How much longer than on the machine everything may take in there.
+const SLOWNESS: &str = "5";
+
+/// What a command in a guest came to. The directory is removed with this value, unless the test is failing.
+pub struct Finished {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+    _directory: Directory,
+}
+
+/// Runs a test's body where there is IPVS: here, or as the same test of the same program in a guest.
+///
+/// # Panics
+/// When it panics there; with what it printed.
+#[track_caller]
+pub fn with_ipvs(test: &str, body: impl FnOnce()) {
+    if Path::new("/proc/net/ip_vs").exists() {
+        return body();
+    }
+    let program = env::current_exe().expect("a path of this program");
+    let program = program.to_str().expect("a path in UTF-8");
+    let finished = run(&[program, "--exact", test, "--nocapture"]);
+    let Finished { code, stdout, stderr, .. } = &finished;
+    // A name that no test has would pass.
+    let passed = *code == 0 && stdout.contains("test result: ok. 1 passed");
+    assert!(passed, "in a guest, exit code {code}:\n{stdout}{stderr}");
+}
+
+/// Runs a command as root in a guest, in this process's working directory, with loopback up, `ip_vs` loaded and all
+/// that the machine's file system holds. What it writes to the package stays, everything else is forgotten.
+///
+/// # Panics
+/// When there is no guest.
+#[track_caller]
+pub fn run(command: &[&str]) -> Finished {
+    static ONE_AT_ONCE: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_ONCE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = Directory::new();
+    let kernel = kernel();
+    make_initramfs(&kernel, directory.path());
+    make_share(&kernel, directory.path(), command);
+
+    let read = |name: &str| fs::read_to_string(directory.path().join(name));
+    let told = |name: &str| read(name).unwrap_or_else(|error| format!("{name}: {error}\n"));
+    let mut guest = (1..=BOOTS).find_map(|_| boot(&kernel, &directory)).unwrap_or_else(|| {
+        panic!("{BOOTS} guests did not start:\n{}{}", told("console"), told("nice.log"));
+    });
+    let end = Instant::now() + PATIENCE;
+    while !guest.has_ended() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(50));
+    }
+    drop(guest);
+    let (stdout, stderr) = (told("share/stdout"), told("share/stderr"));
+    let code = read("share/code").unwrap_or_else(|error| {
+        panic!("a guest that did not end well ({error}):\n{}{stdout}{stderr}", told("console"));
+    });
+    let code = code.trim().parse().expect("an exit code");
+    Finished { code, stdout, stderr, _directory: directory }
+}
+
+/// What `make guest` unpacked: the directory of a kernel.
+fn kernel() -> PathBuf {
+    let kernels = env::var_os("PORTREEVE_GUEST").map_or_else(|| programs::cache().join("guest"), PathBuf::from);
+    let unpacked = fs::read_dir(&kernels).into_iter().flatten().map(|entry| entry.expect("an entry").path());
+    let newest = unpacked.filter(|kernel| kernel.join("vmlinux").is_file()).max();
+    newest.unwrap_or_else(|| panic!("no kernel in {}: run `make guest`", kernels.display()))
+}
+
+/// A root file system with just enough to mount another.
+fn make_initramfs(kernel: &Path, directory: &Path) {
+    let root = directory.join("root");
+    for folder in ["bin", "modules", "proc"] {
+        fs::create_dir_all(root.join(folder)).expect("a folder");
+    }
+    fs::copy(programs::find("busybox"), root.join("bin/busybox")).expect("busybox");
+    for applet in APPLETS {
+        symlink("busybox", root.join("bin").join(applet)).expect("a link");
+    }
+    let modules = in_order(kernel);
+    for module in &modules {
+        let name = module.file_name().expect("a name");
+        fs::copy(module, root.join("modules").join(name)).expect("a module");
+    }
+    let order: Vec<_> = modules.iter().filter_map(|module| module.file_name()?.to_str()).collect();
+    fs::write(root.join("modules/order"), order.join("\n") + "\n").expect("a list");
+    fs::write(root.join("init"), INIT).expect("a program");
+    run_here("chmod", &["755", "root/init"], directory);
+    run_here("sh", &["-c", "cd root && find . | cpio --create --format=newc --quiet > ../initramfs"], directory);
+}
+
+/// The files of `MODULES` and of those they need, each once and after what it needs.
+fn in_order(kernel: &Path) -> Vec<PathBuf> {
+    let release = kernel.file_name().and_then(|name| name.to_str()).expect("the kernel's release");
+    let base = kernel.to_str().expect("a path in UTF-8");
+    let needed = ["--dirname", base, "--set-version", release, "--show-depends", "--all"];
+    let said = run_here("modprobe", &[&needed[..], &MODULES].concat(), kernel);
+    let mut modules: Vec<PathBuf> = Vec::new();
+    for module in said.lines().filter_map(|line| line.strip_prefix("insmod ")).map(|it| PathBuf::from(it.trim())) {
+        if !modules.contains(&module) {
+            modules.push(module);
+        }
+    }
+    modules
+}
+
+/// The directory in which a guest finds its command, and leaves what came of it.
+fn make_share(kernel: &Path, directory: &Path, command: &[&str]) {
+    let share = directory.join("share");
+    fs::create_dir(&share).expect("a folder");
+    fs::write(share.join("start"), START).expect("a program");
+    let here = env::current_dir().expect("a working directory");
+    let variables = ENVIRONMENT.iter().filter_map(|name| Some(format!("{name}={}", env::var(name).ok()?)));
+    let words = [kernel, &here].into_iter().map(|path| path.to_str().expect("a path in UTF-8").to_owned());
+    let words = words.chain(variables).chain([format!("{FACTOR}={SLOWNESS}")]);
+    let words: String = words.chain(command.iter().map(|it| (*it).to_owned())).map(|word| word + "\0").collect();
+    fs::write(share.join("command"), words).expect("a command");
+}
+
+/// Boots, up to the first moment of the command; nothing where the guest falls silent before.
+fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
+    let console = directory.path().join("console");
+    let started = directory.path().join("share/stdout");
+    fs::write(&console, "").expect("a log");
+    let shared = |name: &str, path: &str, more: &str| {
+        [
+            "-fsdev".to_owned(),
+            format!("local,id={name},path={path},security_model=none{more}"),
+            "-device".to_owned(),
+            format!("virtio-9p-device,fsdev={name},mount_tag={name}"),
+        ]
+    };
+    let vmlinux = kernel.join("vmlinux");
+    let here = env::current_dir().expect("a working directory");
+    let words = [
+        "-n 19 qemu-system-x86_64 -M microvm -accel tcg,thread=multi -cpu max -smp 2 -m 3072",
+        "-nodefaults -no-user-config -no-reboot -display none -serial file:console -initrd initramfs -kernel",
+    ];
+    let words = words.iter().flat_map(|words| words.split(' ')).map(str::to_owned);
+    // A busy machine does not let the guest measure its own clock, and without a clock it hangs. The number does not
+    // matter: such a guest counts ticks.
+    let boot = "console=ttyS0 reboot=t panic=-1 tsc_early_khz=2000000 tsc=unstable mitigations=off".to_owned();
+    let arguments: Vec<String> = words
+        .chain([vmlinux.to_str().expect("a path in UTF-8").to_owned(), "-append".to_owned(), boot])
+        .chain(shared("machine", "/", ",readonly=on,multidevs=remap"))
+        .chain(shared("share", "share", ""))
+        .chain(shared("package", here.to_str().expect("a path in UTF-8"), ",multidevs=remap"))
+        .collect();
+    let mut guest = Process::start("nice", &arguments, directory.path());
+    let (mut said, mut since) = (0, Instant::now());
+    while since.elapsed() < SILENCE && !guest.has_ended() {
+        if started.exists() {
+            return Some(guest);
+        }
+        let says = fs::metadata(&console).expect("a log").len();
+        if says > said {
+            (said, since) = (says, Instant::now());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    None
+}
+
+/// Runs a program of the machine, and returns what it printed.
+fn run_here(program: &str, arguments: &[&str], folder: &Path) -> String {
+    let output = Command::new(program).args(arguments).current_dir(folder).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
