@@ -198,8 +198,8 @@ fn a_pod_takes_up_a_new_authority_and_a_new_token_and_needs_no_service_to_reach_
     cluster.api().create(&json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": "portreeve"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "observer"},
+        "metadata": {"name": "portreeve-in-a-pod"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "portreeve"},
         "subjects": [{"kind": "ServiceAccount", "name": "portreeve", "namespace": "default"}],
     }));
     let files = tempfile::TempDir::with_prefix("portreeve-lab-").expect("a directory");
