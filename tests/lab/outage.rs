@@ -1,6 +1,6 @@
 //! `portreeve agent` while the API server is frozen, dead, hung, out of reach, forgetful, or somebody else than before.
 
-use std::net::TcpListener;
+use std::{net::TcpListener, time::Instant};
 
 use serde_json::{Value, json};
 
@@ -159,12 +159,13 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
     until("failure", || (errors(&agent, "unreachable") >= 1.0).then_some(()));
     assert_eq!(agent.found(RULE), [30080, 30081], "what is not seen does not change");
 
-    let then = agent.metrics();
     relay.mend();
+    let mended = Instant::now();
     let (mut seen, mut right) = (None, None);
     until("right findings", || {
+        let since = mended.elapsed().as_secs_f64();
         let exposition = agent.metrics();
-        let whole = WATCHED.iter().all(|resource| age(&exposition, resource) < age(&then, resource));
+        let whole = WATCHED.iter().all(|resource| age(&exposition, resource) < since);
         let found = Agent::value(&exposition, &format!("portreeve_findings{{rule=\"{RULE}\",severity=\"critical\"}}"));
         seen = seen.or(whole.then(|| scans(&exposition)));
         right = right.or((found == Some(3.0)).then(|| scans(&exposition)));
@@ -198,8 +199,8 @@ fn a_pod_takes_up_a_new_authority_and_a_new_token_and_needs_no_service_to_reach_
     cluster.api().create(&json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": "portreeve"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "observer"},
+        "metadata": {"name": "portreeve-in-a-pod"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "portreeve"},
         "subjects": [{"kind": "ServiceAccount", "name": "portreeve", "namespace": "default"}],
     }));
     let files = tempfile::TempDir::with_prefix("portreeve-lab-").expect("a directory");
