@@ -148,7 +148,7 @@ impl Lab {
     /// Runs kube-proxy, and compares.
     #[track_caller]
     fn agrees(&self, name: &str, mode: &str, settings: &Value) {
-        let proxy = Proxy::start(&self.cluster, mode, settings);
+        let _proxy = Proxy::start(&self.cluster, mode, settings);
         forget_flows();
         let answers = self.answers();
         let seen = self.look();
@@ -162,7 +162,6 @@ impl Lab {
             panic!("{name}: {wrongs} of {cells} cells disagree; portreeve replay {path}\n{}", wrong.join("\n"));
         }
         keep(name, &recording, &seen);
-        proxy.clean_up();
     }
 
     /// What `portreeve snapshot` sees now.
