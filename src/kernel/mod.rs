@@ -150,7 +150,7 @@ impl Host {
             return Masquerade::not_asked();
         }
         self.ask(Source::Conntrack, || match interfaces {
-            Reading::Seen(own) => conntrack::read(&self.root, wanted, own),
+            Reading::Seen(own) => conntrack::read(&self.root, wanted, own, serves),
             Reading::Gap(gap) => Err(Gap { source: Source::Conntrack, ..gap.clone() }),
         })
     }

@@ -19,8 +19,8 @@
 //! everything in ipvs mode without CAP_NET_ADMIN (the guard profile), without which nobody may list connections.
 //!
 //! ## Fix
-//! Find out why answers are not turned back: `NOTRACK` rules for the NodePort range are the usual reason. Where the network
-//! plugin can, keep masquerading off the range.
+//! Find out why answers are not turned back: a `NOTRACK` rule for the NodePort range does that. Where the network plugin
+//! can, keep masquerading off the range.
 
 use std::{
     collections::{BTreeMap, HashSet},
