@@ -108,7 +108,7 @@ pub(super) static METRICS: &[Metric] = &[
     gauge("portreeve_client_sockets_on_node_ports", &["protocol"], "Client sockets on allocated NodePorts"),
     gauge(
         "portreeve_masqueraded_flows_in_node_port_range",
-        &["protocol"],
+        &[],
         "Flows that left under an address of this node and a port of the NodePort range; needs NET_ADMIN, and is not told of more than 25,000 flows",
     ),
     gauge("portreeve_proxy_open_fds", &[], "Open file descriptors of the proxy"),
