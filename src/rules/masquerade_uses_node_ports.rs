@@ -25,6 +25,7 @@
 use std::{
     collections::{BTreeMap, HashSet},
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use super::{
@@ -70,7 +71,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     Ok(vec![Judgement { subject: this_node(snapshot), port: None, protocol: None, verdict }])
 }
 
-fn verdict(snapshot: &Snapshot, services: &[Service], servers: &[VirtualServer]) -> Result<Verdict, Gap> {
+fn verdict(snapshot: &Snapshot, services: &[Arc<Service>], servers: &[VirtualServer]) -> Result<Verdict, Gap> {
     let masquerade = snapshot.kernel.masquerade.get()?;
     let served: HashSet<(Protocol, IpAddr, u16)> = servers.iter().map(|it| (it.protocol, it.ip, it.port)).collect();
     let is_served = |flow: &&MasqueradedFlow| {
@@ -112,7 +113,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-fn evidence(snapshot: &Snapshot, services: &[Service], taken: &[Taken<'_>]) -> Evidence {
+fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>]) -> Evidence {
     let owners: BTreeMap<(Protocol, u16), String> = served(services)
         .map(|(service, port, node_port)| ((port.protocol, node_port), service_port(service, &port.name)))
         .collect();
