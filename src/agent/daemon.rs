@@ -24,6 +24,7 @@ use super::{
     pulse,
     scanner::{Scanned, Scanner},
     wanted,
+    wanted::node_ports_of,
 };
 use crate::{
     cluster::{self, ClusterSource},
@@ -185,6 +186,7 @@ impl Agent {
         let mut wanted = wanted(&facts, false);
         let own = [self.config.listen.port()].into_iter().collect();
         wanted.owner_ports = wanted.owner_ports.union(&own);
+        wanted.masquerade_ports = node_ports_of(&facts).into();
         let Scanned { seen, cost } = self.scanner.scan(wanted).await;
         self.costs = [self.costs[1], cost];
         match seen {

@@ -7,7 +7,7 @@ use crate::facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service
 /// Ports of kube-proxy itself: `metricsBindAddress` and `healthzBindAddress`.
 const PROXY_PORTS: [u16; 2] = [10249, 10256];
 
-/// The ports whose sockets, holders and answers rules will ask for.
+/// The ports whose sockets, holders and answers rules will ask for. No rule asks how many flows are masqueraded.
 pub fn wanted(cluster: &ClusterFacts, command_lines: bool) -> Wanted {
     let services: Vec<&Service> = cluster.services.seen().into_iter().flatten().map(Arc::as_ref).collect();
     let pods: Vec<&Pod> = cluster
@@ -18,7 +18,7 @@ pub fn wanted(cluster: &ClusterFacts, command_lines: bool) -> Wanted {
         .map(Arc::as_ref)
         .filter(|pod| !pod.finished && is_here(cluster, pod))
         .collect();
-    let range = cluster.node_port_range.seen().map_or(PortRange::DEFAULT_NODE_PORTS, |range| range.range);
+    let range = node_ports_of(cluster);
 
     let node_ports: PortSet =
         services.iter().flat_map(|service| &service.ports).filter_map(|port| port.node_port).collect();
@@ -39,9 +39,15 @@ pub fn wanted(cluster: &ClusterFacts, command_lines: bool) -> Wanted {
     Wanted {
         owner_ports: both.union(&range.into()).union(&host_ports).union(&of_host_network),
         client_ports: both.union(&not_ready),
+        masquerade_ports: PortSet::default(),
         health_check_ports: health_checks.iter().collect(),
         command_lines,
     }
+}
+
+/// The NodePort range, the default one where it is not known.
+pub(super) fn node_ports_of(cluster: &ClusterFacts) -> PortRange {
+    cluster.node_port_range.seen().map_or(PortRange::DEFAULT_NODE_PORTS, |range| range.range)
 }
 
 /// Pods of files may be anywhere; one whose node is not known counts.

@@ -12,10 +12,10 @@ use jiff::Timestamp;
 
 use super::{
     Address, Cgroup, Clients, ClusterFacts, ContainerPort, Endpoint, EndpointPort, EndpointSlice, EphemeralUse, Family,
-    Gap, Holder, Interfaces, KernelFacts, Learned, Link, Mode, Node, NodeAddress, NodeAddressKind, NodePortRange,
-    OwnPort, Owner, Pod, PodContainer, PortRange, PortSet, Process, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics,
-    RangeSource, Reading, SNAPSHOT_SCHEMA, Said, Service, ServiceKind, ServicePort, Snapshot, SockStat, Socket, Source,
-    State, Sysctls, Why,
+    Gap, Holder, Interfaces, KernelFacts, Learned, Link, Masquerade, Mode, Node, NodeAddress, NodeAddressKind,
+    NodePortRange, OwnPort, Owner, Pod, PodContainer, PortRange, PortSet, Process, Protocol, ProxyConfig, ProxyFacts,
+    ProxyMetrics, RangeSource, Reading, SNAPSHOT_SCHEMA, Said, Service, ServiceKind, ServicePort, Snapshot, SockStat,
+    Socket, Source, State, Sysctls, Why,
 };
 
 /// The node's primary addresses.
@@ -412,6 +412,7 @@ fn kernel(at: Timestamp) -> KernelFacts {
         nameservers: Reading::Seen(vec![ip("198.51.100.53")]),
         ip_vs: gap(Source::IpVs, Why::NotSupported),
         ip_vs_connections: gap(Source::IpVsConn, Why::NotSupported),
+        masquerade: Masquerade::not_asked(),
         netfilter: gap(Source::Netfilter, Why::NotPermitted),
         proxy: ProxyFacts {
             mode: Reading::Seen(Learned { value: Mode::Iptables, place: "127.0.0.1:10249/proxyMode".to_owned() }),

@@ -5,6 +5,7 @@
 mod cluster;
 #[cfg(test)]
 pub(crate) mod healthy;
+mod masquerade;
 mod node;
 mod ports;
 mod proxy;
@@ -17,6 +18,7 @@ pub use cluster::{
     Claimant, ClusterFacts, ContainerPort, Endpoint, EndpointPort, EndpointSlice, Node, NodeAddress, NodeAddressKind,
     NodePortRange, Pod, RangeClaim, RangeSource, Said, Service, ServiceKind, ServicePort,
 };
+pub use masquerade::{Masquerade, MasqueradedFlow};
 pub use node::{
     Address, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter, SockStat,
     Sysctls, VirtualServer, Wanted,

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Clients, EphemeralUse, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket};
+use super::{
+    Clients, EphemeralUse, Masquerade, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket,
+};
 
 /// Everything that was read on the node. Each fact carries its own gap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,8 +37,12 @@ pub struct KernelFacts {
     pub nameservers: Reading<Vec<IpAddr>>,
     /// The IPVS virtual servers; an empty list when the kernel has IPVS and nothing is in it.
     pub ip_vs: Reading<Vec<VirtualServer>>,
-    /// IPVS connections to wanted ports, at most 4,096.
+    /// IPVS connections to wanted ports, at most 4,096, and those that took the answer to one of
+    /// [`Masquerade::unanswered`].
     pub ip_vs_connections: Reading<Vec<IpVsConnection>>,
+    /// Flows that leave this node under an address of its own; needs CAP_NET_ADMIN.
+    #[serde(default = "Masquerade::not_asked")]
+    pub masquerade: Reading<Masquerade>,
     /// nft tables and iptables chains.
     pub netfilter: Reading<Netfilter>,
     /// kube-proxy as it answers on loopback.
@@ -50,8 +56,11 @@ pub struct KernelFacts {
 pub struct Wanted {
     /// Ports whose listeners' holders are looked up: the NodePort range and every port of a rule's interest.
     pub owner_ports: PortSet,
-    /// Local ports whose client sockets are listed.
+    /// Local ports whose client sockets are listed, and unanswered masqueraded flows.
     pub client_ports: PortSet,
+    /// Ports on which masqueraded flows are counted; empty where nobody wants to know, since counting takes about a
+    /// microsecond for every such flow of the node.
+    pub masquerade_ports: PortSet,
     /// healthCheckNodePorts to ask, at most 64 are.
     pub health_check_ports: Vec<u16>,
     /// Whether command lines may be kept; they can hold secrets.

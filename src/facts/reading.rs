@@ -109,6 +109,8 @@ pub enum Source {
     IpVs,
     /// `/proc/net/ip_vs_conn`.
     IpVsConn,
+    /// conntrack over ctnetlink: flows that this node masquerades.
+    Conntrack,
     /// nft tables and iptables chains.
     Netfilter,
     /// Names, pids and command lines of socket owners.

@@ -4,7 +4,7 @@
 use std::{io::BufRead, net::IpAddr, path::Path};
 
 use super::root::{Root, each_line, open};
-use crate::facts::{Gap, IpVsConnection, PortSet, Protocol, Source, VirtualServer, text};
+use crate::facts::{Gap, IpVsConnection, MasqueradedFlow, PortSet, Protocol, Source, VirtualServer, text};
 
 /// How many connections are kept.
 const CONNECTIONS: usize = 4096;
@@ -18,13 +18,18 @@ pub(super) fn servers(root: &Root) -> Result<Vec<VirtualServer>, Gap> {
     parse_servers(&path, open(Source::IpVs, &path)?)
 }
 
-/// Reads connections whose virtual server has one of `ports`, at most 4,096.
+/// Reads connections whose virtual server has one of `ports`, at most 4,096, and however many there are those that took
+/// the answer to one of `unanswered`: their client is its server.
 ///
 /// # Errors
 /// As [`servers`].
-pub(super) fn connections(root: &Root, ports: &PortSet) -> Result<Vec<IpVsConnection>, Gap> {
+pub(super) fn connections(
+    root: &Root,
+    ports: &PortSet,
+    unanswered: &[MasqueradedFlow],
+) -> Result<Vec<IpVsConnection>, Gap> {
     let path = root.net("ip_vs_conn");
-    parse_connections(&path, open(Source::IpVsConn, &path)?, ports)
+    parse_connections(&path, open(Source::IpVsConn, &path)?, ports, unanswered)
 }
 
 fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualServer>, Gap> {
@@ -59,7 +64,12 @@ fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualServer>
     Ok(servers)
 }
 
-fn parse_connections(name: &Path, reader: impl BufRead, ports: &PortSet) -> Result<Vec<IpVsConnection>, Gap> {
+fn parse_connections(
+    name: &Path,
+    reader: impl BufRead,
+    ports: &PortSet,
+    unanswered: &[MasqueradedFlow],
+) -> Result<Vec<IpVsConnection>, Gap> {
     let mut connections = Vec::new();
     let wanted = "PROTOCOL FROM PORT TO PORT DESTINATION PORT STATE EXPIRES";
     each_line(Source::IpVsConn, name, wanted, reader, |line| {
@@ -68,7 +78,8 @@ fn parse_connections(name: &Path, reader: impl BufRead, ports: &PortSet) -> Resu
         let mut end = || Some((address(words.next()?)?, port(words.next()?)?));
         let (from, to, destination) = (end()?, end()?, end()?);
         let state = words.next()?;
-        if connections.len() < CONNECTIONS && ports.contains(to.1) {
+        let took = || unanswered.iter().any(|it| (it.protocol, it.server, it.translated) == (protocol, from, to));
+        if ports.contains(to.1) && (connections.len() < CONNECTIONS || took()) {
             connections.push(IpVsConnection { protocol, from, to, destination, state: text::clean(state, 16) });
         }
         Some(())
@@ -154,7 +165,7 @@ TCP 2001:0db8:0000:0000:0000:0000:0000:0009 C350 2001:0db8:0000:0000:0000:0000:0
     #[test]
     fn connections_to_wanted_ports_are_read_and_others_left() {
         let wanted = PortRange::DEFAULT_NODE_PORTS.into();
-        let seen = parse_connections(Path::new("ip_vs_conn"), CONNECTIONS_SEEN.as_bytes(), &wanted).unwrap();
+        let seen = parse_connections(Path::new("ip_vs_conn"), CONNECTIONS_SEEN.as_bytes(), &wanted, &[]).unwrap();
         assert_eq!(seen.len(), 2);
         assert_eq!(
             seen[0],
@@ -170,10 +181,23 @@ TCP 2001:0db8:0000:0000:0000:0000:0000:0009 C350 2001:0db8:0000:0000:0000:0000:0
     }
 
     #[test]
-    fn a_hundred_thousand_connections_are_cut_at_4096() {
-        let line = "TCP 0AF40002 1F90 0AF40001 7580 0AF40002 1F90 SYN_RECV         55\n".repeat(100_000);
+    fn a_hundred_thousand_connections_are_cut_at_4096_but_for_those_that_took_an_answer() {
+        let mut lines = "TCP 0AF40002 1F90 0AF40001 7580 0AF40002 1F90 SYN_RECV         55\n".repeat(100_000);
+        lines.push_str("TCP C6336401 01BB 0AF40001 7580 0AF40002 1F90 SYN_RECV         55\n");
         let wanted = PortRange::DEFAULT_NODE_PORTS.into();
-        assert_eq!(parse_connections(Path::new("c"), line.as_bytes(), &wanted).unwrap().len(), CONNECTIONS);
+        let read = |unanswered: &[MasqueradedFlow]| {
+            parse_connections(Path::new("c"), lines.as_bytes(), &wanted, unanswered).unwrap()
+        };
+        assert_eq!(read(&[]).len(), CONNECTIONS);
+        let server = ("198.51.100.1".parse().unwrap(), 443);
+        let unanswered = MasqueradedFlow {
+            protocol: Protocol::Tcp,
+            source: ("10.244.0.5".parse().unwrap(), 1024),
+            translated: ("10.244.0.1".parse().unwrap(), 30080),
+            server,
+        };
+        let read = read(&[unanswered]);
+        assert_eq!((read.len(), read[CONNECTIONS].from), (CONNECTIONS + 1, server));
     }
 
     #[test]
@@ -189,7 +213,7 @@ TCP 2001:0db8:0000:0000:0000:0000:0000:0009 C350 2001:0db8:0000:0000:0000:0000:0
         let tree = tempfile::tempdir().unwrap();
         let root = Root::at(tree.path().into());
         assert_eq!(servers(&root).unwrap_err().why, Why::NotSupported);
-        assert_eq!(connections(&root, &PortSet::default()).unwrap_err().why, Why::NotSupported);
+        assert_eq!(connections(&root, &PortSet::default(), &[]).unwrap_err().why, Why::NotSupported);
     }
 
     proptest! {
@@ -200,7 +224,7 @@ TCP 2001:0db8:0000:0000:0000:0000:0000:0009 C350 2001:0db8:0000:0000:0000:0000:0
             if let Ok(servers) = parse_servers(name, text.as_bytes()) {
                 prop_assert!(servers.len() <= text.lines().count());
             }
-            if let Ok(connections) = parse_connections(name, text.as_bytes(), &ports) {
+            if let Ok(connections) = parse_connections(name, text.as_bytes(), &ports, &[]) {
                 prop_assert!(connections.len() <= text.lines().count());
             }
         }

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "reads the node's files, and asks its kernel and its proxy")]
 
 mod cgroup;
+mod conntrack;
 mod ephemeral;
 mod health;
 mod http;
@@ -43,8 +44,8 @@ pub use self::{
 };
 use self::{owner::unasked, proxy::Answers, root::Root, stopwatch::Stopwatch};
 use crate::facts::{
-    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Owner, PortRange, PortSet, Reading,
-    SockStat, Socket, Source, Sysctls, Wanted, text,
+    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, Owner, PortRange, PortSet,
+    Reading, SockStat, Socket, Source, Sysctls, VirtualServer, Wanted, text,
 };
 
 /// Where kube-proxy answers unless `metricsBindAddress` says otherwise; which of the two follows `bindAddress`.
@@ -103,6 +104,11 @@ impl Host {
         let sockstat = watch.on(Source::Sockstat, || sockstat::read(&self.root)).into();
         let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat, &watch);
         let (answers, health_checks) = self.ask_proxies(wanted, interfaces.seen(), &watch);
+        let ip_vs = watch.on(Source::IpVs, || ip_vs::servers(&self.root)).into();
+        let masquerade = watch.on(Source::Conntrack, || self.masquerade(wanted, &interfaces, &ip_vs));
+        let unanswered = masquerade.seen().map_or(&[][..], |it| &it.unanswered);
+        let ip_vs_connections =
+            watch.on(Source::IpVsConn, || ip_vs::connections(&self.root, &wanted.client_ports, unanswered)).into();
         let pod_namespaces = || pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2);
         let facts = KernelFacts {
             hostname: self.hostname(),
@@ -118,10 +124,9 @@ impl Host {
             sockstat,
             interfaces,
             nameservers: watch.on(Source::ResolvConf, || resolv::read(&self.root)).into(),
-            ip_vs: watch.on(Source::IpVs, || ip_vs::servers(&self.root)).into(),
-            ip_vs_connections: watch
-                .on(Source::IpVsConn, || ip_vs::connections(&self.root, &wanted.client_ports))
-                .into(),
+            ip_vs,
+            ip_vs_connections,
+            masquerade,
             netfilter: watch.on(Source::Netfilter, || self.ask(Source::Netfilter, || netfilter::read(&self.root))),
             health_checks,
         };
@@ -131,6 +136,23 @@ impl Host {
     /// What only a running kernel can tell.
     fn ask<T>(&self, source: Source, reader: impl FnOnce() -> Result<T, Gap>) -> Reading<T> {
         if self.is_live() { reader().into() } else { Reading::Gap(root::recorded(source)) }
+    }
+
+    /// Masqueraded flows, where IPVS may take their answers, or where their number is wanted.
+    fn masquerade(
+        &self,
+        wanted: &Wanted,
+        interfaces: &Reading<Interfaces>,
+        ip_vs: &Reading<Vec<VirtualServer>>,
+    ) -> Reading<Masquerade> {
+        let serves = ip_vs.seen().is_some_and(|servers| !servers.is_empty());
+        if !serves && wanted.masquerade_ports.is_empty() {
+            return Masquerade::not_asked();
+        }
+        self.ask(Source::Conntrack, || match interfaces {
+            Reading::Seen(own) => conntrack::read(&self.root, wanted, own, serves),
+            Reading::Gap(gap) => Err(Gap { source: Source::Conntrack, ..gap.clone() }),
+        })
     }
 
     fn sockets(

@@ -22,6 +22,7 @@ mod ipvs_holds_foreign_address;
 mod limits;
 mod listener_in_node_port_range;
 mod listener_on_node_port;
+mod masquerade_uses_node_ports;
 mod node_port_outside_range;
 mod node_port_range_covers_daemons;
 mod node_port_range_crowded;
@@ -53,6 +54,7 @@ pub static RULES: &[&Rule] = &[
     &external_ip_is_node_address::RULE,
     &external_ip_shadows_node_port::RULE,
     &ipvs_holds_foreign_address::RULE,
+    &masquerade_uses_node_ports::RULE,
     &ephemeral_range_overlaps_node_ports::RULE,
     &ephemeral_ports_near_exhaustion::RULE,
     &host_port_equals_node_port::RULE,

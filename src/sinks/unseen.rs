@@ -69,6 +69,7 @@ fn gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         kernel.nameservers.gap(),
         kernel.ip_vs.gap(),
         kernel.ip_vs_connections.gap(),
+        kernel.masquerade.gap(),
         kernel.netfilter.gap(),
         proxy.metrics.gap(),
         proxy.process.gap(),

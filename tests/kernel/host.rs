@@ -24,8 +24,8 @@ fn wanted() -> Wanted {
     Wanted {
         owner_ports: PortRange::DEFAULT_NODE_PORTS.into(),
         client_ports: PortRange::DEFAULT_NODE_PORTS.into(),
-        health_check_ports: Vec::new(),
         command_lines: true,
+        ..Wanted::default()
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "makes the worlds that readers look at")]
 #![allow(unreachable_pub, reason = "a test program has no outside")]
 
+mod conntrack;
 mod demo;
 mod host;
 mod namespace;

@@ -37,7 +37,7 @@ impl Agent {
         Self::of(stage.command("agent"), stage, arguments)
     }
 
-    fn of(mut command: Command, stage: &Stage, arguments: &[&str]) -> Self {
+    pub(crate) fn of(mut command: Command, stage: &Stage, arguments: &[&str]) -> Self {
         let heartbeat = stage.path("heartbeat");
         command.env("PORTREEVE_INTERVAL", "300ms").args(["--cpu-percent", "100", "--log-format", "json"]);
         command.arg("--heartbeat").arg(heartbeat).args(arguments);

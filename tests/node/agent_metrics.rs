@@ -136,3 +136,19 @@ fn every_reader_tells_whether_it_can_read_and_what_that_takes() {
     assert!(text.contains("portreeve_source_up{source=\"proxy-mode\"} 0"), "nobody answers there: {text}");
     assert!(samples(&text) <= 150.0, "{} series", samples(&text));
 }
+
+#[test]
+fn flows_that_masquerading_gave_a_port_of_the_range_are_counted() {
+    let stage = web();
+    for port in [30080, 30081, 32767, 32768, 1024] {
+        let flow = format!(
+            "-I -p tcp -s 10.244.0.5 -d 198.51.100.7 --sport {port} --dport 443 --src-nat 192.0.2.1:{port} -t 600 \
+             --state ESTABLISHED -u SEEN_REPLY,ASSURED"
+        );
+        let entered = Command::new("conntrack").args(flow.split_ascii_whitespace()).output();
+        let entered = entered.expect("`conntrack` of the Debian package is installed: `make test` does that");
+        assert!(entered.status.success(), "{}", String::from_utf8_lossy(&entered.stderr));
+    }
+    let _agent = Agent::start(&stage, &["--proxy-mode", "iptables"]);
+    wait_for("/metrics", |text| text.contains("\nportreeve_masqueraded_flows_in_node_port_range 3.0\n"));
+}

@@ -2,15 +2,25 @@
 
 use std::{os::unix::fs::PermissionsExt as _, process::Command};
 
+use tempfile::TempDir;
+
 use crate::{
+    agent::{Agent, wait_for},
     proxy::{Squatter, StandIn},
     stage::{Look, Stage},
 };
 
-/// One look as nobody, with a copy of the binary and a manifest that everybody may read.
+/// One look as nobody.
 fn look(stage: &Stage) -> Look {
-    let root = stage.command("check");
-    let place = tempfile::TempDir::new().expect("a directory");
+    let (mut nobody, _place) = nobody(stage, "check");
+    Look::of(nobody.args(["-o", "json"]))
+}
+
+/// A command of the program as nobody, with a copy of the binary and a manifest that everybody may read; the copy ends
+/// with its directory.
+fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
+    let root = stage.command(command);
+    let place = TempDir::new().expect("a directory");
     let manifest = stage.manifest();
     for path in [place.path(), &manifest, manifest.parent().expect("a directory")] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("opened to others");
@@ -21,7 +31,8 @@ fn look(stage: &Stage) -> Look {
     assert!(Command::new("cp").arg(root.get_program()).arg(&binary).status().expect("the program cp").success());
     let mut nobody = Command::new("setpriv"); // of the package util-linux
     nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
-    Look::of(nobody.arg("--no-new-privs").arg(binary).args(root.get_args()).args(["-o", "json"]))
+    nobody.arg("--no-new-privs").arg(binary).args(root.get_args());
+    (nobody, place)
 }
 
 #[test]
@@ -58,4 +69,16 @@ fn what_is_not_permitted_does_not_change_the_exit_code() {
     let look = look(&stage);
     assert_eq!(look.code, 0, "{:#}", look.json);
     assert!(!look.unknown().is_empty());
+}
+
+#[test]
+fn an_agent_that_may_not_list_flows_says_so_and_counts_none() {
+    let stage = Stage::new().service("web", "TCP", 30080, "").node_port_range("30000-32767");
+    StandIn::default().start();
+    let (nobody, _place) = nobody(&stage, "agent");
+    let own = stage.path("");
+    std::fs::set_permissions(own, std::fs::Permissions::from_mode(0o777)).expect("opened to its heartbeat");
+    let _agent = Agent::of(nobody, &stage, &[]);
+    let text = wait_for("/metrics", |text| text.contains("portreeve_source_up{source=\"conntrack\"} 0"));
+    assert!(!text.contains("\nportreeve_masqueraded_flows_in_node_port_range "), "{text}");
 }

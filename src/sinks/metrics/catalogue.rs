@@ -106,6 +106,11 @@ pub(super) static METRICS: &[Metric] = &[
     ),
     gauge("portreeve_listeners_on_node_ports", &["protocol"], "Listening sockets on allocated NodePorts"),
     gauge("portreeve_client_sockets_on_node_ports", &["protocol"], "Client sockets on allocated NodePorts"),
+    gauge(
+        "portreeve_masqueraded_flows_in_node_port_range",
+        &[],
+        "Flows that left under an address of this node and a port of the NodePort range; needs NET_ADMIN, and is not told of more than 25,000 flows",
+    ),
     gauge("portreeve_proxy_open_fds", &[], "Open file descriptors of the proxy"),
     gauge("portreeve_proxy_max_fds", &[], "How many file descriptors the proxy may open"),
     gauge("portreeve_proxy_info", &["mode", "source"], "1, with the proxy mode and where it was learned"),

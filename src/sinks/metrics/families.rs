@@ -173,6 +173,9 @@ impl Families {
     }
 
     fn sockets(&mut self, snapshot: &Snapshot) {
+        let flows = snapshot.kernel.masquerade.seen().and_then(|it| it.flows.seen());
+        let flows = flows.map(|of_protocols| large(of_protocols.values().sum()));
+        self.one("portreeve_masqueraded_flows_in_node_port_range", flows);
         let Some(services) = snapshot.cluster.services.seen() else { return };
         let ports = services.iter().flat_map(|service| &service.ports);
         let allocated: BTreeSet<(Protocol, u16)> =

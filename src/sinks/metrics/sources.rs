@@ -38,6 +38,7 @@ fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
         of(Source::ProxyProcess, &proxy.fds),
         of(Source::IpVs, &kernel.ip_vs),
         of(Source::IpVsConn, &kernel.ip_vs_connections),
+        of(Source::Conntrack, &kernel.masquerade),
         of(Source::Netfilter, &kernel.netfilter),
         of(Source::PodNamespaces, &kernel.pod_namespaces),
         of(Source::HealthChecks, &kernel.health_checks),

@@ -74,6 +74,7 @@ fn every_reader() -> BTreeMap<Source, Duration> {
         Source::ProxyProcess,
         Source::IpVs,
         Source::IpVsConn,
+        Source::Conntrack,
         Source::Netfilter,
         Source::Processes,
         Source::PodNamespaces,

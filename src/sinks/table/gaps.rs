@@ -127,6 +127,7 @@ fn topic(source: Source, why: Why) -> &'static str {
         (Source::ProxyProcess, _) => "the proxy's process",
         (Source::IpVs, _) => "IPVS table",
         (Source::IpVsConn, _) => "IPVS connections",
+        (Source::Conntrack, _) => "masqueraded flows",
         (Source::Netfilter, _) => "nft, iptables rules",
         (Source::Cgroups, _) => "pods of sockets",
         (Source::PodNamespaces, _) => "pods' own sockets",
@@ -162,7 +163,7 @@ fn help(source: Source, why: Why) -> Option<&'static str> {
         (Source::Processes | Source::PodNamespaces | Source::ProxyProcess, Why::NotPermitted) => {
             "run as root, or use the attribution profile"
         }
-        (Source::Netfilter | Source::IpVs | Source::IpVsConn, Why::NotPermitted) => {
+        (Source::Netfilter | Source::IpVs | Source::IpVsConn | Source::Conntrack, Why::NotPermitted) => {
             "run as root, or use the guard profile"
         }
         (Source::Services, Why::NotAsked) => {

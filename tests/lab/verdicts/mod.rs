@@ -12,6 +12,7 @@ mod asks;
 mod binds;
 #[path = "../../anywhere/verdicts/judged.rs"]
 mod judged;
+mod masquerade;
 mod outgoing;
 mod record;
 #[path = "../../anywhere/verdicts/recording.rs"]

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Somebody elsewhere who sends back what he is sent, over TCP and UDP.
-const ECHO: &str = "192.0.2.100:7";
+pub const ECHO: &str = "192.0.2.100:7";
 
 /// An outgoing connection.
 struct Outgoing {
@@ -98,7 +98,7 @@ pub fn agrees(mode: &str) {
 }
 
 /// Serves in the calling thread's namespace until that ends.
-fn echo() {
+pub fn echo() {
     let listener = TcpListener::bind(ECHO).expect("the port is free");
     thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept() {
@@ -123,19 +123,25 @@ fn echo() {
 /// Begins a connection from a port of the node's primary address.
 #[track_caller]
 fn open(protocol: Protocol, port: u16) -> OwnedFd {
+    begin(protocol, SocketAddr::new(PRIMARY[0].parse().expect("an address"), port), ECHO)
+}
+
+/// Begins a connection between two places.
+#[track_caller]
+pub fn begin(protocol: Protocol, from: SocketAddr, to: &str) -> OwnedFd {
     let kind = if protocol == Protocol::Tcp { SockType::Stream } else { SockType::Datagram };
     let socket = socket(AddressFamily::Inet, kind, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None);
     let socket = socket.expect("a socket");
-    let address = |text: &str| SockaddrStorage::from(text.parse::<SocketAddr>().expect("an address"));
-    bind(socket.as_raw_fd(), &address(&format!("{}:{port}", PRIMARY[0]))).expect("the port is free");
-    match connect(socket.as_raw_fd(), &address(ECHO)) {
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(from)).expect("the port is free");
+    let to: SocketAddr = to.parse().expect("an address");
+    match connect(socket.as_raw_fd(), &SockaddrStorage::from(to)) {
         Ok(()) | Err(Errno::EINPROGRESS) => socket,
-        Err(error) => panic!("{port}/{protocol}: {error}"),
+        Err(error) => panic!("{from}/{protocol}: {error}"),
     }
 }
 
 /// Whether something that is sent comes back.
-fn works(socket: &OwnedFd) -> bool {
+pub fn works(socket: &OwnedFd) -> bool {
     let ready = |flags| {
         let mut wanted = [PollFd::new(socket.as_fd(), flags)];
         let patience = PollTimeout::try_from(answer_within()).expect("short");

@@ -1,0 +1,112 @@
+//! Flows that were entered into conntrack, as the reader and as `conntrack` sees them.
+
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use portreeve::{
+    facts::{Masquerade, PortSet, Protocol, Reading, Source, Wanted, Why},
+    kernel::Host,
+};
+
+use crate::namespace::Namespace;
+
+/// Enters flows, one a line of `conntrack`'s options.
+#[track_caller]
+fn enter(flows: &[String]) {
+    let mut conntrack = Command::new("conntrack")
+        .args(["-R", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("`conntrack` of the Debian package is installed: `make test` does that");
+    let lines: String = flows.iter().map(|flow| format!("-I -t 600 {flow}\n")).collect();
+    conntrack.stdin.take().expect("a pipe").write_all(lines.as_bytes()).expect("it reads");
+    assert!(conntrack.wait().expect("it ends").success(), "{lines}");
+}
+
+/// A flow of a pod that leaves as an address of this node and a port, without an answer yet.
+fn hanging(protocol: &str, from: &str, to: &str, as_address: &str, port: u16) -> String {
+    let state = if protocol == "tcp" { "--state SYN_SENT" } else { "" };
+    let address = if as_address.contains(':') { format!("[{as_address}]") } else { as_address.to_owned() };
+    format!("-p {protocol} -s {from} -d {to} --sport {port} --dport 443 {state} --src-nat {address}:{port}")
+}
+
+/// The same, answered.
+fn answered(port: u16) -> String {
+    hanging("tcp", "10.244.0.6", "198.51.100.7", "192.0.2.1", port)
+        .replace("SYN_SENT", "ESTABLISHED -u SEEN_REPLY,ASSURED")
+}
+
+fn ports(text: &str) -> PortSet {
+    text.parse().expect("ports")
+}
+
+/// What one look sees of masqueraded flows: those counted in a range, and those listed on some ports.
+fn read(counted: &str, listed: &str) -> Masquerade {
+    let wanted = Wanted { masquerade_ports: ports(counted), client_ports: ports(listed), ..Wanted::default() };
+    Host::at("/").read(&wanted).masquerade.get().expect("root may list flows").clone()
+}
+
+#[test]
+fn flows_in_the_range_are_counted_and_those_without_an_answer_are_listed() {
+    let namespace = Namespace::enter();
+    namespace.add_address("192.0.2.1/24");
+    namespace.add_address("2001:db8::1/64");
+    enter(&[
+        hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 30080),
+        hanging("udp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 30081),
+        hanging("tcp", "fd00:244::5", "2001:db8:1::7", "2001:db8::1", 30080),
+        hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 30082),
+        hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 32768),
+        // A node beside this one may have its flows here, too, where it is a router.
+        hanging("tcp", "10.244.0.7", "198.51.100.7", "192.0.2.9", 30080),
+        // Not masqueraded.
+        "-p tcp -s 192.0.2.1 -d 198.51.100.7 --sport 30080 --dport 80 --state SYN_SENT".to_owned(),
+        answered(30079),
+        answered(30083),
+    ]);
+    let seen = read("30000-32767", "30080-30081");
+    assert_eq!(seen.flows, Reading::Seen(BTreeMap::from([(Protocol::Tcp, 5), (Protocol::Udp, 1)])));
+    let place = |(ip, port)| std::net::SocketAddr::new(ip, port).to_string();
+    let mut listed: Vec<String> = seen
+        .unanswered
+        .iter()
+        .map(|it| {
+            let [source, translated, server] = [it.source, it.translated, it.server].map(place);
+            format!("{} {source} {translated} {server}", it.protocol)
+        })
+        .collect();
+    listed.sort();
+    assert_eq!(
+        listed,
+        [
+            "tcp 10.244.0.5:30080 192.0.2.1:30080 198.51.100.7:443",
+            "tcp [fd00:244::5]:30080 [2001:db8::1]:30080 [2001:db8:1::7]:443",
+            "udp 10.244.0.5:30081 192.0.2.1:30081 198.51.100.7:443",
+        ]
+    );
+    assert_eq!(seen.beyond, 0);
+}
+
+#[test]
+fn a_thousand_unanswered_flows_are_64_and_a_number() {
+    let namespace = Namespace::enter();
+    namespace.add_address("192.0.2.1/24");
+    let flows: Vec<String> =
+        (30000..31000).map(|port| hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", port)).collect();
+    enter(&flows);
+    let seen = read("30000-32767", "30000-32767");
+    assert_eq!((seen.unanswered.len(), seen.beyond), (64, 936));
+    assert_eq!(seen.flows, Reading::Seen(BTreeMap::from([(Protocol::Tcp, 1000)])));
+}
+
+#[test]
+fn nobody_is_asked_where_ipvs_serves_nothing_and_no_number_is_wanted() {
+    let _namespace = Namespace::enter();
+    let wanted = Wanted { client_ports: ports("30000-32767"), ..Wanted::default() };
+    let gap = Host::at("/").read(&wanted).masquerade.get().expect_err("nothing to know").clone();
+    assert_eq!((gap.source, gap.why), (Source::Conntrack, Why::NotAsked));
+}

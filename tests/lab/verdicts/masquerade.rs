@@ -1,0 +1,280 @@
+//! Masquerading: which ports it gives, and whether a connection that was given a NodePort is judged as it works.
+
+use std::{
+    collections::BTreeSet,
+    io::Write as _,
+    net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
+    os::fd::OwnedFd,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use portreeve::{
+    agent::judge,
+    facts::{PortRange, Protocol, Wanted},
+    kernel::Host,
+    rules::Limits,
+};
+use serde_json::json;
+
+use super::outgoing::{ECHO, begin, echo, works};
+use crate::{
+    look::snapshot,
+    parts::{ControlPlane, PRIMARY, Proxy, Wired, objects},
+};
+
+/// The pod that connects.
+const POD: &str = "10.244.0.5";
+/// A place beyond the client, who forwards nothing.
+const SILENT: &str = "198.51.100.1:7";
+/// How often at most is looked for what has to be told; a SYN is sent again within half a minute.
+const LOOKS: usize = 40;
+
+#[test]
+fn flows_that_were_given_ports_of_the_range_are_seen_as_conntrack_lists_them() {
+    let wired = Wired::enter();
+    wired.client.run(echo);
+    nft("add chain ip lab out { type nat hook postrouting priority 90; }\n\
+         add rule ip lab out ip saddr 10.244.0.0/16 tcp dport 7 masquerade fully-random\n\
+         add rule ip lab out ip saddr 10.244.0.0/16 udp dport 7 masquerade to :30000-30010\n");
+    let _connections = wired.pod.run(|| {
+        let streams: Vec<_> = (0..200).map(|_| TcpStream::connect(ECHO).expect("a connection")).collect();
+        let sockets: Vec<_> = [ECHO, ECHO, SILENT, SILENT, SILENT].map(datagram).into();
+        let hanging: Vec<_> = (0..3).map(|at| begin(Protocol::Tcp, here(POD, 30020 + at), SILENT)).collect();
+        (streams, sockets, hanging)
+    });
+    let range = PortRange::DEFAULT_NODE_PORTS;
+    let wanted = Wanted { masquerade_ports: range.into(), client_ports: range.into(), ..Wanted::default() };
+    let facts = Host::at("/").read(&wanted);
+    let seen = facts.masquerade.get().expect("root may list flows");
+    let listed: Vec<Listed> = listed().into_iter().filter(|it| range.contains(it.translated.1)).collect();
+
+    let counts = seen.flows.get().expect("few flows");
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let count = listed.iter().filter(|it| it.protocol == protocol).count();
+        assert_eq!(counts.get(&protocol).copied().unwrap_or(0), count as u64, "{protocol}: {listed:#?}");
+    }
+    assert_eq!(counts[&Protocol::Udp], 5, "they were given nothing else");
+    let place = |(ip, port)| SocketAddr::new(ip, port);
+    let unanswered: BTreeSet<_> = seen
+        .unanswered
+        .iter()
+        .map(|it| (it.protocol, place(it.source), place(it.translated), place(it.server)))
+        .collect();
+    let hanging: BTreeSet<_> = listed
+        .iter()
+        .filter(|it| it.hangs)
+        .map(|it| (it.protocol, place(it.source), place(it.translated), place(it.server)))
+        .collect();
+    assert_eq!(unanswered, hanging);
+    assert!(unanswered.iter().filter(|it| it.0 == Protocol::Udp).count() >= 3, "nobody answers there: {listed:#?}");
+}
+
+#[test]
+fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
+    agrees("iptables");
+    agrees("nftables");
+}
+
+/// A connection of the pod's that leaves as a port of the node's.
+#[derive(Debug)]
+struct Flow {
+    protocol: Protocol,
+    /// The port it is given.
+    port: u16,
+    /// Whether the Service that has the port as its nodePort has an endpoint; nothing where no Service has it.
+    service: Option<bool>,
+    answers: Answers,
+}
+
+/// What becomes of the answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answers {
+    /// conntrack knows them.
+    Tracked,
+    /// A rule keeps them from it.
+    Untracked,
+    /// There are none.
+    None,
+}
+
+impl Flow {
+    /// Over either protocol, on NodePorts with and without endpoints and on one that is nobody's, whatever becomes of the
+    /// answers.
+    fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            for service in [Some(true), Some(false), None] {
+                for answers in [Answers::Tracked, Answers::Untracked, Answers::None] {
+                    let port = 30500 + u16::try_from(all.len()).expect("few");
+                    all.push(Self { protocol, port, service, answers });
+                }
+            }
+        }
+        all
+    }
+
+    /// The rules that give it its port, which kube-proxy's own masquerading does not change any more, and that keep its
+    /// answers from conntrack.
+    fn rules(&self) -> String {
+        let Self { protocol, port, answers, .. } = self;
+        let untracked = if *answers == Answers::Untracked {
+            format!("add rule ip lab in ip daddr {} {protocol} dport {port} notrack\n", PRIMARY[0])
+        } else {
+            String::new()
+        };
+        format!(
+            "add rule ip lab out ip saddr {POD} {protocol} sport {} masquerade to :{port}\n{untracked}",
+            self.sport()
+        )
+    }
+
+    /// The pod's own port, by which the rules know it.
+    fn sport(&self) -> u16 {
+        self.port - 10_000
+    }
+
+    /// As whom it leaves.
+    fn place(&self) -> String {
+        format!("{}:{}", PRIMARY[0], self.port)
+    }
+
+    /// Whether the proxy is to blame if it does not work. Answers that are not tracked are lost in every mode, but only ipvs
+    /// takes them.
+    fn should_work(&self, mode: &str) -> bool {
+        self.service.is_some() && (self.answers == Answers::Tracked || mode == "ipvs" && self.answers != Answers::None)
+    }
+
+    /// Whether ipvs has an endpoint to send an answer to, and then a connection to show for it.
+    fn leaves_a_trace(&self) -> bool {
+        self.service == Some(true)
+    }
+}
+
+/// Compares what became of connections with what is said of them, in a mode of a real kube-proxy.
+///
+/// In ipvs mode a connection that hangs although its server answers has to be told where ipvs has an endpoint to send the
+/// answer to, and none that works or has a silent server may be. In other modes none is told, so that all that are tracked
+/// have to work.
+#[track_caller]
+pub fn agrees(mode: &str) {
+    let wired = Wired::enter();
+    wired.client.run(echo);
+    let cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    let flows = Flow::all();
+    let mut rules = "add chain ip lab out { type nat hook postrouting priority 90; }\n\
+                     add chain ip lab in { type filter hook prerouting priority raw; }\n"
+        .to_owned();
+    for flow in &flows {
+        rules.push_str(&flow.rules());
+        let Some(has_endpoint) = flow.service else { continue };
+        let mut entry = objects::port(80, Some(flow.port));
+        entry["protocol"] = json!(flow.protocol.to_string().to_uppercase());
+        let service = cluster.api().create(&objects::service(&format!("s{}", flow.port), &[entry]));
+        let endpoint = has_endpoint.then_some((Wired::HERE[0], "n1"));
+        cluster.api().create(&objects::endpoint_slice(&service, endpoint, "IPv4"));
+    }
+    nft(&rules);
+    let _proxy = Proxy::start(&cluster, mode, &json!({}));
+    let places: Vec<_> = flows.iter().map(|it| (it.protocol, it.sport(), it.answers)).collect();
+    let sockets: Vec<OwnedFd> = wired.pod.run(move || {
+        let to = |answers| if answers == Answers::None { SILENT } else { ECHO };
+        places.into_iter().map(|(protocol, port, answers)| begin(protocol, here(POD, port), to(answers))).collect()
+    });
+    let worked: Vec<bool> = thread::scope(|scope| {
+        let asked: Vec<_> = sockets.iter().map(|socket| scope.spawn(|| works(socket))).collect();
+        asked.into_iter().map(|it| it.join().expect("an answer")).collect()
+    });
+    let lost: Vec<bool> = flows.iter().zip(worked).map(|(flow, worked)| !worked && flow.should_work(mode)).collect();
+    let told = told(&cluster, flows.iter().zip(&lost).filter(|(flow, lost)| **lost && flow.leaves_a_trace()));
+    let mut wrong = Vec::new();
+    for (flow, lost) in flows.iter().zip(lost) {
+        let is_told = told.contains(&flow.place());
+        if (is_told && !(lost && mode == "ipvs")) || (!is_told && lost && flow.leaves_a_trace()) {
+            wrong.push(format!("{mode}: {flow:?}: lost {lost}, told {is_told}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The connections that are told, once these are among them. ipvs forgets within seconds that it took an answer, and
+/// takes the next one.
+#[track_caller]
+fn told<'a>(cluster: &ControlPlane, expected: impl Iterator<Item = (&'a Flow, &'a bool)>) -> BTreeSet<String> {
+    let expected: Vec<String> = expected.map(|(flow, _)| flow.place()).collect();
+    let mut told = BTreeSet::new();
+    for _ in 0..LOOKS {
+        let board = judge(&snapshot(&cluster.kubeconfig("admin")), &Limits::default());
+        let found = board.findings.iter().filter(|it| it.key.rule.0 == "masquerade-uses-node-ports");
+        let values = found.flat_map(|it| &it.evidence.values).filter(|(name, _)| *name == "connection");
+        // `tcp SOURCE as PLACE -> SERVER`.
+        told.extend(values.filter_map(|(_, value)| Some(value.split(' ').nth(3)?.to_owned())));
+        if expected.iter().all(|place| told.contains(place)) {
+            break;
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+    told
+}
+
+fn here(address: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(address.parse().expect("an address"), port)
+}
+
+/// A socket that has sent one datagram; an answer is given the time it needs.
+fn datagram(to: &str) -> UdpSocket {
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    socket.connect(to).expect("a route");
+    socket.send(b"?").expect("sent");
+    if to == ECHO {
+        assert_eq!(socket.recv(&mut [0; 16]).expect("an answer"), 1);
+    }
+    socket
+}
+
+/// Rules of the table `ip lab` of the calling thread's namespace.
+#[track_caller]
+fn nft(rules: &str) {
+    let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().expect("nft is installed");
+    let rules = format!("add table ip lab\n{rules}");
+    nft.stdin.take().expect("a pipe").write_all(rules.as_bytes()).expect("nft reads its rules");
+    assert!(nft.wait().expect("nft ends").success(), "{rules}");
+}
+
+/// A flow whose source was translated, by `conntrack -L`.
+#[derive(Debug)]
+struct Listed {
+    protocol: Protocol,
+    source: (IpAddr, u16),
+    translated: (IpAddr, u16),
+    server: (IpAddr, u16),
+    hangs: bool,
+}
+
+/// Every flow whose source was translated to an address of this node's.
+#[track_caller]
+fn listed() -> Vec<Listed> {
+    let output = Command::new("conntrack").args(["-L", "--src-nat"]).output().expect("conntrack is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    text.lines().map(|line| parse(line).unwrap_or_else(|| panic!("{line}"))).collect()
+}
+
+/// `tcp 6 118 SYN_SENT src=A dst=B sport=1 dport=2 [UNREPLIED] src=B dst=C sport=2 dport=3 ...`.
+fn parse(line: &str) -> Option<Listed> {
+    let protocol = if line.starts_with("tcp") { Protocol::Tcp } else { Protocol::Udp };
+    let words = |name: &str| -> Vec<&str> {
+        line.split_ascii_whitespace().filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).collect()
+    };
+    let address = |name, at: usize| words(name).get(at)?.parse::<IpAddr>().ok();
+    let port = |name, at: usize| words(name).get(at)?.parse::<u16>().ok();
+    Some(Listed {
+        protocol,
+        source: (address("src", 0)?, port("sport", 0)?),
+        translated: (address("dst", 1)?, port("dport", 1)?),
+        server: (address("src", 1)?, port("sport", 1)?),
+        hangs: line.contains("[UNREPLIED]") && (protocol == Protocol::Udp || line.contains(" SYN_SENT ")),
+    })
+}
