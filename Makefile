@@ -33,9 +33,12 @@ MUSL := $(shell uname -m)-unknown-linux-musl
 RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 IMAGE := target/portreeve-$(RELEASE).tar
 
+LABELLED := PORTREEVE_LAB='$(LAB)' PORTREEVE_GUEST='$(GUEST)' PORTREEVE_HELM='$(HELM)'
+PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
+
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test bench lab guest static lint docs chart image fmt tools
+.PHONY: help check build test verdicts bench lab guest static lint docs chart image fmt tools
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -46,13 +49,20 @@ check: ## Build it and look at this machine
 build: ## Build the release binary
 	$(CARGO) build --release --locked
 
-# The runner keeps tests off this machine's own network. cargo's own lines come last.
-test: tools lab guest static lint ## Install what tests need, lint, and run every test; kernel tests need root
-	PORTREEVE_LAB='$(LAB)' PORTREEVE_GUEST='$(GUEST)' PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
+# The runner keeps tests off this machine's own network. cargo's own lines come last. Tests in a guest, whose every
+# instruction is emulated, are a verb of their own: `make verdicts`.
+test: tools lab static lint ## Install what tests need, lint, and run every test; kernel tests need root
+	$(LABELLED) $(CARGO) test --locked $(PRIVATE) -- --skip ipvs::
 
 # A bench profile would make the benchmark itself small, which takes minutes: only what it measures has to be.
 bench: tools lab build ## Measure what the agent costs; fails where it is more than promised; needs root
-	PORTREEVE_LAB='$(LAB)' $(CARGO) bench --locked --profile dev --bench footprint --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"' -- target/release/portreeve
+	$(LABELLED) $(CARGO) bench --locked --profile dev --bench footprint $(PRIVATE) -- target/release/portreeve
+
+verdicts: tools lab guest ## Ask packets about every verdict, in a guest with ipvs too, and count the cells; needs root
+	rm -rf target/tmp/verdicts
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs::
+	@awk '{ cells += $$2; wrong += $$3; print } END { print "all", cells, wrong }' target/tmp/verdicts/* | \
+	    awk 'BEGIN { printf "%-24s %8s %8s %8s\n", "configuration", "cells", "agree", "differ" } { printf "%-24s %8d %8d %8d\n", $$1, $$2, $$2 - $$3, $$3 }'
 
 lab: ## Build the programs that tests run, Kubernetes and helm; minutes the first time, then nothing
 	@for program in $(LAB_PROGRAMS); do \

@@ -22,10 +22,27 @@ use serde_json::{Value, json};
 use crate::{
     look::{Look, snapshot},
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Server, Wired, ask, guest::with_ipvs, objects, until},
+    verdicts::{Lab, masquerade, outgoing},
 };
 
 /// The client, as the Node `n2`.
 const PEER: &str = "192.0.2.100";
+
+#[test]
+fn verdicts_are_what_packets_show() {
+    with_ipvs("ipvs::verdicts_are_what_packets_show", || {
+        let lab = Lab::start(&[Protocol::Tcp]);
+        lab.agrees("ipvs-default", "ipvs", &json!({}));
+    });
+}
+
+#[test]
+fn connections_from_this_node_are_judged_as_they_work() {
+    with_ipvs("ipvs::connections_from_this_node_are_judged_as_they_work", || {
+        outgoing::agrees("ipvs");
+        masquerade::agrees("ipvs");
+    });
+}
 
 #[test]
 fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone() {

@@ -1,6 +1,6 @@
 //! kube-proxy.
 
-use std::{net::SocketAddr, process::Command};
+use std::{collections::BTreeMap, net::SocketAddr, process::Command};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -24,6 +24,8 @@ const PLACE: &str = "127.0.0.1:10249";
 /// kube-proxy of node `n1`, which must be the calling thread's namespace and a Node of the cluster.
 pub struct Proxy {
     process: Process,
+    /// Where it answers.
+    place: String,
     _directory: Directory,
 }
 
@@ -73,11 +75,11 @@ impl Proxy {
         let place = settings["metricsBindAddress"].as_str().unwrap_or(PLACE);
         let answer = process.wait_for("proxy mode", || http_get(place, "/proxyMode"));
         assert_eq!(answer, mode);
-        Self { process, _directory: directory }
+        Self { process, place: place.to_owned(), _directory: directory }
     }
 
     /// Waits until every Service that was created before is programmed in both families: changes arrive in their
-    /// order, so that one more Service that answers is proof.
+    /// order, so that one more Service that answers is proof, once the sync is over that programmed it.
     #[track_caller]
     pub fn settle(&mut self, cluster: &ControlPlane) {
         let mut last = objects::service("", &[objects::port(80, None)]);
@@ -91,6 +93,8 @@ impl Proxy {
             let address = address.as_str().expect("an address").parse().expect("an address");
             self.process.wait_for("answer from a Service", || is_pod(SocketAddr::new(address, 80)).then_some(()));
         }
+        let place = self.place.clone();
+        self.process.wait_for("end of a sync", || is_in_step(&http_get(&place, "/metrics")?).then_some(()));
     }
 
     /// Stops it where it is: it holds what it holds, and answers nobody.
@@ -127,4 +131,17 @@ impl Proxy {
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
+}
+
+/// Whether a proxy has synced in each family since it was last told of a change.
+fn is_in_step(metrics: &str) -> bool {
+    let of = |name: &str| -> BTreeMap<String, f64> {
+        let lines = metrics
+            .lines()
+            .filter_map(|line| line.strip_prefix("kubeproxy_sync_proxy_rules_last_")?.strip_prefix(name));
+        let values = lines.filter_map(|rest| rest.rsplit_once(' '));
+        values.filter_map(|(labels, value)| Some((labels.to_owned(), value.parse().ok()?))).collect()
+    };
+    let (synced, queued) = (of("timestamp_seconds"), of("queued_timestamp_seconds"));
+    !queued.is_empty() && queued.iter().all(|(labels, told)| synced.get(labels).is_some_and(|done| done >= told))
 }

@@ -12,8 +12,8 @@ mod asks;
 mod binds;
 #[path = "../../anywhere/verdicts/judged.rs"]
 mod judged;
-mod masquerade;
-mod outgoing;
+pub mod masquerade;
+pub mod outgoing;
 mod record;
 #[path = "../../anywhere/verdicts/recording.rs"]
 mod recording;
@@ -36,7 +36,7 @@ use self::{
 };
 use crate::{
     look::snapshot,
-    parts::{Answer, ControlPlane, Directory, PRIMARY, Proxy, Wired, guest::with_ipvs, objects},
+    parts::{Answer, ControlPlane, Directory, PRIMARY, Proxy, Wired, objects},
 };
 
 #[test]
@@ -56,20 +56,6 @@ fn in_nftables_mode_verdicts_are_what_packets_show() {
     lab.agrees("nftables-all", "nftables", &json!({"nodePortAddresses": ["0.0.0.0/0", "::/0"]}));
     lab.agrees("nftables-second", "nftables", &json!({"nodePortAddresses": ["192.0.2.2/32"]}));
     lab.agrees("nftables-no-detector", "nftables", &json!({"clusterCIDR": ""}));
-}
-
-#[test]
-fn in_ipvs_mode_verdicts_are_what_packets_show() {
-    with_ipvs("verdicts::in_ipvs_mode_verdicts_are_what_packets_show", || {
-        let lab = Lab::start(&[Protocol::Tcp]);
-        lab.agrees("ipvs-default", "ipvs", &json!({}));
-        lab.agrees("ipvs-second", "ipvs", &json!({"nodePortAddresses": ["192.0.2.2/32"]}));
-    });
-}
-
-#[test]
-fn in_ipvs_mode_an_outgoing_connection_is_judged_as_it_works() {
-    with_ipvs("verdicts::in_ipvs_mode_an_outgoing_connection_is_judged_as_it_works", || outgoing::agrees("ipvs"));
 }
 
 #[test]
@@ -117,7 +103,7 @@ fn listeners(protocols: &[Protocol]) -> Vec<Listener> {
 type Answers = BTreeMap<Ask, Answer>;
 
 /// A wired node with its listeners, which were asked before the first Service, and a cluster with their Services.
-struct Lab {
+pub struct Lab {
     cluster: ControlPlane,
     wired: Wired,
     listeners: Vec<Listener>,
@@ -129,7 +115,7 @@ struct Lab {
 
 impl Lab {
     #[track_caller]
-    fn start(protocols: &[Protocol]) -> Self {
+    pub fn start(protocols: &[Protocol]) -> Self {
         let wired = Wired::enter();
         let backend = wired.backend.run(|| Held::on(&BINDS[1], Protocol::Udp, Wired::PORT, Answer::Pod));
         let listeners = listeners(protocols);
@@ -148,7 +134,7 @@ impl Lab {
 
     /// Runs kube-proxy, and compares.
     #[track_caller]
-    fn agrees(&self, name: &str, mode: &str, settings: &Value) {
+    pub fn agrees(&self, name: &str, mode: &str, settings: &Value) {
         let _proxy = Proxy::start(&self.cluster, mode, settings);
         forget_flows();
         let answers = self.answers();
