@@ -39,6 +39,7 @@ pub use self::{
     kubectl::kubectl,
     namespace::sysctl,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
+    patience::slowness,
     prometheus::Prometheus,
     proxy::Proxy,
     relay::Relay,

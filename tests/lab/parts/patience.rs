@@ -7,6 +7,10 @@ pub const FACTOR: &str = "PORTREEVE_SLOWNESS";
 
 /// A time-out that suits where this runs.
 pub fn patience(usual: Duration) -> Duration {
-    let factor = env::var(FACTOR).map_or(1, |text| text.parse().expect("a factor"));
-    usual * factor
+    usual * slowness()
+}
+
+/// By how much everything takes longer here.
+pub fn slowness() -> u32 {
+    env::var(FACTOR).map_or(1, |text| text.parse().expect("a factor"))
 }

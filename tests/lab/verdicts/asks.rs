@@ -11,13 +11,13 @@ use std::{
 use nix::net::if_::if_nametoindex;
 use portreeve::{facts::Protocol, findings::Vantage};
 
-use crate::parts::{ADDRESSES, Answer, LINK_LOCAL, Wired, answer_within, ask};
+use crate::parts::{ADDRESSES, Answer, LINK_LOCAL, Wired, answer_within, ask, slowness};
 
 /// Who asks, how, and where.
 pub type Ask = (Vantage, Protocol, SocketAddr);
 
-/// Connections under way from one place.
-const AT_ONCE: usize = 128;
+/// Connections under way from one place, on a machine that is not slow.
+const AT_ONCE: u32 = 128;
 
 /// Everybody's questions about a port.
 pub fn questions(protocol: Protocol, port: u16) -> Vec<Ask> {
@@ -59,7 +59,7 @@ fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
         answers
     };
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..AT_ONCE / slowness().pow(2)).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("answers")).collect()
     })
 }
