@@ -99,7 +99,7 @@ pub fn agrees(mode: &str) {
 }
 
 /// Serves in the calling thread's namespace until that ends.
-fn echo() {
+pub fn echo() {
     let listener = TcpListener::bind(ECHO).expect("the port is free");
     thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept() {
@@ -123,7 +123,7 @@ fn echo() {
 
 /// Begins a connection from a port of the node's primary address.
 #[track_caller]
-fn open(protocol: Protocol, port: u16) -> OwnedFd {
+pub fn open(protocol: Protocol, port: u16) -> OwnedFd {
     let kind = if protocol == Protocol::Tcp { SockType::Stream } else { SockType::Datagram };
     let socket = socket(AddressFamily::Inet, kind, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None);
     let socket = socket.expect("a socket");
@@ -136,7 +136,7 @@ fn open(protocol: Protocol, port: u16) -> OwnedFd {
 }
 
 /// Whether something that is sent comes back.
-fn works(socket: &OwnedFd) -> bool {
+pub fn works(socket: &OwnedFd) -> bool {
     let ready = |flags| {
         let mut wanted = [PollFd::new(socket.as_fd(), flags)];
         let patience = PollTimeout::try_from(PATIENCE).expect("short");
