@@ -17,13 +17,14 @@
 //! ## Fix
 //! Give the pod another hostPort, outside the NodePort range, or the Service another nodePort.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::collections::HashMap;
 
 use super::{
     Limits, Patience, Rule, Scope,
     endpoints::{Backing, Endpoints},
     fate::{Fate, First},
     holders::service_port,
+    host_ports::{covers, host_ports},
     range::{move_service, range_in_words, served, spare_port},
     reach::vantages,
     setup::{Local, Setup, Setups, is_link_local, locals},
@@ -50,17 +51,12 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let services = snapshot.cluster.services.get()?;
     let interfaces = snapshot.kernel.interfaces.get()?;
 
-    let mut host_ports: HashMap<(Protocol, u16), Vec<(&Pod, &ContainerPort)>> = HashMap::new();
-    let here = pods.iter().filter(|pod| pod.node.as_deref().is_none_or(|node| node == snapshot.node_name()));
-    for pod in here.filter(|pod| !pod.host_network && !pod.finished) {
-        for port in &pod.ports {
-            if let Some(host_port) = port.host_port {
-                host_ports.entry((port.protocol, host_port)).or_default().push((pod, port));
-            }
-        }
+    let mut by_port: HashMap<(Protocol, u16), Vec<(&Pod, &ContainerPort)>> = HashMap::new();
+    for (pod, port, number) in host_ports(snapshot, pods) {
+        by_port.entry((port.protocol, number)).or_default().push((pod, port));
     }
     let hits: Vec<_> = served(services)
-        .filter_map(|(service, port, number)| Some((service, port, host_ports.get(&(port.protocol, number))?)))
+        .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
         .collect();
     if hits.is_empty() {
         return Ok(Vec::new());
@@ -139,7 +135,7 @@ impl Node<'_> {
             .iter()
             .copied()
             .filter(|local| clash.service.families.contains(&Family::of(local.ip)))
-            .filter(|local| clash.host.host_ip.is_none_or(|ip| covers(ip, local.ip)) && setup.captures(*local))
+            .filter(|local| covers(clash.host, local.ip) && setup.captures(*local))
             .collect();
         if meeting.is_empty() {
             return vec![None];
@@ -218,11 +214,6 @@ fn winner(setup: &Setup, meeting: &[Local], [four, six]: [Backing; 2]) -> (Winne
         affected.extend(lost.then_some(vantage));
     }
     (winner, affected)
-}
-
-/// Whether a hostIP stands for an address of the node.
-pub(super) fn covers(host_ip: IpAddr, local: IpAddr) -> bool {
-    host_ip == local || host_ip.is_unspecified() && Family::of(host_ip) == Family::of(local)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::{
     endpoints::{Backing, Endpoints},
     fate::{Fate, First},
     holders::{Own, Proxy, holder_name, place, service_port, socket_in_words, workers},
-    host_port_equals_node_port::covers,
+    host_ports::{covers, host_ports},
     range::served,
     reach,
     setup::{Local, Setup, Setups, is_link_local, locals},
@@ -171,13 +171,10 @@ fn rights<'a>(
     let node_ports = served(services)
         .filter(|(_, it, number)| it.protocol == protocol && *number == port)
         .map(|(service, port, _)| Right::NodePort(service, port));
-    let pods = snapshot.cluster.pods.seen().into_iter().flatten();
-    let pods = pods.filter(|pod| !pod.host_network && !pod.finished);
-    let pods = pods.filter(|pod| pod.node.as_deref().is_none_or(|node| node == snapshot.node_name()));
-    let host_ports = pods.flat_map(|pod| {
-        let ports = pod.ports.iter().filter(move |it| it.protocol == protocol && it.host_port == Some(port));
-        ports.map(move |port| Right::HostPort(pod, port))
-    });
+    let pods = snapshot.cluster.pods.seen().map_or(&[][..], Vec::as_slice);
+    let host_ports = host_ports(snapshot, pods)
+        .filter(|(_, it, number)| it.protocol == protocol && *number == port)
+        .map(|(pod, port, _)| Right::HostPort(pod, port));
     let sockets: Vec<&Socket> =
         listeners.iter().filter(|it| it.protocol == protocol && it.local_port == port).collect();
     let mut sockets = workers(&sockets);
@@ -228,7 +225,7 @@ impl<'a> Here<'a> {
             _ => None,
         });
         let host_port = self.find(|right| match right {
-            Right::HostPort(_, host) => host.host_ip.is_none_or(|ip| covers(ip, to.ip)).then_some(()),
+            Right::HostPort(_, host) => covers(host, to.ip).then_some(()),
             _ => None,
         });
         let host_port = host_port.map(|(index, ())| index);
