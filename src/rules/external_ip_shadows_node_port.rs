@@ -142,7 +142,13 @@ impl Node<'_> {
     }
 
     /// What comes of it with each value that unknown endpoints may have; nothing where no NodePort is served.
-    fn outcomes(&self, setup: &Setup, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Vec<Option<Affected>> {
+    fn outcomes(
+        &self,
+        setup: &Setup,
+        service: &Service,
+        port: &ServicePort,
+        taker: &Taker<'_>,
+    ) -> Vec<Option<Affected>> {
         if !setup.captures(taker.local) {
             return vec![None];
         }
@@ -166,13 +172,7 @@ impl Node<'_> {
         }
     }
 
-    fn evidence(
-        &self,
-        service: &Service,
-        port: &ServicePort,
-        taker: &Taker<'_>,
-        affected: &Affected,
-    ) -> Evidence {
+    fn evidence(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>, affected: &Affected) -> Evidence {
         let family = Family::of(taker.local.ip);
         let loser = service_port(service, &port.name);
         let winner = service_port(taker.claim.service, &taker.port.name);

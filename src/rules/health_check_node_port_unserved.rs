@@ -26,7 +26,8 @@ use super::{
 };
 use crate::{
     facts::{
-        Family, Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why, text::shell_word,
+        Family, Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why,
+        text::shell_word,
     },
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
@@ -144,7 +145,9 @@ impl<'a> Node<'a> {
         // Where no proxy is known, the node may not be meant to serve Services at all.
         let severity = if mode.is_ok() { Severity::Critical } else { Severity::Warning };
         let what = match wrong {
-            Wrong::Nobody => "is not served here, nobody listens: its load balancer sends nothing to this node".to_owned(),
+            Wrong::Nobody => {
+                "is not served here, nobody listens: its load balancer sends nothing to this node".to_owned()
+            }
             Wrong::Other(socket, _) => format!(
                 "is not served here, {} answers instead: its load balancer sends nothing to this node",
                 holder_name(self.snapshot, socket)
@@ -278,7 +281,10 @@ mod tests {
         };
         expect_healthy(&RULE, &both(own.clone()), &subject());
         let evidence = expect_problem(&RULE, &both(own.clone().listens("127.0.0.1:30999")), &subject());
-        assert!(evidence.summary.contains("not served here over IPv4, process nginx keeps the proxy off"), "{evidence:?}");
+        assert!(
+            evidence.summary.contains("not served here over IPv4, process nginx keeps the proxy off"),
+            "{evidence:?}"
+        );
         let beside = own.listens("127.0.0.1:30999").listens_as("192.0.2.1:30999", proxy_holder());
         expect_healthy(&RULE, &both(beside), &subject());
     }

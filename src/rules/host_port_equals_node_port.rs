@@ -261,6 +261,13 @@ mod tests {
     }
 
     #[test]
+    fn endpoints_elsewhere_take_what_comes_from_the_node() {
+        let evidence = expect_problem(&RULE, &clash(|it| it.local().elsewhere()), &subject());
+        assert_eq!(evidence.severity, Severity::Warning);
+        assert_eq!(evidence.affects, Affected::from([Vantage::Node, Vantage::Loopback, Vantage::Pods]));
+    }
+
+    #[test]
     fn the_evidence_names_both_and_how_to_part_them() {
         let evidence = expect_problem(&RULE, &clash(|it| it).with_mode(Mode::Ipvs), &subject());
         let told = format!("{evidence:?}");
@@ -314,7 +321,7 @@ mod tests {
         let mut blind = clash(|it| it);
         blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
         assert_eq!(severity(&blind), Severity::Warning);
-        assert_eq!(severity(&blind.with_mode(Mode::Ipvs)), Severity::Critical);
+        assert_eq!(severity(&blind.with_mode(Mode::Cilium)), Severity::Critical, "whatever is behind the Service");
     }
 
     #[test]

@@ -56,7 +56,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 
     let node_ports: BTreeSet<_> = served(services).map(|(_, port, number)| (port.protocol, number)).collect();
     let all: BTreeSet<_> = host_ports(snapshot, pods).map(|(_, port, number)| (port.protocol, number)).collect();
-    let node = Node { snapshot, interfaces, locals: locals(interfaces).iter().map(|it| it.ip).collect(), listening, all };
+    let node =
+        Node { snapshot, interfaces, locals: locals(interfaces).iter().map(|it| it.ip).collect(), listening, all };
     Ok(host_ports(snapshot, pods)
         .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
         .flat_map(|(pod, port, number)| {
@@ -116,7 +117,8 @@ impl Node<'_> {
         let mut evidence = Evidence::new(severity, sentence).value("listener", socket_in_words(socket));
         evidence.values.extend(holder_evidence(self.snapshot, socket));
         if severity == Severity::Info {
-            evidence = evidence.value("other hostPorts", "have a socket of the same holder: it may keep them for the pods");
+            evidence =
+                evidence.value("other hostPorts", "have a socket of the same holder: it may keep them for the pods");
         }
         let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
         let (number, protocol) = (socket.local_port, socket.protocol);

@@ -5,7 +5,13 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use portreeve::{facts::Protocol, findings::Vantage};
 use serde_json::{Value, json};
 
-use super::{Ask, Held, asks::ask_all, binds::BINDS, claims::{Behind, serve, service}, forget_flows};
+use super::{
+    Ask, Held,
+    asks::ask_all,
+    binds::BINDS,
+    claims::{Behind, serve, service},
+    forget_flows,
+};
 use crate::{
     look::Look,
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, objects},

@@ -94,9 +94,10 @@ pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Van
 /// What a rule says of a port: how bad it is where that is above info, and from where something is lost.
 pub fn said(snapshot: &Snapshot, rule: &str, protocol: Protocol, port: u16) -> (Option<Severity>, Affected) {
     let board = judge(snapshot, &Limits::default());
-    let of_port = board.findings.iter().filter(|it| {
-        (it.key.rule.0, it.key.port, it.key.protocol) == (rule, Some(port), Some(protocol))
-    });
+    let of_port = board
+        .findings
+        .iter()
+        .filter(|it| (it.key.rule.0, it.key.port, it.key.protocol) == (rule, Some(port), Some(protocol)));
     let findings: Vec<_> = of_port.map(|it| &it.evidence).filter(|it| it.severity > Severity::Info).collect();
     (findings.iter().map(|it| it.severity).max(), findings.iter().flat_map(|it| it.affects.iter().copied()).collect())
 }

@@ -30,13 +30,20 @@ struct Row {
 
 fn rows() -> Vec<Row> {
     let services = [None].into_iter().chain(Behind::ALL.map(Some));
-    let addresses = [(None, false), (None, true), (Some("192.0.2.2"), true), (Some("0.0.0.0"), true), (Some("127.0.0.1"), true)];
+    let addresses =
+        [(None, false), (None, true), (Some("192.0.2.2"), true), (Some("0.0.0.0"), true), (Some("127.0.0.1"), true)];
     let all = [Protocol::Tcp, Protocol::Udp].into_iter().flat_map(|protocol| {
-        services.clone().flat_map(move |service| addresses.map(|(address, process)| (protocol, service, address, process)))
+        services
+            .clone()
+            .flat_map(move |service| addresses.map(|(address, process)| (protocol, service, address, process)))
     });
     let numbered = (30000..).zip(all);
     numbered
-        .map(|(port, (protocol, service, address, process))| Row { host: HostPort { port, protocol, address }, service, process })
+        .map(|(port, (protocol, service, address, process))| Row {
+            host: HostPort { port, protocol, address },
+            service,
+            process,
+        })
         .collect()
 }
 
@@ -122,13 +129,20 @@ impl Shown {
                 ));
             }
             // What answered alone, and does not whenever both are there.
-            if (service == 'P' && shown == 'O') || (host_port == 'O' && shown == 'P') {
+            let of_process = row.service.is_none() && service == 'L' && shown != 'L';
+            if of_process || (service == 'P' && shown == 'O') || (host_port == 'O' && shown == 'P') {
                 lost.insert(from);
             }
         }
-        let (severity, affected) = said(seen, "host-port-equals-node-port", protocol, port);
-        if affected != lost || (severity == Some(Severity::Critical)) != lost.contains(&Vantage::Remote) {
-            wrong.push(format!("{port}/{protocol}, {:?}, hostIP {address:?}: lost {lost:?}, said {severity:?} {affected:?}", row.service));
+        let rule = if row.service.is_some() { "host-port-equals-node-port" } else { "host-port-takes-listener" };
+        let (severity, affected) = said(seen, rule, protocol, port);
+        if affected != lost
+            || (severity == Some(Severity::Critical)) != (row.service.is_some() && lost.contains(&Vantage::Remote))
+        {
+            wrong.push(format!(
+                "{port}/{protocol}, {:?}, hostIP {address:?}: lost {lost:?}, said {severity:?} {affected:?}",
+                row.service
+            ));
         }
         wrong
     }

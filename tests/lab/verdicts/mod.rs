@@ -22,6 +22,7 @@ mod outgoing;
 mod record;
 #[path = "../../anywhere/verdicts/recording.rs"]
 mod recording;
+mod redirected;
 mod shapes;
 
 use std::{
@@ -79,6 +80,12 @@ fn a_host_port_and_a_node_port_are_judged_as_they_answer() {
 fn an_external_ip_and_a_node_port_are_judged_as_they_answer() {
     external_ip::agrees("iptables");
     external_ip::agrees("nftables");
+}
+
+#[test]
+fn what_a_load_balancers_address_or_an_undeclared_redirection_takes_is_judged_as_it_answers() {
+    redirected::agrees("iptables");
+    redirected::agrees("nftables");
 }
 
 #[test]
