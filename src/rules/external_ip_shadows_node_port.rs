@@ -123,9 +123,9 @@ impl Node<'_> {
         if outcomes.iter().all(Option::is_none) {
             return Vec::new();
         }
-        // What is certain, and what more there may be.
-        let mildest = outcomes.iter().min_by_key(|affected| affected.as_ref().map(|it| (severity(it), it.len())));
-        let certain = mildest.cloned().flatten();
+        // What is lost in any case, and that there may be more.
+        let known: Option<Vec<Affected>> = outcomes.iter().cloned().collect();
+        let certain = known.and_then(|all| all.into_iter().reduce(|lost, other| &lost & &other));
         let agreed = outcomes.iter().all(|affected| *affected == certain);
         let problem = certain.map(|affected| Verdict::Problem(self.evidence(service, port, taker, &affected)));
         let gap = (!agreed).then(|| Verdict::Unknown(self.unknown(service, port, taker)));
