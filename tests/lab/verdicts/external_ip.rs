@@ -14,7 +14,7 @@ use super::{
     asks::{ask_all, questions},
     claims::{Behind, OTHER, said, serve, service, told},
     forget_flows,
-    record::letter,
+    record::{count, letter},
 };
 use crate::{
     look::snapshot,
@@ -82,6 +82,7 @@ pub fn agrees(mode: &str) {
     let shown = Shown { served, alone, both };
 
     let wrong: Vec<String> = rows.iter().flat_map(|row| shown.disagreements(row, &seen)).collect();
+    count(&format!("{mode}-external-ip"), asks.len(), wrong.len());
     assert!(wrong.is_empty(), "{mode}: {} of {} cells disagree\n{}", wrong.len(), asks.len(), wrong.join("\n"));
 }
 
