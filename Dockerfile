@@ -7,23 +7,22 @@ ARG BINARY=build
 # Runs on the builder's own architecture; clang and lld make code for the other one.
 FROM --platform=$BUILDPLATFORM rust:1.95-alpine AS build
 ARG TARGETARCH=amd64
+# cargo-auditable writes the list of dependencies into the binary, where scanners find it.
 # hadolint ignore=DL3018
-RUN apk add --no-cache clang lld
-# Writes the list of dependencies into the binary, where scanners find it.
-RUN cargo install cargo-auditable --version 0.7.7 --locked
+RUN apk add --no-cache clang lld && cargo install cargo-auditable --version 0.7.7 --locked
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY src ./src
 RUN case "$TARGETARCH" in \
-        amd64) cpu=x86_64 ;; \
-        arm64) cpu=aarch64 ;; \
+        amd64) cpu=x86_64 CPU=X86_64 ;; \
+        arm64) cpu=aarch64 CPU=AARCH64 ;; \
         *) echo "no target for $TARGETARCH" >&2; exit 1 ;; \
     esac \
     && target="$cpu-unknown-linux-musl" \
     && if [ "$cpu" != "$(uname -m)" ]; then \
         rustup target add "$target"; \
         export "CC_${cpu}_unknown_linux_musl=clang"; \
-        export "CARGO_TARGET_$(echo "$cpu" | tr a-z A-Z)_UNKNOWN_LINUX_MUSL_RUSTFLAGS=-Clinker=clang -Clink-self-contained=yes -Clink-arg=--target=$cpu-linux-musl -Clink-arg=-fuse-ld=lld"; \
+        export "CARGO_TARGET_${CPU}_UNKNOWN_LINUX_MUSL_RUSTFLAGS=-Clinker=clang -Clink-self-contained=yes -Clink-arg=--target=$cpu-linux-musl -Clink-arg=-fuse-ld=lld"; \
     fi \
     && cargo auditable build --release --locked --target "$target" \
     && mv "target/$target/release/portreeve" /portreeve

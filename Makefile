@@ -10,7 +10,7 @@ CARGO ?= cargo
 TOOLS := cc:gcc ip:iproute2 ss:iproute2 nft:nftables iptables:iptables ps:procps \
          setpriv:util-linux unshare:util-linux capsh:libcap2-bin openssl:openssl perl:perl-base \
          buildah:buildah containerd:containerd runc:runc /usr/lib/cni/bridge:containernetworking-plugins \
-         conntrack:conntrack prometheus:prometheus promtool:prometheus
+         conntrack:conntrack prometheus:prometheus promtool:prometheus nsenter:util-linux strip:binutils musl-gcc:musl-tools
 
 # Kubernetes itself, and helm, built once per machine and version; a program in $KUBEBUILDER_ASSETS or on the PATH comes
 # first. Each is a name, its package, the folder of the go.mod that has it, and where it is kept.
@@ -33,7 +33,7 @@ IMAGE := target/portreeve-$(RELEASE).tar
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test lab lint docs chart image fmt tools
+.PHONY: help check build test bench lab static lint docs chart image fmt tools
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -45,8 +45,12 @@ build: ## Build the release binary
 	$(CARGO) build --release --locked
 
 # The runner keeps tests off this machine's own network. cargo's own lines come last.
-test: tools lab lint ## Install what tests need, lint, and run every test; kernel tests need root
+test: tools lab static lint ## Install what tests need, lint, and run every test; kernel tests need root
 	PORTREEVE_LAB='$(LAB)' PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
+
+# A bench profile would make the benchmark itself small, which takes minutes: only what it measures has to be.
+bench: tools lab build ## Measure what the agent costs; fails where it is more than promised; needs root
+	PORTREEVE_LAB='$(LAB)' $(CARGO) bench --locked --profile dev --bench footprint --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"' -- target/release/portreeve
 
 lab: ## Build the programs that tests run, Kubernetes and helm; minutes the first time, then nothing
 	@for program in $(LAB_PROGRAMS); do \
@@ -63,6 +67,10 @@ lab: ## Build the programs that tests run, Kubernetes and helm; minutes the firs
 	    CGO_ENABLED=0 go build -C "$$module" -trimpath -ldflags "-s -w $${version:+$$said}" -o "$$folder/.$$name.$$$$" "$$package"; \
 	    mv "$$folder/.$$name.$$$$" "$$folder/$$name"; \
 	done
+
+static: ## Build the static binary that tests make an image of
+	rustup target add $(MUSL)
+	$(CARGO) build --locked --target $(MUSL) --bin portreeve
 
 lint: ## Check formatting, lints and documentation
 	$(CARGO) fmt --check

@@ -1,5 +1,7 @@
 //! What the cluster makes us want to know of the node.
 
+use std::sync::Arc;
+
 use crate::facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service, Wanted};
 
 /// Ports of kube-proxy itself: `metricsBindAddress` and `healthzBindAddress`.
@@ -7,9 +9,15 @@ const PROXY_PORTS: [u16; 2] = [10249, 10256];
 
 /// The ports whose sockets, holders and answers rules will ask for.
 pub fn wanted(cluster: &ClusterFacts, command_lines: bool) -> Wanted {
-    let services: Vec<&Service> = cluster.services.seen().into_iter().flatten().collect();
-    let pods: Vec<&Pod> =
-        cluster.pods.seen().into_iter().flatten().filter(|pod| !pod.finished && is_here(cluster, pod)).collect();
+    let services: Vec<&Service> = cluster.services.seen().into_iter().flatten().map(Arc::as_ref).collect();
+    let pods: Vec<&Pod> = cluster
+        .pods
+        .seen()
+        .into_iter()
+        .flatten()
+        .map(Arc::as_ref)
+        .filter(|pod| !pod.finished && is_here(cluster, pod))
+        .collect();
     let range = cluster.node_port_range.seen().map_or(PortRange::DEFAULT_NODE_PORTS, |range| range.range);
 
     let node_ports: PortSet =

@@ -9,7 +9,7 @@ use tokio::runtime;
 use super::progress::Progress;
 use crate::{
     agent::{Crank, Step},
-    cluster::{Choice, ClusterSource, Environment, Input},
+    cluster::{ApiServer, Choice, ClusterSource, Environment, Input},
     facts::{Learned, Mode, NodePortRange, PortRange, RangeSource, Said, Snapshot},
     kernel::Host,
 };
@@ -29,6 +29,12 @@ pub(super) struct Sources {
     /// The context of the kubeconfig
     #[arg(long, value_name = "NAME", help_heading = "Sources", conflicts_with = "services")]
     context: Option<String>,
+    /// Reach the API server here instead, like https://192.0.2.10:6443, with the same credentials
+    ///
+    /// For a cluster whose own way to its API server, a Service, is what is broken. The server has to prove that it is
+    /// the one that is meant: by its certificate, for the name in the kubeconfig, or in a pod for kubernetes.default.svc.
+    #[arg(long = "apiserver", value_name = "URL", help_heading = "Sources", conflicts_with = "services")]
+    api_server: Option<ApiServer>,
     /// How long one request to the API server may take
     #[arg(long, value_name = "DURATION", help_heading = "Sources", default_value = "10s", value_parser = duration)]
     request_timeout: Duration,
@@ -58,12 +64,22 @@ impl Sources {
     }
 
     fn look_for(self, port: Option<u16>, command_lines: bool) -> anyhow::Result<Snapshot> {
-        let Self { services, kubeconfig, context, request_timeout, node, proxy_mode, node_port_range, host_root } =
-            self;
+        let Self {
+            services,
+            kubeconfig,
+            context,
+            api_server,
+            request_timeout,
+            node,
+            proxy_mode,
+            node_port_range,
+            host_root,
+        } = self;
         let choice = Choice {
             services: services.into_iter().map(Input::from).collect(),
             kubeconfig,
             context,
+            api_server,
             request_timeout: Some(request_timeout),
         };
         let crank = Crank {

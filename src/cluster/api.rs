@@ -1,5 +1,7 @@
 //! A live API server: one LIST per resource, and the few settings that have a place of their own.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::{
     connect::{Access, connect},
     error::Error,
@@ -89,12 +91,40 @@ async fn own_pods(server: &Server, node: Option<&str>, hostname: &str) -> Gather
     }
 }
 
-/// Settings, and the places that neither answered nor said that they are absent or closed to us.
+/// A place that tells settings, by a name of ours.
+pub(super) type Place = &'static str;
+
+/// Settings, and where they were looked for.
+#[derive(Default)]
 pub(super) struct Found {
     pub(super) gathered: Gathered,
+    /// The places that told something.
+    pub(super) told: BTreeSet<Place>,
+    /// The places that are absent or closed to us.
+    pub(super) silent: BTreeMap<Place, Error>,
+    /// The places that neither answered nor said that they are absent or closed to us.
     pub(super) broken: Vec<(Source, Error)>,
-    /// The places that are closed to us.
-    pub(super) refused: Vec<Error>,
+}
+
+impl Found {
+    fn note(&mut self, place: Place, source: Source, answer: Result<Gathered, Error>) {
+        match answer {
+            Ok(gathered) => {
+                self.gathered.absorb(gathered);
+                self.told.insert(place);
+            }
+            Err(error) => {
+                if source == Source::ConfigMaps {
+                    self.gathered.lack_all(&[source], &error);
+                }
+                match error.why() {
+                    Why::NotSupported => drop(self.silent.insert(place, error)),
+                    Why::NotPermitted if error.code() != "401" => drop(self.silent.insert(place, error)),
+                    _ => self.broken.push((source, error)),
+                }
+            }
+        }
+    }
 }
 
 /// What tells the NodePort range and the proxy's settings; each place may be missing or out of bounds.
@@ -111,38 +141,36 @@ pub(super) async fn settings(server: &Server) -> Found {
         one(server, "/apis/config.openshift.io/v1/networks/cluster", "Network"),
         server.text("/flagz"),
     );
-    let mut gathered = Gathered::default();
-    let (mut broken, mut refused) = (Vec::new(), Vec::new());
-    let mut note = |source, error: Error| match error.why() {
-        Why::NotSupported => {}
-        Why::NotPermitted if error.code() != "401" => refused.push(error),
-        _ => broken.push((source, error)),
+    let mut found = Found::default();
+    found.note("flagz", Source::NodePortRange, flagz.map(|answer| range_of_flagz(server, &answer)));
+    // Only their arguments count here: this node's own Pods come from another list.
+    let arguments = |pods: Gathered| {
+        let mut gathered = Gathered::default();
+        gathered.settings = pods.settings;
+        gathered
     };
-    match flagz {
-        Ok(answer) => {
-            let place = format!("{}/flagz", server.address());
-            if !gathered.settings.flagz(place.clone(), &answer) {
-                let detail = format!("{place}: the answer names no service-node-port-range");
-                gathered.reject(Gap::new(Source::NodePortRange, Why::Malformed, detail));
-            }
-        }
-        Err(error) => note(Source::NodePortRange, error),
+    found.note("kube-apiserver", Source::NodePortRange, api_servers.map(arguments));
+    let [proxy_name, kubeadm_name, cilium_name] = CONFIG_MAPS;
+    for (place, answer) in [
+        (proxy_name, kube_proxy),
+        (cilium_name, cilium),
+        (kubeadm_name, kubeadm),
+        ("felixconfiguration", felix),
+        ("openshift", openshift),
+    ] {
+        found.note(place, Source::ConfigMaps, answer);
     }
-    match api_servers {
-        // Only their arguments count here: this node's own Pods come from another list.
-        Ok(pods) => gathered.settings.absorb(pods.settings),
-        Err(error) => note(Source::NodePortRange, error),
+    found
+}
+
+fn range_of_flagz(server: &Server, answer: &str) -> Gathered {
+    let mut gathered = Gathered::default();
+    let place = format!("{}/flagz", server.address());
+    if !gathered.settings.flagz(place.clone(), answer) {
+        let detail = format!("{place}: the answer names no service-node-port-range");
+        gathered.reject(Gap::new(Source::NodePortRange, Why::Malformed, detail));
     }
-    for found in [kube_proxy, cilium, kubeadm, felix, openshift] {
-        match found {
-            Ok(object) => gathered.absorb(object),
-            Err(error) => {
-                gathered.lack_all(&[Source::ConfigMaps], &error);
-                note(Source::ConfigMaps, error);
-            }
-        }
-    }
-    Found { gathered, broken, refused }
+    gathered
 }
 
 async fn one(server: &Server, path: &str, kind: &'static str) -> Result<Gathered, Error> {

@@ -1,24 +1,27 @@
 //! From a kubeconfig or a service account to a client.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
+use http::Uri;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tokio::{runtime::Handle, task, time};
-use tracing::warn;
 
 use super::error::{Error, causes};
 
-/// How long credentials that cannot be used are left alone.
-const AGAIN: Duration = Duration::from_secs(15);
+/// The name of the API server inside a cluster, which every certificate of it holds.
+const IN_CLUSTER: &str = "kubernetes.default.svc";
 
 /// How to reach an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Who to be, and where to go.
     pub credentials: Credentials,
+    /// Where to go instead. The server is known by the same certificate authority and the same name as without it:
+    /// the name of the kubeconfig's server, or in a pod that of the Service `kubernetes`.
+    pub api_server: Option<ApiServer>,
     /// How long each request may take.
     pub request_timeout: Duration,
 }
@@ -42,17 +45,27 @@ pub enum Credentials {
     InCluster,
 }
 
-/// A client for what is written to the cluster. Credentials that cannot be used now are tried again until they can.
-pub async fn client(access: Access) -> Client {
-    let mut told = false;
-    loop {
-        match connect(&access).await {
-            Ok((client, _)) => return client,
-            Err(error) if !told => warn!(%error, "cannot write to the cluster yet"),
-            Err(_) => {}
-        }
-        told = true;
-        time::sleep(AGAIN).await;
+/// `--apiserver`: an URL like `https://192.0.2.10:6443`.
+///
+/// Never plain HTTP: a slip of the pen must not send a token in the clear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiServer(Uri);
+
+impl FromStr for ApiServer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let uri = text.parse::<Uri>().ok().filter(|uri| {
+            let place = uri.authority().is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'));
+            uri.scheme_str() == Some("https") && place && uri.query().is_none()
+        });
+        uri.map(Self).ok_or_else(|| format!("{text:?} is not an URL like https://192.0.2.10:6443"))
+    }
+}
+
+impl fmt::Display for ApiServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -90,12 +103,39 @@ async fn make(access: &Access) -> Result<(Client, String), String> {
             Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| causes(&error))?
         }
     };
-    config.connect_timeout = Some(access.request_timeout);
-    // Each request has its own limit; on a connection, it would end a watch on which nothing happens.
-    config.read_timeout = None;
+    if let Some(ApiServer(other)) = &access.api_server {
+        let meant = match access.credentials {
+            Credentials::InCluster => Some(IN_CLUSTER),
+            Credentials::Kubeconfig { .. } => config.cluster_url.host(),
+        };
+        let meant = meant.map(|host| host.trim_matches(['[', ']']).to_owned());
+        config.tls_server_name = config.tls_server_name.or(meant);
+        config.cluster_url = other.clone();
+    }
+    // Each request has its own limit, connecting and all; on a connection, one would end a watch on which nothing happens.
+    (config.connect_timeout, config.read_timeout) = (None, None);
     // Retries are decided where the answer is judged.
     config.default_retry = false;
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let client = Client::try_from(config).map_err(|error| causes(&error))?;
     Ok((client, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_api_server_is_an_https_url_and_nothing_else() {
+        for good in ["https://192.0.2.10:6443", "https://[2001:db8::1]:6443", "https://host/clusters/c1"] {
+            assert_eq!(
+                good.parse::<ApiServer>().map(|it| it.to_string().trim_end_matches('/').to_owned()),
+                Ok(good.to_owned())
+            );
+        }
+        for wrong in ["192.0.2.10:6443", "http://192.0.2.10", "https://", "https://me:secret@host", "https://h?a=b", ""]
+        {
+            assert!(wrong.parse::<ApiServer>().is_err(), "{wrong:?}");
+        }
+    }
 }

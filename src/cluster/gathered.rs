@@ -1,6 +1,6 @@
 //! What files and API servers alike are read into: objects go in one by one, facts come out.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{convert, error::Error, field::Misfits, settings::Settings, wire::Object};
 use crate::facts::{ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, Why, text};
@@ -13,10 +13,10 @@ const DETAIL: usize = 512;
 /// Facts in the making.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Gathered {
-    pub(super) services: Vec<Service>,
-    pub(super) endpoint_slices: Vec<EndpointSlice>,
-    pub(super) pods: Vec<Pod>,
-    pub(super) nodes: Vec<Node>,
+    pub(super) services: Vec<Arc<Service>>,
+    pub(super) endpoint_slices: Vec<Arc<EndpointSlice>>,
+    pub(super) pods: Vec<Arc<Pod>>,
+    pub(super) nodes: Vec<Arc<Node>>,
     pub(super) settings: Settings,
     /// Node name by lower-case host name.
     hostnames: BTreeMap<String, String>,
@@ -35,22 +35,22 @@ impl Gathered {
         let mut misfits = Misfits::default();
         let source = match (group, kind.as_str()) {
             ("", "Service") => {
-                self.services.extend(convert::service(object, &mut misfits));
+                self.services.extend(convert::service(object, &mut misfits).map(Arc::new));
                 Source::Services
             }
             ("" | "discovery.k8s.io", "EndpointSlice") => {
-                self.endpoint_slices.extend(convert::endpoint_slice(object, &mut misfits));
+                self.endpoint_slices.extend(convert::endpoint_slice(object, &mut misfits).map(Arc::new));
                 Source::EndpointSlices
             }
             ("", "Pod") => {
                 self.settings.api_server_pod(&object);
-                self.pods.extend(convert::pod(object, &mut misfits));
+                self.pods.extend(convert::pod(object, &mut misfits).map(Arc::new));
                 Source::Pods
             }
             ("", "Node") => {
                 self.settings.node_arguments(&object, &mut misfits);
                 self.remember_hostname(&object);
-                self.nodes.extend(convert::node(object, &mut misfits));
+                self.nodes.extend(convert::node(object, &mut misfits).map(Arc::new));
                 Source::Nodes
             }
             ("", "ConfigMap") => {

@@ -20,6 +20,7 @@ mod flags;
 mod gathered;
 mod managed;
 mod manifests;
+mod renewed;
 mod requests;
 mod settings;
 mod source;
@@ -33,8 +34,9 @@ use tokio::task;
 use self::gathered::Gathered;
 pub use self::{
     access::{ACCESS, Grant},
-    connect::{Access, Credentials, client},
+    connect::{Access, ApiServer, Credentials},
     manifests::Input,
+    renewed::client,
     source::{Choice, ClusterSource, Environment},
     watch::{Pace, Resource, Standing, View, Watch},
 };

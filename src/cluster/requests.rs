@@ -71,19 +71,22 @@ impl Server {
 
     /// Every object of a list, as of now.
     pub(super) async fn list(&self, path: &str, kind: &'static str, selector: &str) -> Result<Gathered, Error> {
-        self.pages(path, kind, &format!("limit={PAGE}{selector}"), "").await.map(|(gathered, _)| gathered)
+        let pages = self.pages(path, kind, &format!("limit={PAGE}{selector}"), "", Gathered::default).await;
+        pages.map(|(gathered, _)| gathered)
     }
 
-    /// Every object of a list, page by page, and its version. `recency` says in the query of the first page how old the
-    /// answer may be. A list that expired between two pages is read once more from its start, as of now.
+    /// Every object of a list, page by page into what `empty` makes, and its version. `recency` says in the query of the
+    /// first page how old the answer may be. A list that expired between two pages is read once more from its start, as
+    /// of now.
     pub(super) async fn pages<C: Collect>(
         &self,
         path: &str,
         kind: &'static str,
         query: &str,
         recency: &str,
+        empty: impl Fn() -> C,
     ) -> Result<(C, Option<String>), Error> {
-        let mut all = C::default();
+        let mut all = empty();
         let mut of_all: Option<String> = None;
         let mut next: Option<String> = None;
         let mut restarted = false;
@@ -106,7 +109,7 @@ impl Server {
                 }
                 Ok(_) => return Err(self.wrong(path, "json", &format!("it is no list of {kind}"))),
                 Err(Error::Status { code: 410, .. }) if next.is_some() && !restarted => {
-                    (all, of_all, next, restarted) = (C::default(), None, None, true);
+                    (all, of_all, next, restarted) = (empty(), None, None, true);
                 }
                 Err(error) => return Err(error),
             }

@@ -3,7 +3,7 @@
 use std::{env, ffi::OsString, path::PathBuf, time::Duration};
 
 use super::{
-    connect::{Access, Credentials},
+    connect::{Access, ApiServer, Credentials},
     manifests::Input,
 };
 
@@ -27,6 +27,8 @@ pub struct Choice {
     pub kubeconfig: Option<PathBuf>,
     /// `--context`.
     pub context: Option<String>,
+    /// `--apiserver`, as [`ApiServer`] reads it.
+    pub api_server: Option<ApiServer>,
     /// `--request-timeout`.
     pub request_timeout: Option<Duration>,
 }
@@ -46,13 +48,14 @@ impl ClusterSource {
     /// The first that applies: `--services`, `--kubeconfig` or `--context`, the pod's service account, `$KUBECONFIG`,
     /// `~/.kube/config`, none.
     pub fn discover(chosen: Choice, environment: &Environment) -> Self {
-        let Choice { services, kubeconfig, context, request_timeout } = chosen;
+        let Choice { services, kubeconfig, context, api_server, request_timeout } = chosen;
         if !services.is_empty() {
             return Self::Files(services);
         }
-        let api = |credentials| {
-            Self::Api(Access { credentials, request_timeout: request_timeout.unwrap_or(Access::REQUEST_TIMEOUT) })
-        };
+        let request_timeout = request_timeout.unwrap_or(Access::REQUEST_TIMEOUT);
+        // What was named must be somewhere; that the file is missing is then worth an error.
+        let named = context.is_some() || api_server.is_some();
+        let api = |credentials| Self::Api(Access { credentials, api_server: api_server.clone(), request_timeout });
         let from_files = |paths, context| api(Credentials::Kubeconfig { paths, context });
         if let Some(path) = kubeconfig {
             return from_files(vec![path], context);
@@ -64,10 +67,9 @@ impl ClusterSource {
         let mut listed: Vec<_> = listed.into_iter().filter(|path| !path.as_os_str().is_empty()).collect();
         let own = environment.home.as_ref().map(|home| home.join(".kube/config"));
         if listed.is_empty() {
-            // A context that was named must be somewhere; that the file is missing is then worth an error.
             // A home that is closed to us configures nothing.
-            listed.extend(own.filter(|path| context.is_some() || path.try_exists().unwrap_or(false)));
+            listed.extend(own.filter(|path| named || path.try_exists().unwrap_or(false)));
         }
-        if listed.is_empty() && context.is_none() { Self::None } else { from_files(listed, context) }
+        if listed.is_empty() && !named { Self::None } else { from_files(listed, context) }
     }
 }

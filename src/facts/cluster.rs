@@ -1,6 +1,6 @@
 //! Kubernetes objects, reduced to what rules use. Whatever a tenant can write was cleaned and bounded at the door.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{Family, Gap, Learned, PortRange, Protocol, ProxyConfig, Reading};
 
 /// Everything that was read of the cluster, from files or from an API server.
+///
+/// Objects are shared: one look and the next, and whoever watches the cluster, hold the same ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterFacts {
     /// Where it came from, e.g. `services.yaml`, `https://10.0.0.1:6443`, or `none`.
@@ -17,13 +19,13 @@ pub struct ClusterFacts {
     /// The name of this node in the cluster.
     pub node_name: Option<String>,
     /// Services, ExternalName and headless ones left out.
-    pub services: Reading<Vec<Service>>,
+    pub services: Reading<Vec<Arc<Service>>>,
     /// EndpointSlices. A gap when the input holds none at all: then endpoints are unknown, not zero.
-    pub endpoint_slices: Reading<Vec<EndpointSlice>>,
+    pub endpoint_slices: Reading<Vec<Arc<EndpointSlice>>>,
     /// Pods of this node (from files: those whose `nodeName` is this node's, or all when it is not known).
-    pub pods: Reading<Vec<Pod>>,
+    pub pods: Reading<Vec<Arc<Pod>>>,
     /// Nodes.
-    pub nodes: Reading<Vec<Node>>,
+    pub nodes: Reading<Vec<Arc<Node>>>,
     /// The NodePort range of the API server.
     pub node_port_range: Reading<NodePortRange>,
     /// What other components think the range is.

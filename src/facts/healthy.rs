@@ -3,7 +3,10 @@
 //! A dual-stack node `n1` with a primary and a second address of each family, kube-proxy in iptables mode with its
 //! defaults and a local detector, a peer node `n2`, a kubelet, no Services.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 
@@ -51,7 +54,7 @@ impl Snapshot {
                 services: Reading::Seen(Vec::new()),
                 endpoint_slices: Reading::Seen(Vec::new()),
                 pods: Reading::Seen(Vec::new()),
-                nodes: Reading::Seen(vec![node("n1", &PRIMARY), node("n2", &[PEER])]),
+                nodes: Reading::Seen(vec![node("n1", &PRIMARY).into(), node("n2", &[PEER]).into()]),
                 node_port_range: Reading::Seen(NodePortRange {
                     range: PortRange::DEFAULT_NODE_PORTS,
                     source: RangeSource::Flagz,
@@ -106,8 +109,8 @@ impl Snapshot {
     /// Adds Service `default/<name>` of type NodePort with one TCP port and one ready endpoint of each family here.
     pub(crate) fn service(mut self, name: &str, change: impl FnOnce(World) -> World) -> Self {
         let world = change(World::new(name));
-        seen(&mut self.cluster.services).push(world.service);
-        seen(&mut self.cluster.endpoint_slices).extend(world.slices);
+        seen(&mut self.cluster.services).push(world.service.into());
+        seen(&mut self.cluster.endpoint_slices).extend(world.slices.into_iter().map(Arc::new));
         self
     }
 
@@ -226,7 +229,7 @@ impl Snapshot {
             ip_local_port_range: None,
         };
         change(&mut pod);
-        seen(&mut self.cluster.pods).push(pod);
+        seen(&mut self.cluster.pods).push(pod.into());
         self
     }
 }
@@ -365,6 +368,12 @@ pub(crate) fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
         Reading::Seen(fact) => fact,
         Reading::Gap(gap) => panic!("the test's world has a gap here: {gap:?}"),
     }
+}
+
+/// Objects of the cluster, for changing them. Fails on a gap.
+#[track_caller]
+pub(crate) fn objects<T: Clone + std::fmt::Debug>(reading: &mut Reading<Vec<Arc<T>>>) -> Vec<&mut T> {
+    seen(reading).iter_mut().map(Arc::make_mut).collect()
 }
 
 fn node(name: &str, addresses: &[&str]) -> Node {

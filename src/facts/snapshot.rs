@@ -1,6 +1,6 @@
 //! Everything one look saw, and what a rule gets of it.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ impl Snapshot {
 
     /// This node's own object.
     pub fn own_node(&self) -> Option<&Node> {
-        self.cluster.nodes.seen()?.iter().find(|node| node.name == self.node_name())
+        self.cluster.nodes.seen()?.iter().map(Arc::as_ref).find(|node| node.name == self.node_name())
     }
 
     /// The proxy mode from the best place that knows it: what a person said, `/proxyMode`, then the cluster's own

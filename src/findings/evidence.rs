@@ -72,6 +72,11 @@ impl Evidence {
         Self { severity, summary: summary.into(), values: Vec::new(), affects: Affected::new(), remedy: Vec::new() }
     }
 
+    /// Whether it is told in the same words: severity, sentence and remedy, whatever the values.
+    pub fn says_the_same_as(&self, other: &Self) -> bool {
+        (self.severity, &self.summary, &self.remedy) == (other.severity, &other.summary, &other.remedy)
+    }
+
     /// Adds a value.
     #[must_use]
     pub fn value(mut self, name: &'static str, value: impl fmt::Display) -> Self {

@@ -149,14 +149,13 @@ impl Ledger {
         key: Key,
         evidence: Evidence,
     ) -> Option<Change> {
-        if let Some(finding) = self.open.get_mut(&key) {
-            if finding.evidence == evidence && finding.key.subject.uid == key.subject.uid {
-                return None;
-            }
-            // The key counts no uid, so a re-created subject has to be carried over by hand.
-            finding.key = key;
-            finding.evidence = evidence;
-            return Some(Change::Changed(finding.clone()));
+        // What is told again must last as long as what is told first; a subject that was made anew is another one.
+        if let Some(open) = self.open.get(&key)
+            && (open.evidence.says_the_same_as(&evidence) || open.key.subject.uid != key.subject.uid)
+        {
+            self.pending.remove(&key);
+            return (open.evidence != evidence || open.key.subject.uid != key.subject.uid)
+                .then(|| Change::Changed(self.reopen(key, evidence)));
         }
         let (since, rounds) =
             self.pending.remove(&key).map_or((at, 1), |(since, rounds)| (since, rounds.saturating_add(1)));
@@ -164,9 +163,20 @@ impl Ledger {
             self.pending.insert(key, (since, rounds));
             return None;
         }
+        if self.open.contains_key(&key) {
+            return Some(Change::Changed(self.reopen(key, evidence)));
+        }
         let finding = Finding { key: key.clone(), evidence, since };
         self.open.insert(key, finding.clone());
         Some(Change::Raised(finding))
+    }
+
+    /// Gives an open finding other evidence. The key counts no uid, so a subject that was made anew is carried over.
+    fn reopen(&mut self, key: Key, evidence: Evidence) -> Finding {
+        let since = self.open.remove(&key).expect("it is open").since;
+        let finding = Finding { key: key.clone(), evidence, since };
+        self.open.insert(key, finding.clone());
+        finding
     }
 }
 

@@ -57,6 +57,20 @@ fn a_round_without_the_problem_starts_patience_anew() {
 }
 
 #[test]
+fn other_words_are_told_when_they_last_as_long_as_the_first_did() {
+    let mut ledger = Ledger::default();
+    let mut advance = |at, severity| ledger.advance(second(at), turn(2, Ok(vec![problem("n", severity)])));
+    assert_eq!((advance(1, Severity::Warning).len(), advance(2, Severity::Warning).len()), (0, 1));
+    for at in [3, 5] {
+        assert_eq!(advance(at, Severity::Critical), [], "one round is none");
+        assert_eq!(advance(at + 1, Severity::Warning), []);
+    }
+    assert_eq!(advance(7, Severity::Critical), []);
+    let changes = advance(8, Severity::Critical);
+    assert!(matches!(&changes[..], [Change::Changed(finding)] if finding.since == second(1)), "{changes:#?}");
+}
+
+#[test]
 fn a_dark_source_holds_what_was_open_and_says_so() {
     let mut ledger = Ledger::default();
     ledger.advance(second(1), turn(1, Ok(vec![problem("n", Severity::Warning)])));

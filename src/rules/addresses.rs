@@ -1,6 +1,6 @@
 //! Whose an address is: a Service claims it from outside the cluster, a Node has it.
 
-use std::{collections::HashMap, fmt, net::IpAddr};
+use std::{collections::HashMap, fmt, net::IpAddr, sync::Arc};
 
 use super::holders::kubectl;
 use crate::facts::{Node, NodeAddressKind, Service};
@@ -79,7 +79,7 @@ pub(super) fn service_in_words(service: &Service) -> String {
 pub(super) type NodesByAddress<'a> = HashMap<IpAddr, Vec<(&'a Node, NodeAddressKind)>>;
 
 /// Every Node by each of its addresses.
-pub(super) fn nodes_by_address(nodes: &[Node]) -> NodesByAddress<'_> {
+pub(super) fn nodes_by_address(nodes: &[Arc<Node>]) -> NodesByAddress<'_> {
     let mut by_address = NodesByAddress::new();
     for node in nodes {
         for address in &node.addresses {
@@ -128,7 +128,7 @@ mod tests {
         let world = Snapshot::healthy().service("trap", |it| {
             it.external_ip(PEER).with(|service| service.load_balancer_ips = vec![ip(PEER), ip("198.51.100.7")])
         });
-        let mut service = world.cluster.services.seen().expect("services")[0].clone();
+        let mut service = Service::clone(&world.cluster.services.seen().expect("services")[0]);
         let claims: Vec<_> = Claim::of(&service).map(|claim| (claim.ip, claim.field)).collect();
         assert_eq!(claims, [(ip(PEER), Field::ExternalIps(0)), (ip("198.51.100.7"), Field::LoadBalancer)]);
         service.proxy_name = Some("other".to_owned());

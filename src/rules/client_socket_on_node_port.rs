@@ -20,6 +20,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap, HashSet},
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use super::{
@@ -127,7 +128,7 @@ struct Claim<'a> {
 struct Claims<'a>(HashMap<(Protocol, u16), Vec<Claim<'a>>>);
 
 impl<'a> Claims<'a> {
-    fn of(services: &'a [Service], wanted: &HashSet<(Protocol, u16)>) -> Self {
+    fn of(services: &'a [Arc<Service>], wanted: &HashSet<(Protocol, u16)>) -> Self {
         let mut claims: HashMap<_, Vec<_>> = HashMap::new();
         for service in services.iter().filter(|service| service.proxy_name.is_none()) {
             let has_external = !service.external_ips.is_empty() || !service.load_balancer_ips.is_empty();

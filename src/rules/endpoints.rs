@@ -30,7 +30,7 @@ impl<'a> Endpoints<'a> {
     /// Of a snapshot, once a rule.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         let by_service = snapshot.cluster.endpoint_slices.get().map(|slices| {
-            let mut by_service: HashMap<_, Vec<_>> = HashMap::new();
+            let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();
             for slice in slices {
                 by_service.entry((slice.namespace.as_str(), slice.service.as_str())).or_default().push(slice);
             }

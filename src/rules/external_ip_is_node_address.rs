@@ -54,7 +54,7 @@ pub(super) static RULE: Rule = Rule {
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
     let services = snapshot.cluster.services.get()?;
-    if services.iter().flat_map(Claim::of).next().is_none() {
+    if services.iter().flat_map(|service| Claim::of(service)).next().is_none() {
         return Ok(Vec::new());
     }
     let nodes = snapshot.cluster.nodes.get()?;
@@ -65,7 +65,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let owners = nodes_by_address(nodes);
     let claims: Vec<_> = services
         .iter()
-        .flat_map(Claim::of)
+        .flat_map(|service| Claim::of(service))
         .map(|claim| (claim, owners.get(&claim.ip).map_or(&[][..], Vec::as_slice)))
         .filter(|(claim, owners)| !owners.is_empty() || is_on_link(snapshot, claim.ip))
         .collect();

@@ -56,14 +56,14 @@ pub(super) static RULE: Rule = Rule {
 fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let services = snapshot.cluster.services.get()?;
-    if services.iter().flat_map(Claim::of).next().is_none() {
+    if services.iter().flat_map(|service| Claim::of(service)).next().is_none() {
         return Ok(Vec::new());
     }
     let interfaces = snapshot.kernel.interfaces.get()?;
     let locals: BTreeMap<IpAddr, Local> = locals(interfaces).into_iter().map(|local| (local.ip, local)).collect();
 
     let mut by_port: HashMap<(Protocol, u16), Vec<Taker<'_>>> = HashMap::new();
-    for claim in services.iter().flat_map(Claim::of) {
+    for claim in services.iter().flat_map(|service| Claim::of(service)) {
         let Some(local) = locals.get(&claim.ip) else { continue };
         if !claim.service.families.contains(&Family::of(claim.ip)) {
             continue;

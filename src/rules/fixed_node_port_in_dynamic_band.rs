@@ -96,7 +96,7 @@ mod tests {
     use crate::{
         facts::{
             Snapshot,
-            healthy::{gap, seen},
+            healthy::{gap, objects},
         },
         rules::expect::{expect_healthy, expect_problem, expect_unknown},
     };
@@ -128,7 +128,7 @@ mod tests {
     fn without_bands_there_is_nothing_to_say() {
         expect_healthy(&RULE, &world(30005, Some(true)).node_port_range("30000-30015"), &subject());
         let mut old = world(30500, Some(true));
-        for node in seen(&mut old.cluster.nodes) {
+        for node in objects(&mut old.cluster.nodes) {
             node.kubelet_version = Some("v1.26.1".to_owned());
         }
         expect_healthy(&RULE, &old, &subject());

@@ -203,7 +203,7 @@ mod tests {
     use crate::{
         facts::{
             ServiceKind,
-            healthy::{World, gap, proxy_holder, seen},
+            healthy::{World, gap, objects, proxy_holder, seen},
         },
         rules::expect::{expect_healthy, expect_problem, expect_unknown},
     };
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn an_excluded_node_another_proxy_and_another_policy_are_silent() {
         let mut excluded = world();
-        seen(&mut excluded.cluster.nodes)[0].excluded_from_load_balancers = true;
+        objects(&mut excluded.cluster.nodes)[0].excluded_from_load_balancers = true;
         expect_healthy(&RULE, &excluded, &subject());
         let changed = |change: fn(&mut Service)| Snapshot::healthy().service("lb", |it| balanced(it).with(change));
         expect_healthy(&RULE, &changed(|service| service.proxy_name = Some("other".to_owned())), &subject());

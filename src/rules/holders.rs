@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::SocketAddr,
+    sync::Arc,
 };
 
 use crate::facts::{
@@ -214,8 +215,8 @@ fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
 }
 
 /// The pod whose cgroup has this uid in its name.
-pub(super) fn pod_of_uid<'a>(pods: &'a [Pod], uid: &str) -> Option<&'a Pod> {
-    pods.iter().find(|pod| pod.uid.as_deref() == Some(uid) || pod.config_hash.as_deref() == Some(uid))
+pub(super) fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
+    pods.iter().map(Arc::as_ref).find(|pod| pod.uid.as_deref() == Some(uid) || pod.config_hash.as_deref() == Some(uid))
 }
 
 /// Who holds a socket, in words that stay the same from look to look: `pod default/web`, `nginx`, `the kernel`.

@@ -222,7 +222,7 @@ mod tests {
     use crate::{
         facts::{
             Mode, Why,
-            healthy::{PRIMARY, SECOND, World, gap, ip, seen},
+            healthy::{PRIMARY, SECOND, World, gap, ip, objects},
         },
         rules::expect::{expect_healthy, expect_problem, expect_unknown},
     };
@@ -299,7 +299,7 @@ mod tests {
         let other = |it: World| it.with(|service| service.proxy_name = Some("other".to_owned()));
         expect_healthy(&RULE, &clash(other), &subject());
         let mut v4_only = with_host_ip(PRIMARY[1]).with_mode(Mode::Ipvs);
-        seen(&mut v4_only.cluster.services)[0].families = vec![Family::V4];
+        objects(&mut v4_only.cluster.services)[0].families = vec![Family::V4];
         expect_healthy(&RULE, &v4_only, &subject());
     }
 

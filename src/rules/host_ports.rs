@@ -1,6 +1,6 @@
 //! hostPorts of this node's pods: redirections, as NodePorts are.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use crate::facts::{ContainerPort, Family, Pod, Snapshot};
 
@@ -8,9 +8,10 @@ use crate::facts::{ContainerPort, Family, Pod, Snapshot};
 /// there Kubernetes copies container ports into `hostPort`.
 pub(super) fn host_ports<'a>(
     snapshot: &'a Snapshot,
-    pods: &'a [Pod],
+    pods: &'a [Arc<Pod>],
 ) -> impl Iterator<Item = (&'a Pod, &'a ContainerPort, u16)> {
-    let here = pods.iter().filter(|pod| pod.node.as_deref().is_none_or(|node| node == snapshot.node_name()));
+    let here =
+        pods.iter().map(Arc::as_ref).filter(|pod| pod.node.as_deref().is_none_or(|node| node == snapshot.node_name()));
     here.filter(|pod| !pod.host_network && !pod.finished)
         .flat_map(|pod| pod.ports.iter().filter_map(move |port| Some((pod, port, port.host_port?))))
 }

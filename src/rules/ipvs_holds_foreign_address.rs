@@ -17,6 +17,7 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     net::IpAddr,
+    sync::Arc,
 };
 
 use super::{
@@ -115,10 +116,13 @@ struct Known<'a> {
 impl<'a> Known<'a> {
     fn of(snapshot: &'a Snapshot, interfaces: &'a Interfaces, held: &[&Address]) -> Self {
         let held: HashSet<IpAddr> = held.iter().map(|address| address.ip).collect();
-        let of_services = |services: &'a Vec<Service>| {
+        let of_services = |services: &'a Vec<Arc<Service>>| {
             let cluster_ips = services.iter().flat_map(|service| &service.cluster_ips).copied();
-            let mut claims: Vec<_> =
-                services.iter().flat_map(Claim::of).filter(|claim| held.contains(&claim.ip)).collect();
+            let mut claims: Vec<_> = services
+                .iter()
+                .flat_map(|service| Claim::of(service))
+                .filter(|claim| held.contains(&claim.ip))
+                .collect();
             // Of several Services with one address, the last of the alphabet is named.
             claims.sort_by_key(|claim| (&claim.service.namespace, &claim.service.name));
             (

@@ -17,6 +17,8 @@
 //! its own (firewalls, `ip_local_reserved_ports`, Cilium, Calico). Or free ports: LoadBalancer Services that need none
 //! take `allocateLoadBalancerNodePorts: false`.
 
+use std::sync::Arc;
+
 use super::{
     Limits, Patience, Rule, Scope,
     addresses::listed,
@@ -68,7 +70,7 @@ enum Crowding {
 }
 
 impl Occupancy {
-    fn of(services: &[Service], bands: Bands) -> Self {
+    fn of(services: &[Arc<Service>], bands: Bands) -> Self {
         let allocated = allocated(services);
         let within = |band: PortRange| {
             let count = allocated.range(band.first..=band.last).count();
@@ -89,7 +91,7 @@ impl Occupancy {
     }
 }
 
-fn evidence(services: &[Service], range: &NodePortRange, occupancy: &Occupancy, crowding: Crowding) -> Evidence {
+fn evidence(services: &[Arc<Service>], range: &NodePortRange, occupancy: &Occupancy, crowding: Crowding) -> Evidence {
     let (severity, state, summary) = match crowding {
         Crowding::Near => {
             (Severity::Warning, "crowded", "The dynamic band of the NodePort range is nearly full.".to_owned())
@@ -129,7 +131,7 @@ fn evidence(services: &[Service], range: &NodePortRange, occupancy: &Occupancy, 
 }
 
 /// Ports of a band that the API server chose itself, as far as managedFields tell.
-fn automatic_in(services: &[Service], band: PortRange) -> Vec<u16> {
+fn automatic_in(services: &[Arc<Service>], band: PortRange) -> Vec<u16> {
     let ports = services.iter().flat_map(|service| &service.ports).filter(|port| port.fixed == Some(false));
     let mut automatic: Vec<u16> =
         ports.filter_map(|port| port.node_port).filter(|number| band.contains(*number)).collect();
@@ -144,7 +146,7 @@ mod tests {
     use crate::{
         facts::{
             Protocol, ServicePort, Snapshot, Why,
-            healthy::{gap, seen},
+            healthy::{gap, objects},
         },
         rules::expect::{expect_healthy, expect_problem, expect_unknown},
     };
@@ -220,12 +222,12 @@ mod tests {
     #[test]
     fn both_protocols_of_a_number_are_one_port_and_health_checks_count() {
         let mut world = taken("30000-30015", 30000..=30011);
-        let service = &mut seen(&mut world.cluster.services)[0];
+        let service = &mut objects(&mut world.cluster.services)[0];
         service
             .ports
             .extend(service.ports.clone().into_iter().map(|port| ServicePort { protocol: Protocol::Udp, ..port }));
         expect_healthy(&RULE, &world, &Subject::cluster());
-        seen(&mut world.cluster.services)[0].health_check_node_port = Some(30012);
+        objects(&mut world.cluster.services)[0].health_check_node_port = Some(30012);
         assert_eq!(problem(&world).1, "crowded");
     }
 

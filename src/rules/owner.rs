@@ -1,7 +1,7 @@
 //! Who would answer on a port of this node: every claimant in the order in which a new connection meets them, who
 //! answers from each vantage point, and who loses.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use super::{
     Limits, addresses,
@@ -158,12 +158,13 @@ enum Right<'a> {
 /// which one that is bound to the address comes before a wildcard.
 fn rights<'a>(
     snapshot: &'a Snapshot,
-    services: &'a [Service],
+    services: &'a [Arc<Service>],
     listeners: &'a [Socket],
     protocol: Protocol,
     port: u16,
 ) -> Vec<Right<'a>> {
-    let external = services.iter().flat_map(addresses::Claim::of).flat_map(|claim| {
+    let claims = services.iter().flat_map(|service| addresses::Claim::of(service));
+    let external = claims.flat_map(|claim| {
         let ports = claim.service.ports.iter().filter(move |it| it.protocol == protocol && it.port == port);
         ports.map(move |port| Right::External(claim, port))
     });

@@ -177,7 +177,8 @@ fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a 
     if held.is_empty() {
         return Ok(held);
     }
-    let explained: HashSet<IpAddr> = snapshot.cluster.services.get()?.iter().flat_map(addresses_of).collect();
+    let explained: HashSet<IpAddr> =
+        snapshot.cluster.services.get()?.iter().flat_map(|service| addresses_of(service)).collect();
     held.retain(|address| !explained.contains(&address.ip));
     held.sort_by_key(|address| (address.ip, address.link.as_str()));
     Ok(held)

@@ -19,7 +19,7 @@
 //! Raise the limit (`LimitNOFILE=` of the unit that starts the proxy or its container runtime), upgrade kube-proxy, or
 //! take NodePorts away from Services that need none.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use ipnet::IpNet;
 
@@ -63,7 +63,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 }
 
 /// Every NodePort that a proxy might hold: none ever held SCTP.
-fn node_ports(services: &[Service]) -> HashSet<(Protocol, u16)> {
+fn node_ports(services: &[Arc<Service>]) -> HashSet<(Protocol, u16)> {
     served(services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp)
         .map(|(_, port, number)| (port.protocol, number))
@@ -72,7 +72,7 @@ fn node_ports(services: &[Service]) -> HashSet<(Protocol, u16)> {
 
 fn judge(
     view: View<'_>,
-    services: &[Service],
+    services: &[Arc<Service>],
     ports: &HashSet<(Protocol, u16)>,
     limits: &Limits,
 ) -> Result<Option<Evidence>, Gap> {
@@ -194,7 +194,7 @@ struct Demand {
 impl Demand {
     fn of(
         snapshot: &Snapshot,
-        services: &[Service],
+        services: &[Arc<Service>],
         descriptors: &Descriptors,
         holding: &Holding<'_>,
     ) -> Result<Self, Gap> {
@@ -242,7 +242,7 @@ fn addresses(snapshot: &Snapshot, configured: &[String]) -> Result<[u64; 2], Gap
 
 fn evidence(
     snapshot: &Snapshot,
-    services: &[Service],
+    services: &[Arc<Service>],
     descriptors: &Descriptors,
     holding: &Holding<'_>,
     demand: &Demand,

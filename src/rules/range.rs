@@ -1,6 +1,6 @@
 //! The NodePort range: its bands, what is allocated in it, and where it meets the ephemeral range.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use super::holders::{kubectl, kubernetes_version};
 use crate::{
@@ -64,9 +64,9 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
 }
 
 /// Every allocated number, healthCheckNodePorts included, with one Service that has it.
-pub(super) fn allocated(services: &[Service]) -> BTreeMap<u16, &Service> {
+pub(super) fn allocated(services: &[Arc<Service>]) -> BTreeMap<u16, &Service> {
     let mut allocated = BTreeMap::new();
-    for service in services {
+    for service in services.iter().map(Arc::as_ref) {
         let ports = service.ports.iter().filter_map(|port| port.node_port).chain(service.health_check_node_port);
         for port in ports {
             allocated.entry(port).or_insert(service);
@@ -88,23 +88,25 @@ pub(super) fn allocated_if_known(snapshot: &Snapshot) -> Result<BTreeMap<u16, &S
 }
 
 /// Every healthCheckNodePort that the proxy of each node has to serve, with its Service.
-pub(super) fn health_checks(services: &[Service]) -> impl Iterator<Item = (&Service, u16)> {
+pub(super) fn health_checks(services: &[Arc<Service>]) -> impl Iterator<Item = (&Service, u16)> {
     services
         .iter()
+        .map(Arc::as_ref)
         .filter(|it| it.proxy_name.is_none() && it.kind == ServiceKind::LoadBalancer && it.external_local)
         .filter_map(|service| Some((service, service.health_check_node_port?)))
 }
 
 /// Every nodePort of a Service that this node's proxy serves, with its Service and port.
-pub(super) fn served(services: &[Service]) -> impl Iterator<Item = (&Service, &ServicePort, u16)> {
+pub(super) fn served(services: &[Arc<Service>]) -> impl Iterator<Item = (&Service, &ServicePort, u16)> {
     services
         .iter()
+        .map(Arc::as_ref)
         .filter(|service| service.proxy_name.is_none())
         .flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
 }
 
 /// The Service with most nodePorts, `default/many with 1025`, for evidence.
-pub(super) fn most_ports_in_words(services: &[Service]) -> String {
+pub(super) fn most_ports_in_words(services: &[Arc<Service>]) -> String {
     let count = |service: &Service| service.ports.iter().filter(|port| port.node_port.is_some()).count();
     let most = services.iter().max_by_key(|service| (count(service), Reverse((&service.namespace, &service.name))));
     most.map_or_else(
@@ -218,7 +220,7 @@ pub(super) fn move_service(spare: Option<u16>, service: &Service, port: &Service
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::healthy::{gap, seen};
+    use crate::facts::healthy::{gap, objects};
 
     #[test]
     fn reserving_keeps_what_somebody_else_reserved_and_never_guesses_it() {
@@ -262,11 +264,11 @@ mod tests {
         let mut world = Snapshot::healthy();
         let range = PortRange::DEFAULT_NODE_PORTS;
         assert_eq!(bands_here(&world, range), bands(range));
-        for node in seen(&mut world.cluster.nodes) {
+        for node in objects(&mut world.cluster.nodes) {
             node.kubelet_version = Some("v1.27.16".to_owned());
         }
         assert_eq!(bands_here(&world, range), Bands { fixed: None, dynamic: range });
-        seen(&mut world.cluster.nodes)[1].kubelet_version = Some("v1.28.0-eks-1".to_owned());
+        objects(&mut world.cluster.nodes)[1].kubelet_version = Some("v1.28.0-eks-1".to_owned());
         assert_eq!(bands_here(&world, range), bands(range));
     }
 }

@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::symlink,
     path::Path,
     process::{Command, Output, Stdio},
+    sync::Arc,
 };
 
 use portreeve::facts::{Gap, Mode, Reading, Snapshot, Source, Why};
@@ -105,7 +106,7 @@ fn every_form_is_read_by_its_own_parser_and_no_line_is_broken() {
     let mut world = squatted();
     world.cluster.rejected.push(gap(Source::Services, Why::Malformed));
     if let Reading::Seen(services) = &mut world.cluster.services {
-        services[0].name = HOSTILE.to_owned();
+        Arc::make_mut(&mut services[0]).name = HOSTILE.to_owned();
     }
     let schema = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/findings.schema.json"));
     let schema: Value = serde_json::from_slice(&schema.expect("the committed schema")).expect("JSON");

@@ -305,7 +305,7 @@ fn the_first_source_that_applies_is_taken() {
     let files = |paths: &[&str], context: Option<&str>| {
         let paths = paths.iter().map(PathBuf::from).collect();
         let credentials = Credentials::Kubeconfig { paths, context: context.map(str::to_owned) };
-        ClusterSource::Api(Access { credentials, request_timeout: Access::REQUEST_TIMEOUT })
+        ClusterSource::Api(Access { credentials, api_server: None, request_timeout: Access::REQUEST_TIMEOUT })
     };
     let discover = |chosen: &Choice, environment: &Environment| ClusterSource::discover(chosen.clone(), environment);
 
@@ -313,6 +313,7 @@ fn the_first_source_that_applies_is_taken() {
         services: vec![Input::Stdin],
         kubeconfig: Some("/k".into()),
         context: Some("c".into()),
+        api_server: None,
         request_timeout: None,
     };
     assert_eq!(discover(&chosen, &environment), ClusterSource::Files(vec![Input::Stdin]));
@@ -321,13 +322,18 @@ fn the_first_source_that_applies_is_taken() {
     chosen.kubeconfig = None;
     assert_eq!(discover(&chosen, &environment), files(&["/a", "/b"], Some("c")), "a context is not the pod's");
     chosen.context = None;
-    let in_cluster = Access { credentials: Credentials::InCluster, request_timeout: Access::REQUEST_TIMEOUT };
+    let in_cluster =
+        Access { credentials: Credentials::InCluster, api_server: None, request_timeout: Access::REQUEST_TIMEOUT };
     assert_eq!(discover(&chosen, &environment), ClusterSource::Api(in_cluster));
 
     let mut environment = Environment { in_cluster: false, ..environment };
     assert_eq!(discover(&chosen, &environment), files(&["/a", "/b"], None));
     environment.kubeconfig = None;
     assert_eq!(discover(&chosen, &environment), ClusterSource::None);
+    chosen.api_server = Some("https://192.0.2.10:6443".parse().expect("an URL"));
+    let ClusterSource::Api(access) = discover(&chosen, &environment) else { panic!("an address that was named") };
+    assert_eq!(access.api_server, chosen.api_server);
+    chosen.api_server = None;
     let own = home.path().join(".kube/config");
     fs::create_dir_all(own.parent().expect("a parent")).expect("a directory");
     fs::write(&own, "").expect("a file");

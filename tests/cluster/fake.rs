@@ -116,7 +116,7 @@ pub(crate) fn access(address: &str, directory: &TempDir, token: &str, request_ti
     );
     fs::write(&kubeconfig, text).expect("a kubeconfig");
     let credentials = Credentials::Kubeconfig { paths: vec![kubeconfig], context: None };
-    Access { credentials, request_timeout }
+    Access { credentials, api_server: None, request_timeout }
 }
 
 fn serve(mut stream: &TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &Asked, token: &Mutex<String>) {

@@ -49,7 +49,7 @@ fn start_within(fake: &Fake, request_timeout: Duration, pace: Pace) -> (Watch, R
 }
 
 /// The first view of which `holds` is true. Standings change without a word, so it looks again and again.
-async fn until(views: &Receiver<Arc<View>>, what: &str, holds: impl Fn(&View) -> bool) -> Arc<View> {
+async fn until(views: &Receiver<Arc<View>>, what: &str, mut holds: impl FnMut(&View) -> bool) -> Arc<View> {
     let look = async {
         loop {
             let view = Arc::clone(&views.borrow());
@@ -296,6 +296,22 @@ async fn a_rotated_token_is_taken_up() {
 }
 
 #[tokio::test]
+async fn a_client_reads_its_credentials_again_when_they_are_refused() {
+    let token = Arc::new(Mutex::new("t".to_owned()));
+    let fake = Fake::guarded("127.0.0.1:0", Arc::clone(&token), |path, _| small(path));
+    let client = portreeve::cluster::client(fake.access("t", PATIENT));
+    let ask = async || {
+        let question = http::Request::get("/api/v1/nodes").body(Vec::new()).expect("a path");
+        client.request_text(question).await.is_ok()
+    };
+    assert!(ask().await);
+    "new".clone_into(&mut token.lock().expect("the token"));
+    assert!(!ask().await, "the old one is refused");
+    fake.access("new", PATIENT);
+    assert!(ask().await, "the new one is taken up");
+}
+
+#[tokio::test]
 async fn a_server_that_comes_up_later_is_found() {
     let before = Fake::new(|_, _| Reply::Hangup);
     let directory = tempfile::TempDir::new().expect("a directory");
@@ -360,4 +376,29 @@ async fn settings_are_read_again_and_kept_where_they_cannot_be() {
     assert_eq!(first(&view), 20000);
     phase.store(2, Ordering::SeqCst);
     until(&views, "the new range is read", |view| first(view) == 21000).await;
+}
+
+#[tokio::test]
+async fn settings_that_are_gone_are_believed_to_be_so_after_a_while_only() {
+    let phase = Arc::new(AtomicUsize::new(0));
+    let told = Arc::clone(&phase);
+    let fake = Fake::new(move |path, _| match (path, told.load(Ordering::SeqCst)) {
+        ("/flagz", 0) => Reply::Text("service-node-port-range=20000-20999"),
+        ("/flagz", _) => Reply::Status(404, "not found"),
+        (path, _) => calm(path),
+    });
+    let (_watch, views) = start(&fake);
+    let source = |view: &View| view.facts.node_port_range.seen().map(|range| range.source);
+    until(&views, "the range is read", |view| source(view) == Some(RangeSource::Flagz)).await;
+    phase.store(1, Ordering::SeqCst);
+    let mut told_missing = 0;
+    until(&views, "the range is assumed", |view| {
+        if source(view) == Some(RangeSource::Flagz) {
+            told_missing = errors(view, Resource::Settings, "404");
+        }
+        source(view) == Some(RangeSource::Assumed)
+    })
+    .await;
+    assert!(told_missing >= 2, "one answer is not believed: {told_missing}");
+    until(&views, "that is all there is", whole).await;
 }

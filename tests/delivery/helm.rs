@@ -1,14 +1,10 @@
-//! The real helm: in `$KUBEBUILDER_ASSETS`, on the `PATH`, or where `make lab` built it, in this order.
+//! The real helm.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::process::Command;
 
 use serde_json::Value;
 
-const MODULES: &str = include_str!("../lab/helm/go.mod");
+use crate::programs;
 
 /// What `make lab` builds for, and what the committed manifest says.
 const KUBERNETES: &str = "--kube-version=1.36.3";
@@ -43,7 +39,7 @@ pub(crate) fn object(kind: &str, settings: &[&str]) -> Value {
 
 /// What helm prints, or its complaint.
 pub(crate) fn run<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<String, String> {
-    let program = find();
+    let program = programs::find("helm");
     let output = Command::new(&program)
         .args(arguments)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -55,27 +51,4 @@ pub(crate) fn run<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<String
         true => Ok(text(output.stdout)),
         false => Err(text(output.stdout) + &text(output.stderr)),
     }
-}
-
-/// # Panics
-/// When helm is nowhere: these tests have no smaller version that means anything.
-fn find() -> PathBuf {
-    let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
-    let path = env::var_os("PATH").unwrap_or_default();
-    let places: Vec<PathBuf> = assets.into_iter().chain(env::split_paths(&path)).chain([built()]).collect();
-    let programs = places.iter().map(|place| place.join("helm"));
-    programs.into_iter().find(|it| it.is_file()).unwrap_or_else(|| panic!("no helm in {places:?}: run `make lab`"))
-}
-
-/// The Makefile's `HELM`.
-fn built() -> PathBuf {
-    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache")).expect("a home directory");
-    let cache = || env::var_os("XDG_CACHE_HOME").filter(|it| !it.is_empty()).map_or_else(home, PathBuf::from);
-    env::var_os("PORTREEVE_HELM").map_or_else(|| cache().join("portreeve/helm").join(pinned()), PathBuf::from)
-}
-
-/// The version of helm in `go.mod`.
-fn pinned() -> &'static str {
-    let line = MODULES.lines().find_map(|line| line.trim().strip_prefix("helm.sh/helm/v4 "));
-    line.and_then(|rest| rest.split(' ').next()).expect("go.mod requires helm")
 }

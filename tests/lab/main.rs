@@ -8,13 +8,17 @@
 
 mod agent;
 mod bands;
+mod chart;
+mod churn;
 mod events;
 mod healthy;
 mod look;
 mod metrics;
 mod modes;
 mod old_proxy;
+mod outage;
 mod parts;
+mod prometheus;
 mod server;
 mod settings;
 mod verdicts;

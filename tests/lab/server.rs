@@ -45,7 +45,7 @@ fn services_endpoints_nodes_and_the_range_are_what_the_server_has() {
 
     let facts = snapshot(&cluster.kubeconfig("admin")).cluster;
     let services = facts.services.seen().expect("Services");
-    let services: BTreeMap<&str, &Service> = services.iter().map(|it| (it.name.as_str(), it)).collect();
+    let services: BTreeMap<&str, &Service> = services.iter().map(|it| (it.name.as_str(), &**it)).collect();
     assert_eq!(services.keys().copied().collect::<Vec<_>>(), ["automatic", "high", "kubernetes", "low"]);
     for (service, fixed) in made.iter().zip([false, true, true]) {
         let read = services[service["metadata"]["name"].as_str().expect("a name")];

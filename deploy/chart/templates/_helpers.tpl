@@ -65,3 +65,8 @@ capabilities:
   add: [SYS_PTRACE, DAC_READ_SEARCH, NET_ADMIN]
 {{- end }}
 {{- end -}}
+
+{{/* A file of alerts or a dashboard, with links to where this documentation is read. */}}
+{{- define "portreeve.seen" -}}
+{{- .root.Files.Get .file | replace "docs/" (printf "%sdocs/" .root.Values.documentation) | trim -}}
+{{- end -}}

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     agent::Config,
-    cluster::{Choice, ClusterSource, Environment, Input},
+    cluster::{ApiServer, Choice, ClusterSource, Environment, Input},
     facts::{Learned, Mode, PortRange, Said, text},
     rules::Limits,
 };
@@ -49,6 +49,19 @@ pub(super) struct Settings {
     /// The context of the kubeconfig
     #[arg(long, value_name = "NAME", help_heading = "Sources", env = "PORTREEVE_CONTEXT", hide_env_values = true)]
     context: Option<String>,
+    /// Reach the API server here instead, like https://192.0.2.10:6443, with the same credentials
+    ///
+    /// For a node on which the Service of the API server is what is broken. The server has to prove that it is the one
+    /// that is meant: by its certificate, for the name in the kubeconfig, or in a pod for kubernetes.default.svc.
+    #[arg(
+        long = "apiserver",
+        value_name = "URL",
+        help_heading = "Sources",
+        env = "PORTREEVE_APISERVER",
+        hide_env_values = true
+    )]
+    #[serde(rename = "apiserver", deserialize_with = "in_words")]
+    api_server: Option<ApiServer>,
     /// How long one request to the API server may take [default: 10s]
     #[arg(
         long, value_name = "DURATION", help_heading = "Sources", value_parser = duration,
@@ -124,6 +137,7 @@ impl Settings {
             services: if self.services.is_empty() { under.services } else { self.services },
             kubeconfig: self.kubeconfig.or(under.kubeconfig),
             context: self.context.or(under.context),
+            api_server: self.api_server.or(under.api_server),
             request_timeout: self.request_timeout.or(under.request_timeout),
             node: self.node.or(under.node),
             proxy_mode: self.proxy_mode.or(under.proxy_mode),
@@ -164,6 +178,7 @@ impl Settings {
             services: self.services.into_iter().map(Input::from).collect(),
             kubeconfig: self.kubeconfig,
             context: self.context,
+            api_server: self.api_server,
             request_timeout: self.request_timeout,
         };
         Config {

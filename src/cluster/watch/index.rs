@@ -57,7 +57,7 @@ impl Index {
             }
             News::Confirmed => table.confirm(at),
             News::Replaced(scope, rows) => {
-                let rows = rows.0.into_iter().filter_map(|(title, row)| Some((title, row?))).collect();
+                let rows = rows.rows.into_iter().filter_map(|(title, row)| Some((title, row?))).collect();
                 let changed = table.scope.as_ref() != Some(&scope) || table.rows != rows;
                 (table.scope, table.rows) = (Some(scope), rows);
                 table.confirm(at);
@@ -65,7 +65,7 @@ impl Index {
             }
             News::Applied(rows) => {
                 table.confirm(at);
-                rows.0.into_iter().fold(false, |changed, (title, row)| table.put(title, row) || changed)
+                rows.rows.into_iter().fold(false, |changed, (title, row)| table.put(title, row) || changed)
             }
             News::Deleted(title) => {
                 table.confirm(at);
@@ -173,7 +173,8 @@ impl Table {
 
     /// An object as it is now. Says whether it was another before.
     fn put(&mut self, title: String, row: Option<Row>) -> bool {
-        let Some(row) = row else { return self.rows.remove(&title).is_some() };
+        let within = |row: &Row| self.scope.as_ref().is_none_or(|scope| scope.holds(row));
+        let Some(row) = row.filter(within) else { return self.rows.remove(&title).is_some() };
         let same = self.rows.get(&title) == Some(&row);
         if !same {
             self.rows.insert(title, row);

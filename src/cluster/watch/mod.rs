@@ -10,6 +10,11 @@
 //!
 //! A resource is whole or absent. Once it was whole, no failure takes it away: it grows old, which [`Standing`] tells,
 //! until its watcher has recovered by itself.
+//!
+//! Pods of this node and all Nodes are watched always, since there is no node on which nothing asks for them: Pods name
+//! the owner of every socket and tell hostPorts, and whether an address is some other Node's can only be told with the
+//! addresses of all, which servicelb and externalIPs, an IPVS proxy, and the arguments of k3s' servers all need. The
+//! price is one changed Node in five minutes for each Node there is: a kubelet beats into a Lease, not into its Node.
 
 mod event;
 mod index;

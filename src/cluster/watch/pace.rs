@@ -17,7 +17,7 @@ pub struct Pace {
     pub settings: Duration,
     /// The longest wait after the first failure; it doubles with each.
     pub first_wait: Duration,
-    /// What the wait after a failure grows to.
+    /// What the wait after a failure grows to: a server that is back is found within two looks of the agent.
     pub last_wait: Duration,
     /// How long changes are gathered before they are told.
     pub gather: Duration,
@@ -30,7 +30,7 @@ impl Default for Pace {
             idle: Duration::from_secs(90),
             settings: Duration::from_secs(600),
             first_wait: Duration::from_secs(1),
-            last_wait: Duration::from_secs(60),
+            last_wait: Duration::from_secs(20),
             gather: Duration::from_millis(200),
         }
     }
@@ -67,7 +67,7 @@ mod tests {
     fn waits_double_up_to_the_last_and_are_spread() {
         let pace = Pace::default();
         let waits = [1, 2, 3, 7, 100].map(|failures| pace.back_off(failures, None, 1.0).as_secs());
-        assert_eq!(waits, [1, 2, 4, 60, 60]);
+        assert_eq!(waits, [1, 2, 4, 20, 20]);
         assert_eq!(pace.back_off(2, None, 0.0), Duration::from_secs(1));
     }
 

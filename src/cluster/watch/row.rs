@@ -1,21 +1,24 @@
 //! One object of an index: what [`Gathered`] makes of it, without the room for everything else.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use super::super::{gathered::Gathered, requests::Collect, wire::Object};
+use super::{
+    super::{gathered::Gathered, requests::Collect, wire::Object},
+    scope::Scope,
+};
 use crate::facts::{EndpointSlice, Node, Pod, Service};
 
 /// What one object comes to. It went through the same door as an object of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Row {
     /// Nothing but a Service.
-    Service(Service),
+    Service(Arc<Service>),
     /// Nothing but an EndpointSlice.
-    EndpointSlice(EndpointSlice),
+    EndpointSlice(Arc<EndpointSlice>),
     /// Nothing but a Pod.
-    Pod(Pod),
+    Pod(Arc<Pod>),
     /// Nothing but a Node.
-    Node(Node),
+    Node(Arc<Node>),
     /// Something rare: settings, or complaints.
     More(Box<Gathered>),
 }
@@ -38,10 +41,10 @@ impl Row {
     /// Puts it where objects of files go.
     pub(super) fn add_to(&self, gathered: &mut Gathered) {
         match self {
-            Self::Service(service) => gathered.services.push(service.clone()),
-            Self::EndpointSlice(slice) => gathered.endpoint_slices.push(slice.clone()),
-            Self::Pod(pod) => gathered.pods.push(pod.clone()),
-            Self::Node(node) => gathered.nodes.push(node.clone()),
+            Self::Service(service) => gathered.services.push(Arc::clone(service)),
+            Self::EndpointSlice(slice) => gathered.endpoint_slices.push(Arc::clone(slice)),
+            Self::Pod(pod) => gathered.pods.push(Arc::clone(pod)),
+            Self::Node(node) => gathered.nodes.push(Arc::clone(node)),
             Self::More(more) => gathered.absorb((**more).clone()),
         }
     }
@@ -50,7 +53,7 @@ impl Row {
     pub(super) fn service(&self) -> Option<&Service> {
         match self {
             Self::Service(service) => Some(service),
-            Self::More(more) => more.services.first(),
+            Self::More(more) => more.services.first().map(Arc::as_ref),
             _ => None,
         }
     }
@@ -59,7 +62,7 @@ impl Row {
     pub(super) fn endpoint_slice(&self) -> Option<&EndpointSlice> {
         match self {
             Self::EndpointSlice(slice) => Some(slice),
-            Self::More(more) => more.endpoint_slices.first(),
+            Self::More(more) => more.endpoint_slices.first().map(Arc::as_ref),
             _ => None,
         }
     }
@@ -67,17 +70,34 @@ impl Row {
 
 /// Objects by `namespace/name`, those that no rule uses as `None`.
 #[derive(Debug, Default)]
-pub(super) struct Rows(pub(super) BTreeMap<String, Option<Row>>);
+pub(super) struct Rows {
+    pub(super) rows: BTreeMap<String, Option<Row>>,
+    /// What is outside of it is not taken over from another page: a cluster has far more EndpointSlices than matter.
+    scope: Scope,
+}
+
+impl Rows {
+    /// Nothing yet.
+    pub(super) fn within(scope: Scope) -> Self {
+        Self { rows: BTreeMap::new(), scope }
+    }
+
+    /// One that has no name.
+    pub(super) fn nameless(row: Row) -> Self {
+        Self { rows: [(String::new(), Some(row))].into(), scope: Scope::All }
+    }
+}
 
 impl Collect for Rows {
     fn accept(&mut self, place: &str, object: Object) {
         let title = object.title();
         let mut gathered = Gathered::default();
         gathered.accept(place, object);
-        self.0.insert(title, Row::new(gathered));
+        self.rows.insert(title, Row::new(gathered));
     }
 
     fn absorb(&mut self, other: Self) {
-        self.0.extend(other.0);
+        let Self { rows, scope } = self;
+        rows.extend(other.rows.into_iter().filter(|(_, row)| row.as_ref().is_none_or(|row| scope.holds(row))));
     }
 }

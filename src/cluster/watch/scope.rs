@@ -2,15 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{api::SERVED, requests::encoded};
+use super::{
+    super::{api::SERVED, requests::encoded},
+    row::Row,
+};
 
 /// The longest list of names in a request, in bytes: proxies on the way take URLs of 8 KiB.
 const LONGEST: usize = 6 << 10;
 
 /// A part of a resource, as far as a selector can say it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Scope {
     /// All objects.
+    #[default]
     All,
     /// Services that a proxy serves.
     Served,
@@ -33,6 +37,14 @@ impl Scope {
                 let selector = encoded(&format!("kubernetes.io/service-name in ({names})"));
                 if selector.len() > LONGEST { String::new() } else { format!("&labelSelector={selector}") }
             }
+        }
+    }
+
+    /// Whether an object is within it: an answer may hold more than was asked for.
+    pub(super) fn holds(&self, row: &Row) -> bool {
+        match (self, row.endpoint_slice()) {
+            (Self::Names(names), Some(slice)) => names.contains(&slice.service),
+            _ => true,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Input and output of one resource: LIST, then WATCH from where it ended, for ever.
 
-use std::convert::Infallible;
+use std::{collections::BTreeSet, convert::Infallible, mem, time::Duration};
 
 use tokio::{
     select,
@@ -15,17 +15,28 @@ use super::{
     row::{Row, Rows},
     scope::Scope,
 };
-use crate::cluster::{
-    api::{self, Found},
-    connect::{Access, connect},
-    error::Error,
-    requests::{Collect, Server},
+use crate::{
+    cluster::{
+        api::{self, Found},
+        connect::{Access, connect},
+        error::Error,
+        requests::{Collect, Server},
+    },
+    facts::Why,
 };
 
 /// Objects of one page of a LIST: few, since every agent of a cluster asks.
 const PAGE: usize = 50;
 /// Any answer will do that the server has at hand.
 const ANY: &str = "&resourceVersion=0";
+
+/// A server that cannot go on from a version takes the watch all the same, and says so in its first line: only silence
+/// for so long means that nothing has changed.
+const OBJECTION: Duration = Duration::from_secs(1);
+/// A place that told settings before and is not there any more is believed to be gone after so many looks in a row, ten
+/// seconds or so: a server that has just started does not know all its resources yet, and without what the place told,
+/// the NodePort range would be another one.
+const GONE: u32 = 5;
 
 /// One resource's way to the server, and to whoever wants the news.
 pub(super) struct Line {
@@ -73,8 +84,16 @@ struct Progress {
     expired: bool,
     /// The server knows no field selector for this resource.
     plain: bool,
-    /// Failures in a row.
+    /// Failures in a row, since the server came up: one that does not know us yet, or not what we know, soon will.
     failures: u32,
+    /// The last failure was of such a kind.
+    up: bool,
+}
+
+impl Progress {
+    fn well(&mut self) {
+        (self.failures, self.up) = (0, false);
+    }
 }
 
 /// Watches a resource within a scope, which may change.
@@ -89,7 +108,9 @@ pub(super) async fn watcher(line: Line, mut scopes: watch::Receiver<Option<Scope
         };
         let session = async {
             let Err(error) = session(&line, &scope, &mut progress).await;
-            progress.failures = progress.failures.saturating_add(1);
+            let up = matches!(error, Error::Status { code: 401 | 403 | 410, .. });
+            let came_up = !mem::replace(&mut progress.up, up) && up;
+            progress.failures = if came_up { 1 } else { progress.failures.saturating_add(1) };
             match &error {
                 Error::Status { code: 410, .. } => (progress.version, progress.expired) = (None, true),
                 Error::Status { code: 400, .. } if scope == Scope::Served => progress.plain = true,
@@ -117,7 +138,9 @@ async fn session(line: &Line, scope: &Scope, progress: &mut Progress) -> Result<
             Some(version) => version.clone(),
             None => {
                 let recency = if progress.expired { "" } else { ANY };
-                let listed = server.pages::<Rows>(path, kind, &format!("limit={PAGE}{query}"), recency).await;
+                let listed = server
+                    .pages(path, kind, &format!("limit={PAGE}{query}"), recency, || Rows::within(scope.clone()))
+                    .await;
                 let (rows, version) = listed?;
                 line.tell(News::Replaced(scope.clone(), rows)).await;
                 progress.expired = false;
@@ -142,11 +165,22 @@ async fn follow(
     progress: &mut Progress,
 ) -> Result<(), Error> {
     let mut lines = server.watch(path).await?;
-    line.tell(News::Confirmed).await;
+    let mut accepted = false;
     loop {
-        let Ok(next) = timeout(line.pace.idle, lines.next()).await else { return Ok(()) };
-        let Some(text) = next? else {
-            progress.failures = 0;
+        let patience = if accepted { line.pace.idle } else { OBJECTION };
+        let next = match timeout(patience, lines.next()).await {
+            Ok(next) => next?,
+            Err(_) if accepted => return Ok(()),
+            Err(_) => {
+                accepted = true;
+                line.tell(News::Confirmed).await;
+                continue;
+            }
+        };
+        accepted = true;
+        let Some(text) = next else {
+            line.tell(News::Confirmed).await;
+            progress.well();
             return Ok(());
         };
         if text.trim_ascii().is_empty() {
@@ -165,7 +199,7 @@ async fn follow(
             Event::Ended(code, message) => return Err(lines.refused(code, &message)),
         })
         .await;
-        progress.failures = 0;
+        progress.well();
         progress.version = version.or(progress.version.take());
     }
 }
@@ -173,25 +207,30 @@ async fn follow(
 /// Reads settings now and then: nobody may watch objects by name, and they hardly ever change.
 pub(super) async fn settings(line: Line) {
     let mut failures = 0;
-    // How many places were closed to us when the settings were last read as a whole.
-    let mut closed: Option<usize> = None;
+    // The places that told something when the settings were last read as a whole.
+    let mut known: Option<BTreeSet<api::Place>> = None;
+    // How often in a row one of them was not there.
+    let mut absent = 0;
     loop {
         let found = async { Ok(api::settings(&line.connect().await?).await) }.await;
         let failed = match found {
             Err(error) => Some(error),
-            Ok(Found { gathered, broken, refused }) => {
+            Ok(Found { gathered, told, silent, broken }) => {
+                let told_before = |place: &api::Place| known.as_ref().is_some_and(|known| known.contains(place));
+                let mut lost: Vec<Error> =
+                    silent.into_iter().filter(|(place, _)| told_before(place)).map(|(_, error)| error).collect();
+                absent = if lost.is_empty() { 0 } else { absent + 1 };
                 // What was open before and is closed now is not the same as absent.
-                let shut = closed.is_some_and(|closed| refused.len() > closed);
+                lost.retain(|error| error.why() == Why::NotPermitted || absent < GONE);
                 // Until everything is known, what some places say is better than nothing; what none says is nothing.
-                if !shut && (broken.is_empty() || (closed.is_none() && broken.len() < api::PLACES)) {
+                if lost.is_empty() && (broken.is_empty() || (known.is_none() && broken.len() < api::PLACES)) {
                     let row = Row::More(Box::new(gathered));
-                    let rows = Rows([(String::new(), Some(row))].into());
-                    line.tell(News::Replaced(Scope::All, rows)).await;
+                    line.tell(News::Replaced(Scope::All, Rows::nameless(row))).await;
                 }
-                if broken.is_empty() && !shut {
-                    closed = Some(refused.len());
+                if lost.is_empty() && broken.is_empty() {
+                    known = Some(told);
                 }
-                broken.into_iter().map(|(_, error)| error).chain(refused.into_iter().filter(|_| shut)).next()
+                broken.into_iter().map(|(_, error)| error).chain(lost).next()
             }
         };
         match failed {

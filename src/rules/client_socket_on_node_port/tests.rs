@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     facts::{
         IpVsConnection, VirtualServer,
-        healthy::{PRIMARY, SECOND, World, gap, ip, seen},
+        healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
     },
     rules::expect::{expect_healthy, expect_problem, expect_unknown},
 };
@@ -165,7 +165,7 @@ fn loopback_other_families_protocols_and_finished_connections_are_silent() {
     expect_healthy(&RULE, &connects("192.0.2.1:30081", REMOTE).with_mode(Mode::Ipvs), &subject());
     let mut v4_only = connects("[2001:db8::1]:30080", "[2001:db8::9]:8080").with_mode(Mode::Ipvs);
     assert_eq!(severity(&v4_only), Severity::Warning);
-    seen(&mut v4_only.cluster.services)[0].families = vec![Family::V4];
+    objects(&mut v4_only.cluster.services)[0].families = vec![Family::V4];
     expect_healthy(&RULE, &v4_only, &subject());
 }
 

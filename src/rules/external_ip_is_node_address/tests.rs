@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     facts::{
         NodeAddress, Why,
-        healthy::{PEER, PRIMARY, World, daemon, gap, ip, proxy_holder, seen},
+        healthy::{PEER, PRIMARY, World, daemon, gap, ip, objects, proxy_holder, seen},
     },
     rules::expect::{expect_healthy, expect_problem, expect_unknown},
 };
@@ -25,7 +25,7 @@ fn value(evidence: &Evidence, name: &str) -> String {
 
 /// The peer's address is of this type.
 fn peer_is(mut world: Snapshot, kind: NodeAddressKind) -> Snapshot {
-    seen(&mut world.cluster.nodes)[1].addresses[0].kind = kind;
+    objects(&mut world.cluster.nodes)[1].addresses[0].kind = kind;
     world
 }
 
@@ -65,7 +65,7 @@ fn this_nodes_own_address_is_information_unless_it_is_behind_nat() {
     assert_eq!(severity(&trap(PRIMARY[0]).with_mode(Mode::Ipvs)), Severity::Info);
     let mut world = trap("198.51.100.1").with_mode(Mode::Ipvs);
     let address = NodeAddress { kind: NodeAddressKind::ExternalIp, ip: ip("198.51.100.1") };
-    seen(&mut world.cluster.nodes)[0].addresses.push(address);
+    objects(&mut world.cluster.nodes)[0].addresses.push(address);
     assert_eq!(severity(&world), Severity::Warning);
     seen(&mut world.cluster.nodes).truncate(1);
     assert_eq!(severity(&world), Severity::Info, "nothing to lose in a cluster of one Node");

@@ -179,7 +179,8 @@ pub(super) fn is_told(severity: Severity) -> bool {
 /// The summary and the first remedy in one line of at most [`NOTE`] bytes.
 pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
     let text = match remedy {
-        Some(remedy) => format!("{summary} Remedy: {remedy}"),
+        // The alternative that would follow is a command with a port that happens to be free: no two looks agree on it.
+        Some(remedy) => format!("{summary} Remedy: {}", remedy.strip_suffix(", or").unwrap_or(remedy)),
         None => summary.to_owned(),
     };
     // Lines are joined by a space; as control characters they would vanish, and words run together.

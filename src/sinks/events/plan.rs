@@ -31,8 +31,14 @@ const LATER: SignedDuration = SignedDuration::from_mins(55);
 const JITTER: u128 = 15 * 60;
 /// The wait after a refusal that somebody may lift.
 const REFUSED: SignedDuration = SignedDuration::from_mins(10);
-/// The waits while the API server does not answer double from the first to the second.
-const SILENT: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(2), SignedDuration::from_mins(5));
+/// How many refusals of a server that did not answer before are not believed: until it has read its roles, it forbids
+/// everything.
+const DOUBTS: u32 = 3;
+/// The waits while the API server does not answer double from the first to the second: what was missed is told within two
+/// looks after it is back.
+const SILENT: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(2), SignedDuration::from_secs(20));
+/// The longest that a server may send us away for.
+const MOST_RESPECT: SignedDuration = SignedDuration::from_mins(5);
 /// An end told so shortly before this one is this one, told by another agent.
 const SAME_END: SignedDuration = SignedDuration::from_mins(1);
 
@@ -103,6 +109,8 @@ pub struct Events {
     paused: Timestamp,
     /// Requests in a row that nobody answered.
     silence: u32,
+    /// Refusals since then.
+    doubts: u32,
 }
 
 /// One finding, as it is told.
@@ -111,6 +119,8 @@ struct Telling {
     severity: Severity,
     scope: Scope,
     opening: Life,
+    /// The Event with other words that was told before these could be.
+    former: Option<Event>,
     ending: Option<Ending>,
     /// The request that is on its way, and whether it is about the ending.
     flying: Option<(u64, bool)>,
@@ -156,6 +166,7 @@ impl Default for Events {
             ticket: 0,
             paused: Timestamp::MIN,
             silence: 0,
+            doubts: 0,
         }
     }
 }
@@ -207,9 +218,16 @@ impl Events {
     /// Takes in what became of a request.
     pub fn answer(&mut self, at: Timestamp, write: &Write, reply: Reply) {
         self.count(write, reply);
+        let reply = match reply {
+            Reply::Forbidden if self.silence > 0 && self.doubts < DOUBTS => {
+                self.doubts += 1;
+                Reply::Unavailable(None)
+            }
+            reply => reply,
+        };
         match reply {
             Reply::Unavailable(wait) => self.pause(at, wait),
-            _ => self.silence = 0,
+            _ => (self.silence, self.doubts) = (0, 0),
         }
         let mine = |telling: &&mut Telling| telling.flying.is_some_and(|(ticket, _)| ticket == write.ticket);
         // A finding that says something else by now has a new telling; the old one is over.
@@ -241,10 +259,11 @@ impl Events {
         match self.tellings.get_mut(&finding.key) {
             Some(telling) if telling.opening.event.metadata == event.metadata => telling.reopen(at),
             known => {
+                let former = known.as_ref().and_then(|telling| telling.last_told().cloned());
                 let room = known.is_some() || self.make_room(severity);
                 if room {
                     let opening = Life { event, stage: Stage::Untold, due: at };
-                    let telling = Telling { severity, scope, opening, ending: None, flying: None };
+                    let telling = Telling { severity, scope, opening, former, ending: None, flying: None };
                     self.tellings.insert(finding.key.clone(), telling);
                 }
             }
@@ -256,12 +275,12 @@ impl Events {
         if telling.ending.is_some() {
             return;
         }
-        if matches!(telling.opening.stage, Stage::Untold | Stage::Done) && telling.flying.is_none() {
+        let begun = if telling.flying.is_some() { Some(&telling.opening.event) } else { telling.last_told() };
+        let Some(event) = begun.map(Event::resolved) else {
             // Nobody was told that it began.
             self.tellings.remove(key);
             return;
-        }
-        let event = telling.opening.event.resolved();
+        };
         telling.ending = Some(Ending { since: at, life: Life { event, stage: Stage::Untold, due: at } });
     }
 
@@ -286,7 +305,7 @@ impl Events {
             let Some(ending) = &telling.ending else { return true };
             let late = ending.since + LIFETIME <= at && telling.flying.is_none();
             let untold = matches!(telling.opening.stage, Stage::Untold | Stage::Done);
-            let never_told = untold && telling.flying.is_none();
+            let never_told = untold && telling.former.is_none() && telling.flying.is_none();
             counters.dropped += u64::from(late && !never_told && ending.life.stage != Stage::Done);
             !late && !never_told
         });
@@ -309,16 +328,25 @@ impl Events {
         let (first, longest) = SILENT;
         let own = (first * 2_i32.pow(self.silence.min(8))).min(longest);
         self.silence = self.silence.saturating_add(1);
-        self.paused = at + wait.unwrap_or(own).clamp(own, longest);
+        self.paused = at + wait.map_or(own, |wait| wait.clamp(own, MOST_RESPECT));
     }
 
     /// The end of the pause. One further away than any pause is from a clock that was set back.
     fn ready_again(&self, at: Timestamp) -> Timestamp {
-        if self.paused > at + SILENT.1 { at } else { self.paused }
+        if self.paused > at + MOST_RESPECT { at } else { self.paused }
     }
 }
 
 impl Telling {
+    /// The Event that says that it began, if anybody was told and not yet that it is over.
+    fn last_told(&self) -> Option<&Event> {
+        match self.opening.stage {
+            _ if self.ending.is_some() => None,
+            Stage::Untold | Stage::Done => self.former.as_ref(),
+            Stage::Exists | Stage::Told(_) | Stage::Another => Some(&self.opening.event),
+        }
+    }
+
     fn current(&self) -> &Life {
         self.ending.as_ref().map_or(&self.opening, |ending| &ending.life)
     }
@@ -398,10 +426,10 @@ impl Ending {
             }
             (Reply::Missing, Request::Again(_) | Request::Look) => (Stage::Untold, at),
             (Reply::Unavailable(_), _) => (life.stage, life.due),
-            (
-                Reply::Written | Reply::Exists | Reply::Found(_) | Reply::Missing | Reply::Forbidden | Reply::Refused,
-                _,
-            ) => (Stage::Done, at),
+            (Reply::Forbidden, _) => (life.stage, at + REFUSED),
+            (Reply::Written | Reply::Exists | Reply::Found(_) | Reply::Missing | Reply::Refused, _) => {
+                (Stage::Done, at)
+            }
         };
     }
 }

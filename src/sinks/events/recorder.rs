@@ -48,16 +48,12 @@ impl Desk {
 }
 
 impl Recorder {
-    /// Starts to write through `client`, as soon as there is one, with `limit` for each request. Needs a tokio runtime.
-    pub fn start(
-        client: impl Future<Output = Client> + Send + 'static,
-        limit: Duration,
-        clock: impl Fn() -> Timestamp + Send + 'static,
-    ) -> Self {
+    /// Starts to write through `client`, with `limit` for each request. Needs a tokio runtime.
+    pub fn start(client: Client, limit: Duration, clock: impl Fn() -> Timestamp + Send + 'static) -> Self {
         let desk = Arc::<Desk>::default();
         let task = tokio::spawn({
             let desk = Arc::clone(&desk);
-            async move { work(desk, Writer { client: client.await, limit, complaint: None }, clock).await }
+            async move { work(desk, Writer { client, limit, complaint: None }, clock).await }
         });
         Self { desk, task }
     }

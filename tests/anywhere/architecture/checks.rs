@@ -31,7 +31,7 @@ const ROOMS: [(&str, &[&str]); 9] = [
 const OUTSIDE: &[&str] = &["kernel", "cluster", "sinks", "agent", "cli"];
 
 /// Paths that reach out of the program, and the rooms in which they may be written.
-const DOORS: [(&str, &[&str]); 35] = [
+const DOORS: [(&str, &[&str]); 36] = [
     ("std::env", OUTSIDE),
     ("std::fs", OUTSIDE),
     ("std::io::stderr", OUTSIDE),
@@ -61,6 +61,7 @@ const DOORS: [(&str, &[&str]); 35] = [
     ("procfs", &["kernel"]),
     // The writer of Events is a sink that speaks to the API server.
     ("kube", &["cluster", "sinks", "agent"]),
+    ("tower_service", &["cluster"]),
     ("k8s_openapi", &["cluster", "agent"]),
     ("anyhow", &["agent", "cli"]),
     ("axum", &["agent"]),

@@ -70,7 +70,7 @@ impl Stage {
     fn writer(&self, node: &str) -> Writer<'_> {
         let kubeconfig = self.cluster.kubeconfig("observer");
         let credentials = Credentials::Kubeconfig { paths: vec![kubeconfig], context: None };
-        let access = Access { credentials, request_timeout: Access::REQUEST_TIMEOUT };
+        let access = Access { credentials, api_server: None, request_timeout: Access::REQUEST_TIMEOUT };
         let clock = Arc::clone(&self.clock);
         let now = move || *clock.lock().expect("the clock");
         let _inside = self.runtime.enter();

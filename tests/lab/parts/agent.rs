@@ -29,15 +29,26 @@ const AS_NOBODY: [&str; 8] = [
     "--",
 ];
 
-/// An agent of the calling thread's namespace, with the rights of `observer`; it ends with this value.
+/// What kubelet does for a pod: the files of its service account where they belong, and where the API server is said
+/// to be. The first argument is the directory, the others are the program.
+const POD: &str = "
+    mount -t tmpfs pod /run
+    mkdir -p /run/secrets/kubernetes.io
+    ln -s \"$0\" /run/secrets/kubernetes.io/serviceaccount
+    export KUBERNETES_SERVICE_HOST=10.96.0.1 KUBERNETES_SERVICE_PORT=443
+    exec \"$@\"";
+
+/// An agent of the calling thread's namespace; it ends with this value.
 pub struct Agent {
     place: &'static str,
     _process: Process,
+    heartbeat: String,
     _directory: Directory,
 }
 
 impl Agent {
-    /// One of node `n1` that has looked once, with further arguments. It may do everything, as with the guard profile.
+    /// One of node `n1` with the rights of `observer` that has looked once, with further arguments. It may do
+    /// everything on the node, as with the guard profile.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         Self::of(cluster, "n1", PLACE, arguments)
@@ -46,7 +57,9 @@ impl Agent {
     /// The same, of another node and answering at another place.
     #[track_caller]
     pub fn of(cluster: &ControlPlane, node: &str, place: &'static str, arguments: &[&str]) -> Self {
-        Self::run(cluster, node, place, Directory::new(), &[env!("CARGO_BIN_EXE_portreeve")], arguments)
+        let kubeconfig = cluster.kubeconfig("observer").display().to_string();
+        let arguments = [&["--kubeconfig", &kubeconfig], arguments].concat();
+        Self::run(Directory::new(), &[env!("CARGO_BIN_EXE_portreeve")], node, place, &arguments)
     }
 
     /// The one of node `n1` as uid 65534 without a single capability, as the minimal profile runs.
@@ -58,29 +71,53 @@ impl Agent {
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&binary).status();
         assert!(copied.expect("the program cp").success());
         open_to_all(directory.path(), 0o777);
-        open_to_all(cluster.kubeconfig("observer").parent().expect("a directory"), 0o755);
-        let binary = binary.display().to_string();
+        let kubeconfig = cluster.kubeconfig("observer");
+        open_to_all(kubeconfig.parent().expect("a directory"), 0o755);
+        let (binary, kubeconfig) = (binary.display().to_string(), kubeconfig.display().to_string());
         let words: Vec<&str> = ["/usr/bin/setpriv"].into_iter().chain(AS_NOBODY).chain([binary.as_str()]).collect();
-        Self::run(cluster, "n1", PLACE, directory, &words, arguments)
+        Self::run(directory, &words, "n1", PLACE, &[&["--kubeconfig", &kubeconfig], arguments].concat())
     }
 
+    /// One in a pod of node `n1` with these files of its service account, that has looked once. The Service of the API
+    /// server is one that nobody answers for.
     #[track_caller]
-    fn run(
-        cluster: &ControlPlane,
-        node: &str,
-        place: &'static str,
-        directory: Directory,
-        words: &[&str],
-        arguments: &[&str],
-    ) -> Self {
-        let kubeconfig = cluster.kubeconfig("observer").display().to_string();
-        let ours = ["agent", "--kubeconfig", &kubeconfig, "--node", node, "--interval", "500ms", "--listen", place];
-        let all = words[1..].iter().chain(&ours).chain(&["--cpu-percent", "100"]).chain(arguments);
+    pub fn in_pod(service_account: &Path, arguments: &[&str]) -> Self {
+        let files = service_account.display().to_string();
+        let unshare = ["/usr/bin/unshare", "--mount", "--", "/bin/sh", "-ec", POD, &files];
+        let words = [&unshare[..], &[env!("CARGO_BIN_EXE_portreeve")]].concat();
+        Self::run(Directory::new(), &words, "n1", PLACE, arguments)
+    }
+
+    /// Runs the program that these words run.
+    #[track_caller]
+    fn run(directory: Directory, words: &[&str], node: &str, place: &'static str, arguments: &[&str]) -> Self {
         let heartbeat = format!("--heartbeat={}/heartbeat", directory.path().display());
-        let arguments: Vec<String> = all.map(|it| (*it).to_owned()).chain([heartbeat]).collect();
-        let mut process = Process::start(words[0], &arguments, directory.path());
+        let ours =
+            ["agent", "--node", node, "--interval", "500ms", "--listen", place, "--cpu-percent", "100", &heartbeat];
+        let all = [&words[1..], &ours, arguments].concat();
+        let all: Vec<String> = all.into_iter().map(str::to_owned).collect();
+        let mut process = Process::start(words[0], &all, directory.path());
         process.wait_for("first look", || http_get(place, "/readyz"));
-        Self { place, _process: process, _directory: directory }
+        Self { place, _process: process, heartbeat, _directory: directory }
+    }
+
+    /// Whether kubelet's probes would leave it alone.
+    #[track_caller]
+    pub fn is_well(&self) -> bool {
+        let mut probe = Command::new(env!("CARGO_BIN_EXE_portreeve"));
+        let lives = probe.args(["agent", "--probe", &self.heartbeat]).status().expect("portreeve runs").success();
+        lives && http_get(self.place, "/readyz").is_some()
+    }
+
+    /// The NodePorts of open findings of a rule, in order.
+    #[track_caller]
+    pub fn found(&self, rule: &str) -> Vec<u64> {
+        let document = self.findings();
+        let findings = document["findings"].as_array().expect("a list").iter();
+        let mut ports: Vec<u64> =
+            findings.filter(|it| it["rule"] == rule).filter_map(|it| it["port"].as_u64()).collect();
+        ports.sort_unstable();
+        ports
     }
 
     /// The value of a series in an exposition, if it is there.

@@ -40,19 +40,27 @@ impl Api {
     /// When there is no answer.
     #[track_caller]
     pub fn try_create(&self, object: &Value) -> Result<Value, String> {
-        let path = format!("{}?fieldManager=lab", collection(object));
-        let body = serde_json::to_vec(object).expect("an object");
-        let request = Request::post(path).header("content-type", "application/json").body(body).expect("a path");
-        self.runtime.block_on(self.client.request(request)).map_err(|error| match error {
-            Error::Api(status) => status.message,
-            error => panic!("{error}"),
-        })
+        self.post(&format!("{}?fieldManager=lab", collection(object)), object)
     }
 
     /// The same, where nothing should stand in the way.
     #[track_caller]
     pub fn create(&self, object: &Value) -> Value {
         self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal}: {object:#}"))
+    }
+
+    /// Sends an object to a path, and returns the answer, or why it was refused.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    #[track_caller]
+    pub fn post(&self, path: &str, object: &Value) -> Result<Value, String> {
+        let body = serde_json::to_vec(object).expect("an object");
+        let request = Request::post(path).header("content-type", "application/json").body(body).expect("a path");
+        self.runtime.block_on(self.client.request(request)).map_err(|error| match error {
+            Error::Api(status) => status.message,
+            error => panic!("{error}"),
+        })
     }
 
     /// Deletes an object.

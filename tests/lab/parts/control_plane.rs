@@ -1,17 +1,34 @@
 //! etcd and kube-apiserver.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    fs,
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{api::Api, directory::Directory, process::Process, talk::http_get};
+use super::{
+    api::Api,
+    directory::Directory,
+    process::Process,
+    talk::{http_get, http_post},
+};
 
+/// The key that signs the tokens of service accounts.
+const KEY: &str = "service-accounts.key";
+/// Where etcd answers.
+const ETCD: &str = "127.0.0.1:2379";
 /// Names of users; each one's token is its name. The first may do everything, the others what they are granted.
 const USERS: [&str; 3] = ["admin", "observer", "nobody"];
 
 /// An API server on loopback of the network namespace of the thread that started it.
 pub struct ControlPlane {
     server: Option<Process>,
+    flags: Vec<String>,
     _etcd: Process,
     _database: TempDir,
     api: Api,
@@ -28,22 +45,25 @@ impl ControlPlane {
     /// The same with further flags of kube-apiserver.
     #[track_caller]
     pub fn with(flags: &[&str]) -> Self {
+        Self::on("127.0.0.1", flags)
+    }
+
+    /// The same on another address of the namespace, which others may reach.
+    #[track_caller]
+    pub fn on(address: &str, flags: &[&str]) -> Self {
         let directory = Directory::new();
         let database = TempDir::with_prefix("portreeve-lab-etcd-").expect("a directory");
         let mut etcd = start_etcd(&database, &directory);
-        let mut server = start_server(&directory, flags);
+        new_key(&directory);
+        let address_flag = format!("--bind-address={address}");
+        let flags: Vec<String> = [address_flag.as_str()].iter().chain(flags).map(|it| (*it).to_owned()).collect();
+        let mut server = start_server(&directory, &flags);
         for user in USERS {
-            write_kubeconfig(&directory, user);
+            write_kubeconfig(&directory, address, user);
         }
-        etcd.wait_for("etcd", || http_get("127.0.0.1:2379", "/readyz"));
-        let admin = directory.path().join("admin.kubeconfig");
-        let api = server.wait_for("API server", || {
-            let api = Api::of(&admin)?;
-            let namespaces = ["", "/default", "/kube-system"].map(|it| format!("/api/v1/namespaces{it}"));
-            let ready = api.text("/readyz").is_some() && namespaces.iter().all(|path| api.text(path).is_some());
-            ready.then_some(api)
-        });
-        Self { server: Some(server), _etcd: etcd, _database: database, api, directory }
+        etcd.wait_for("etcd", || http_get(ETCD, "/readyz"));
+        let api = ready(&mut server, &directory);
+        Self { server: Some(server), flags, _etcd: etcd, _database: database, api, directory }
     }
 
     /// Asks as `admin`.
@@ -56,6 +76,11 @@ impl ControlPlane {
         self.directory.path().join(format!("{user}.kubeconfig"))
     }
 
+    /// The certificates by which clients know the server.
+    pub fn authority(&self) -> PathBuf {
+        authority(&self.directory)
+    }
+
     /// Waits until `probe` has an answer: some changes are in force a moment after they were accepted.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
@@ -66,6 +91,93 @@ impl ControlPlane {
     pub fn kill(&mut self) {
         self.server = None;
     }
+
+    /// Stops the API server in the middle of whatever it does: connections stay open, and nobody answers.
+    #[track_caller]
+    pub fn freeze(&self) {
+        self.server.as_ref().expect("an API server").signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    #[track_caller]
+    pub fn thaw(&self) {
+        self.server.as_ref().expect("an API server").signal(Signal::SIGCONT);
+    }
+
+    /// Starts the API server again, after it was ended or instead of the one that runs; it is ready.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        self.kill();
+        let mut server = start_server(&self.directory, &self.flags);
+        self.api = ready(&mut server, &self.directory);
+        self.server = Some(server);
+    }
+
+    /// The same with a serving certificate of a new authority, and another key for the tokens of service accounts:
+    /// what clients hold is good for nothing any more.
+    #[track_caller]
+    pub fn restart_rotated(&mut self) {
+        self.kill();
+        fs::remove_dir_all(self.certificates()).expect("certificates");
+        new_key(&self.directory);
+        self.restart();
+    }
+
+    /// Ends the API server, and starts one that hangs as soon as it accepts connections; [`Self::thaw`] ends that.
+    #[track_caller]
+    pub fn restart_hung(&mut self) {
+        self.kill();
+        let mut server = start_server(&self.directory, &self.flags);
+        server.wait_for("open port", || TcpStream::connect("127.0.0.1:6443").ok());
+        server.signal(Signal::SIGSTOP);
+        self.server = Some(server);
+    }
+
+    /// Lets etcd forget everything but the present: who watches from before is told 410, once a new API server does
+    /// not remember it either.
+    #[track_caller]
+    pub fn compact(&self) {
+        let ask = |path: &str, question: &Value| -> Value {
+            let answer = http_post(ETCD, path, &question.to_string()).unwrap_or_else(|| panic!("etcd refuses {path}"));
+            serde_json::from_str(&answer).expect("JSON")
+        };
+        let now = ask("/v3/kv/range", &json!({"key": "AA=="}))["header"]["revision"].clone();
+        ask("/v3/kv/compaction", &json!({"revision": now, "physical": true}));
+    }
+
+    /// Writes what a pod of a service account of `default` is given into a directory: a new token, the authority and
+    /// the namespace.
+    #[track_caller]
+    pub fn write_service_account(&self, account: &str, directory: &Path) {
+        self.write_authority(directory);
+        fs::write(directory.join("namespace"), "default").expect("a file");
+        let path = format!("/api/v1/namespaces/default/serviceaccounts/{account}/token");
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let answer = self.api.post(&path, &request).unwrap_or_else(|refusal| panic!("{refusal}"));
+        fs::write(directory.join("token"), answer["status"]["token"].as_str().expect("a token")).expect("a file");
+    }
+
+    /// Writes the authority of the serving certificate alone.
+    #[track_caller]
+    pub fn write_authority(&self, directory: &Path) {
+        fs::copy(self.certificates().join("apiserver.crt"), directory.join("ca.crt")).expect("a certificate");
+    }
+
+    fn certificates(&self) -> PathBuf {
+        self.directory.path().join("certificates")
+    }
+}
+
+/// Waits until `admin` can write to the API server.
+#[track_caller]
+fn ready(server: &mut Process, directory: &Directory) -> Api {
+    let admin = directory.path().join("admin.kubeconfig");
+    server.wait_for("API server", || {
+        let api = Api::of(&admin)?;
+        let namespaces = ["", "/default", "/kube-system"].map(|it| format!("/api/v1/namespaces{it}"));
+        let ready = api.text("/readyz").is_some() && namespaces.iter().all(|path| api.text(path).is_some());
+        ready.then_some(api)
+    })
 }
 
 fn start_etcd(database: &TempDir, directory: &Directory) -> Process {
@@ -79,17 +191,16 @@ fn start_etcd(database: &TempDir, directory: &Directory) -> Process {
     Process::start("etcd", &flags.map(ToOwned::to_owned), directory.path())
 }
 
-fn start_server(directory: &Directory, flags: &[&str]) -> Process {
+fn start_server(directory: &Directory, flags: &[String]) -> Process {
     let tokens: String = USERS
         .iter()
         .enumerate()
         .map(|(uid, user)| format!("{user},{user},{uid},\"{}\"\n", if uid == 0 { "system:masters" } else { "lab" }))
         .collect();
     let tokens = directory.write("tokens.csv", &tokens);
-    let key = new_key(directory);
+    let key = directory.path().join(KEY).display().to_string();
     let ours = [
         "--etcd-servers=http://127.0.0.1:2379",
-        "--bind-address=127.0.0.1",
         // Without a default route there is no address to guess.
         "--advertise-address=192.0.2.1",
         "--endpoint-reconciler-type=none",
@@ -101,26 +212,30 @@ fn start_server(directory: &Directory, flags: &[&str]) -> Process {
         &format!("--service-account-key-file={key}"),
         &format!("--service-account-signing-key-file={key}"),
     ];
-    let flags: Vec<String> = ours.iter().chain(flags).map(|it| (*it).to_owned()).collect();
+    let flags: Vec<String> = ours.map(str::to_owned).into_iter().chain(flags.iter().cloned()).collect();
     Process::start("kube-apiserver", &flags, directory.path())
 }
 
+fn authority(directory: &Directory) -> PathBuf {
+    directory.path().join("certificates/apiserver.crt")
+}
+
 /// A key that signs the tokens of service accounts.
-fn new_key(directory: &Directory) -> String {
+fn new_key(directory: &Directory) {
     let output = Command::new("openssl").args(["ecparam", "-name", "prime256v1", "-genkey", "-noout"]).output();
     let output = output.expect("openssl is installed");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    directory.write("service-accounts.key", &String::from_utf8(output.stdout).expect("a PEM file"))
+    directory.write(KEY, &String::from_utf8(output.stdout).expect("a PEM file"));
 }
 
-fn write_kubeconfig(directory: &Directory, user: &str) {
-    let authority = directory.path().join("certificates/apiserver.crt");
+fn write_kubeconfig(directory: &Directory, address: &str, user: &str) {
+    let authority = authority(directory);
     directory.write(
         &format!("{user}.kubeconfig"),
         &format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
              contexts: [{{name: lab, context: {{cluster: lab, user: {user}}}}}]\n\
-             clusters: [{{name: lab, cluster: {{server: \"https://127.0.0.1:6443\", certificate-authority: {}}}}}]\n\
+             clusters: [{{name: lab, cluster: {{server: \"https://{address}:6443\", certificate-authority: {}}}}}]\n\
              users: [{{name: {user}, user: {{token: {user}}}}}]\n",
             authority.display()
         ),

@@ -3,28 +3,44 @@
 mod agent;
 mod api;
 mod audit;
+mod commands;
+mod containerd;
 mod control_plane;
-mod directory;
+mod controllers;
+pub mod directory;
+mod images;
 mod kubectl;
+mod kubelet;
+mod machine;
+pub mod memory;
 mod namespace;
 mod node;
 pub mod objects;
-mod process;
+pub mod process;
 mod programs;
+mod prometheus;
 mod proxy;
+mod relay;
 mod role;
+#[allow(dead_code, reason = "compiled by itself, for an image")]
+mod stranger;
 mod talk;
+mod whole_node;
 
 pub use self::{
     agent::{Agent, events, reasons, until},
     api::Api,
     audit::Audit,
+    commands::Person,
     control_plane::ControlPlane,
     directory::Directory,
     kubectl::kubectl,
     namespace::sysctl,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
+    prometheus::Prometheus,
     proxy::Proxy,
+    relay::Relay,
     role::Role,
     talk::{Answer, PATIENCE, ask, http_get},
+    whole_node::WholeNode,
 };

@@ -10,6 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
 use super::programs;
 
 /// The longest that a part may take for anything.
@@ -27,12 +32,19 @@ impl Process {
     /// Starts one of the lab's programs, or one by its path; what it prints goes to `<program>.log` in the directory.
     #[track_caller]
     pub fn start(program: &str, arguments: &[String], directory: &Path) -> Self {
+        Self::start_by(&[], program, arguments, directory)
+    }
+
+    /// The same, started by a command that is given the program and its arguments.
+    #[track_caller]
+    pub fn start_by(command: &[String], program: &str, arguments: &[String], directory: &Path) -> Self {
         let path = if program.starts_with('/') { PathBuf::from(program) } else { programs::find(program) };
         let program = path.file_name().and_then(OsStr::to_str).expect("a program has a name");
         let log = directory.join(format!("{program}.log"));
         let output = File::options().create(true).append(true).open(&log).expect("a log");
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
+            .args(command)
             .arg(&path)
             .args(arguments)
             .current_dir(directory)
@@ -47,6 +59,11 @@ impl Process {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.pid()).expect("a pid"));
+        kill(pid, signal).expect("a child can be signalled");
     }
 
     /// Waits until `probe` has an answer.

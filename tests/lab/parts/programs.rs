@@ -2,7 +2,8 @@
 
 use std::{env, path::PathBuf};
 
-const MODULES: &str = include_str!("../go.mod");
+const KUBERNETES: &str = include_str!("../go.mod");
+const HELM: &str = include_str!("../helm/go.mod");
 
 /// The path of a program.
 ///
@@ -11,7 +12,7 @@ const MODULES: &str = include_str!("../go.mod");
 pub fn find(program: &str) -> PathBuf {
     let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();
-    let places: Vec<PathBuf> = assets.into_iter().chain(env::split_paths(&path)).chain([built()]).collect();
+    let places: Vec<PathBuf> = assets.into_iter().chain(env::split_paths(&path)).chain([built(program)]).collect();
     places
         .iter()
         .map(|place| place.join(program))
@@ -19,15 +20,20 @@ pub fn find(program: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("no {program} in {places:?}: run `make lab`"))
 }
 
-/// The Makefile's `LAB`.
-fn built() -> PathBuf {
+/// The Makefile's `HELM` for helm, and its `LAB` for everything else.
+fn built(program: &str) -> PathBuf {
+    let (said, place, version) = match program {
+        "helm" => ("PORTREEVE_HELM", "helm", pinned(HELM, "helm.sh/helm/v4")),
+        _ => ("PORTREEVE_LAB", "lab", pinned(KUBERNETES, "k8s.io/kubernetes")),
+    };
     let of_home = || PathBuf::from(env::var_os("HOME").expect("a home directory")).join(".cache");
     let cache = || env::var_os("XDG_CACHE_HOME").filter(|it| !it.is_empty()).map_or_else(of_home, PathBuf::from);
-    env::var_os("PORTREEVE_LAB").map_or_else(|| cache().join("portreeve/lab").join(pinned()), PathBuf::from)
+    env::var_os(said).map_or_else(|| cache().join("portreeve").join(place).join(version), PathBuf::from)
 }
 
-/// The version of Kubernetes in `go.mod`.
-fn pinned() -> &'static str {
-    let line = MODULES.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
-    line.and_then(|rest| rest.split(' ').next()).expect("go.mod requires k8s.io/kubernetes")
+/// The version of a module that a `go.mod` requires.
+fn pinned(modules: &'static str, module: &str) -> &'static str {
+    let mut lines = modules.lines().map(|line| line.trim().trim_start_matches("require "));
+    let line = lines.find_map(|line| line.strip_prefix(module)?.strip_prefix(' '));
+    line.and_then(|rest| rest.split(' ').next()).unwrap_or_else(|| panic!("no go.mod requires {module}"))
 }

@@ -31,7 +31,13 @@ impl Proxy {
     /// One in a mode, with further settings of its configuration; every Service there is has been programmed.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
-        let mut proxy = Self::run("kube-proxy", cluster, mode, settings);
+        Self::start_by(&[], cluster, mode, settings)
+    }
+
+    /// The same, started by a command that is given the program and its arguments.
+    #[track_caller]
+    pub fn start_by(command: &[String], cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
+        let mut proxy = Self::run(command, "kube-proxy", cluster, mode, settings);
         proxy.settle(cluster);
         proxy
     }
@@ -40,7 +46,7 @@ impl Proxy {
     /// descriptors. It may have programmed nothing yet.
     #[track_caller]
     pub fn start_holding(cluster: &ControlPlane, descriptors: u64) -> Self {
-        let proxy = Self::run("kube-proxy-1.23.6", cluster, "iptables", &json!({}));
+        let proxy = Self::run(&[], "kube-proxy-1.23.6", cluster, "iptables", &json!({}));
         let limit = format!("--nofile={descriptors}:{descriptors}");
         let prlimit = Command::new("prlimit").args(["--pid", &proxy.pid().to_string(), &limit]).status();
         assert!(prlimit.expect("prlimit of util-linux is installed").success());
@@ -48,7 +54,7 @@ impl Proxy {
     }
 
     #[track_caller]
-    fn run(program: &str, cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
+    fn run(command: &[String], program: &str, cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         let directory = Directory::new();
         let mut configuration = json!({
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -63,7 +69,7 @@ impl Proxy {
             configuration[name] = value.clone();
         }
         let file = directory.write("kube-proxy.yaml", &configuration.to_string());
-        let mut process = Process::start(program, &[format!("--config={file}")], directory.path());
+        let mut process = Process::start_by(command, program, &[format!("--config={file}")], directory.path());
         let place = settings["metricsBindAddress"].as_str().unwrap_or(PLACE);
         let answer = process.wait_for("proxy mode", || http_get(place, "/proxyMode"));
         assert_eq!(answer, mode);

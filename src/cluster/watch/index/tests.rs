@@ -154,6 +154,23 @@ fn endpoints_are_known_only_for_services_they_were_asked_for() {
 }
 
 #[test]
+fn endpoint_slices_that_nobody_asked_for_are_not_kept() {
+    let (mut index, now) = index();
+    let scope = names(&["kubernetes", "web"]);
+    let mut found = Rows::within(scope.clone());
+    found.absorb(rows("EndpointSlice", &[&slice("web"), &slice("quiet")]));
+    assert_eq!(found.rows.keys().collect::<Vec<_>>(), ["d/web-x"]);
+    index.take(Resource::EndpointSlices, News::Replaced(scope, found), now);
+    let applied = |index: &mut Index, slice: &str| {
+        index.take(Resource::EndpointSlices, News::Applied(rows("EndpointSlice", &[slice])), now)
+    };
+    assert!(!applied(&mut index, &slice("quiet")));
+    assert!(applied(&mut index, &slice("web").replace("IPv4", "IPv6")));
+    assert!(applied(&mut index, &slice("web").replace(r#"e":"web""#, r#"e":"quiet""#)), "it was theirs and is not now");
+    assert_eq!(index.facts().endpoint_slices.get().expect("slices").len(), 0);
+}
+
+#[test]
 fn a_service_without_a_way_in_needs_no_endpoints() {
     let (mut index, now) = index();
     let inner = r#"{"metadata":{"namespace":"d","name":"inner"},"spec":{"ports":[{"port":80}]}}"#;

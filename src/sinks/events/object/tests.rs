@@ -157,6 +157,11 @@ fn lines_of_a_note_are_joined_by_a_space() {
     assert_eq!(note("a.", Some("b\nc\u{202e}d\u{1b}[31m")), "a. Remedy: b cd[31m");
 }
 
+#[test]
+fn a_note_does_not_end_with_an_alternative_that_is_not_told() {
+    assert_eq!(note("a.", Some("move b, or")), "a. Remedy: move b");
+}
+
 proptest! {
     #[test]
     fn a_note_is_bounded_whole_and_clean(summary in any_text(), remedy in proptest::option::of(any_text())) {

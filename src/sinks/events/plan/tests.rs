@@ -170,6 +170,19 @@ fn the_end_is_told_once_and_only_where_the_beginning_was() {
 }
 
 #[test]
+fn the_end_is_told_of_the_words_that_were_told_where_others_came_too_late() {
+    let (mut server, mut events) = (Server::default(), Events::default());
+    raise(&mut events, minute(0), &finding(1, Severity::Warning));
+    let opening = server.serve(&mut events, minute(0)).remove(0);
+    let other = finding(1, Severity::Critical);
+    events.offer(minute(1), &Change::Changed(other.clone()), &place("n1"));
+    clear(&mut events, minute(1), &other);
+    let writes = server.serve(&mut events, minute(1));
+    let names: Vec<&str> = writes.iter().map(|write| write.name.as_str()).collect();
+    assert_eq!(names, [format!("{}.resolved", opening.name)]);
+}
+
+#[test]
 fn a_finding_that_comes_back_goes_on_in_its_series_and_so_does_its_end() {
     let (mut server, mut events) = (Server::default(), Events::default());
     let finding = finding(1, Severity::Warning);
@@ -303,11 +316,11 @@ fn a_server_that_does_not_answer_is_left_alone_for_longer_and_longer() {
         pauses.push(due.duration_since(now).as_secs());
         now = due;
     }
-    assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 256, 300]);
+    assert_eq!(pauses, [2, 4, 8, 16, 20, 20, 20, 20, 20]);
     let write = events.next(now).expect("a request");
     assert_eq!(events.next(now), None);
     events.answer(now, &write, Reply::Unavailable(Some(SignedDuration::from_hours(9))));
-    assert_eq!(events.due(now), Some(now + SILENT.1), "no server may silence us for a day");
+    assert_eq!(events.due(now), Some(now + MOST_RESPECT), "no server may silence us for a day");
 }
 
 #[test]
@@ -324,6 +337,25 @@ fn a_refusal_about_one_object_does_not_silence_the_others() {
     assert_eq!(events.counters(), Counters { written: 1, failed: 2, ..Counters::default() });
     let again = server.serve(&mut events, second(0) + REFUSED);
     assert_eq!(again.len(), 2, "the forbidden one, and the written one's series");
+}
+
+#[test]
+fn a_server_that_has_just_come_up_is_not_believed_that_it_forbids() {
+    let (mut server, mut events) = (Server::default(), Events::default());
+    raise(&mut events, second(0), &finding(1, Severity::Critical));
+    let mut now = second(0);
+    for reply in [Reply::Unavailable(None), Reply::Forbidden, Reply::Forbidden, Reply::Forbidden] {
+        let write = events.next(now).expect("a request");
+        events.answer(now, &write, reply);
+        now = events.due(now).expect("it is tried again");
+    }
+    assert!(now < second(0) + REFUSED);
+    assert_eq!(server.serve(&mut events, now).len(), 1);
+
+    clear(&mut events, now, &finding(1, Severity::Critical));
+    let write = events.next(now).expect("the end");
+    events.answer(now, &write, Reply::Forbidden);
+    assert_eq!(server.serve(&mut events, now + REFUSED).len(), 1, "an end that is forbidden is told later");
 }
 
 #[test]

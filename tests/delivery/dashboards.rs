@@ -1,0 +1,193 @@
+//! The dashboards in `dashboards/`: what Grafana's own linter asks for, and that they name what is there.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use crate::promql::{Query, catalogue, promtool};
+
+const NAMES: [&str; 3] = ["fleet", "node", "agent"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn file(name: &str) -> PathBuf {
+    root().join("dashboards").join(name).with_extension("json")
+}
+
+/// A dashboard by its name.
+fn dashboard(name: &str) -> Value {
+    let path = file(name);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn word<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+/// Every panel that shows something, with a name for messages.
+fn panels() -> Vec<(String, Value)> {
+    let panels = NAMES.into_iter().flat_map(|name| {
+        let dashboard = dashboard(name);
+        let panels = list(&dashboard, "panels").iter().filter(|panel| panel["type"] != "row").cloned();
+        panels.map(|panel| (format!("{name}: {}", word(&panel, "title")), panel)).collect::<Vec<_>>()
+    });
+    panels.collect()
+}
+
+/// Every query of every panel.
+fn queries() -> Vec<(String, Value)> {
+    let targets = panels().into_iter().flat_map(|(name, panel)| {
+        let targets = list(&panel, "targets").to_vec();
+        assert!(!targets.is_empty(), "{name} asks nothing");
+        targets.into_iter().map(move |target| (name.clone(), target))
+    });
+    targets.collect()
+}
+
+/// A query as Grafana would send it.
+fn substituted(query: &str) -> String {
+    let mut query = query.to_owned();
+    for (variable, value) in [("$__rate_interval", "5m"), ("$__range", "6h"), ("$cluster", ".*"), ("$node", "n1")] {
+        query = query.replace(variable, value);
+    }
+    query
+}
+
+#[test]
+fn a_dashboard_keeps_its_address_and_is_not_edited_in_place() {
+    for name in NAMES {
+        let dashboard = dashboard(name);
+        assert_eq!(dashboard["uid"], format!("portreeve-{name}"));
+        assert_eq!(dashboard["editable"], false);
+        assert!(word(&dashboard, "title").starts_with("Portreeve / "));
+        assert!(!word(&dashboard, "description").is_empty());
+        assert!(dashboard.get("id").is_none(), "the id is the server's");
+    }
+    let there = fs::read_dir(root().join("dashboards")).expect("dashboards");
+    let there =
+        there.map(|entry| entry.expect("a file").path()).filter(|it| it.extension().is_some_and(|it| it == "json"));
+    assert_eq!(there.collect::<BTreeSet<_>>(), NAMES.map(file).into());
+}
+
+#[test]
+fn the_source_of_data_the_cluster_and_the_node_can_be_chosen() {
+    for name in NAMES {
+        let dashboard = dashboard(name);
+        let variables = list(&dashboard["templating"], "list");
+        let names: Vec<&str> = variables.iter().map(|variable| word(variable, "name")).collect();
+        assert_eq!(names, ["datasource", "cluster", "node"], "{name}");
+        assert_eq!((&variables[0]["type"], &variables[0]["query"]), (&json!("datasource"), &json!("prometheus")));
+        for variable in &variables[1..] {
+            assert_eq!(variable["datasource"], json!({"type": "prometheus", "uid": "${datasource}"}));
+            assert_eq!(variable["definition"], variable["query"]["query"]);
+            let query = word(variable, "definition").strip_prefix("label_values(").and_then(|it| it.strip_suffix(')'));
+            let (metric, label) = query.and_then(|it| it.rsplit_once(", ")).expect("a metric and a label");
+            assert_eq!(label, word(variable, "name"));
+            assert_eq!(Query::of(metric).strange(&catalogue()), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn a_panel_says_what_it_shows_and_in_what_unit() {
+    for (name, panel) in panels() {
+        assert_eq!(panel["datasource"], json!({"type": "prometheus", "uid": "${datasource}"}), "{name}");
+        assert!(!word(&panel, "title").is_empty());
+        assert!(word(&panel, "description").contains('.'), "{name} is not described in a sentence");
+        assert!(!word(&panel["fieldConfig"]["defaults"], "unit").is_empty(), "{name}");
+        let told_empty = panel["fieldConfig"]["defaults"]["noValue"].is_string();
+        assert!(told_empty || !["stat", "table", "bargauge"].contains(&word(&panel, "type")), "{name} may be empty");
+    }
+}
+
+#[test]
+fn panels_have_numbers_and_places_of_their_own() {
+    for name in NAMES {
+        let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+        for panel in list(&dashboard(name), "panels") {
+            assert!(ids.insert(panel["id"].as_u64().expect("a number")), "{name}: {}", panel["id"]);
+            let [x, y, w, h] = ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_u64().expect("a place"));
+            assert!(x + w <= 24, "{name}: {} is wider than the grid", panel["title"]);
+            for cell in (y..y + h).flat_map(|row| (x..x + w).map(move |column| (row, column))) {
+                assert!(cells.insert(cell), "{name}: {} lies on another", panel["title"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_query_is_promql() {
+    let record = |(number, (_, target)): (usize, (String, Value))| json!({"record": format!("query_{number}"), "expr": substituted(word(&target, "expr"))});
+    let rules: Vec<Value> = queries().into_iter().enumerate().map(record).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = json!({"groups": [{"name": "queries", "rules": rules}]}).to_string();
+    assert!(!file.contains('$'), "a variable is not known: {file}");
+    fs::write(folder.path().join("queries.yaml"), file).expect("a file");
+    promtool(folder.path(), &["check", "rules", "queries.yaml"]).unwrap_or_else(|said| panic!("{said}"));
+}
+
+#[test]
+fn queries_ask_for_what_is_told_only_and_for_what_was_chosen() {
+    let catalogue = catalogue();
+    for (name, target) in queries() {
+        let query = Query::of(&substituted(word(&target, "expr")));
+        assert_eq!(query.strange(&catalogue), Vec::<String>::new(), "{name}");
+        for selector in &query.selectors {
+            let labels: BTreeSet<&str> = selector.matchers.iter().map(|(label, _)| label.as_str()).collect();
+            assert!(labels.is_superset(&["cluster", "node"].into()), "{name}: {} of every node", selector.metric);
+        }
+        let legend = target["legendFormat"].as_str().unwrap_or_default();
+        for label in legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next()) {
+            assert!(query.grouped.contains(label), "{name}: no {label} for the legend");
+        }
+        let is_table = target["format"] == "table";
+        assert!(is_table || !legend.is_empty(), "{name} has a line without a name");
+    }
+}
+
+#[test]
+fn counters_are_rates_over_the_interval_that_grafana_chooses() {
+    let catalogue = catalogue();
+    for (name, target) in queries() {
+        let raw = word(&target, "expr");
+        for selector in Query::of(&raw.replace("$__", "").replace('$', "")).selectors {
+            let rate = selector.range.as_ref().filter(|(by, _)| ["rate", "increase"].contains(&by.as_str()));
+            if catalogue[&selector.metric].is_counter {
+                let (_, range) = rate.unwrap_or_else(|| panic!("{name}: {} as it is", selector.metric));
+                assert_eq!(range, "rate_interval", "{name}");
+                assert!(raw.contains("sum by (") || raw.contains("sum("), "{name}: a counter for each process");
+            } else {
+                assert_eq!(rate, None, "{name}: the rate of a gauge");
+            }
+        }
+    }
+}
+
+#[test]
+fn links_lead_to_pages_and_runbooks() {
+    let mut seen = 0;
+    for name in NAMES {
+        let text = dashboard(name).to_string();
+        let targets = text.split("docs/").skip(1).map(|rest| rest.split(".md").next().unwrap_or_default());
+        for target in targets {
+            assert!(root().join(format!("docs/{target}.md")).is_file(), "{name}: docs/{target}.md");
+            seen += 1;
+        }
+        let links = dashboard(name);
+        let runbooks =
+            list(&links, "links").iter().find(|link| link["type"] == "link").expect("a link to the runbooks");
+        assert_eq!(runbooks["url"], "docs/runbooks/README.md");
+    }
+    assert!(seen > 20, "panels name their runbooks");
+}

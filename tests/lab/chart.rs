@@ -1,0 +1,230 @@
+//! The chart as its README installs it, with the Dockerfile's own image, on a node that runs pods.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::{SocketAddr, TcpListener},
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::parts::{Answer, Person, WholeNode, ask, events, http_get, reasons, until};
+
+/// What the chart's README says.
+const PREPARE: [&str; 2] = [
+    "kubectl create namespace portreeve",
+    "kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged",
+];
+const INSTALL: &str =
+    "helm install portreeve deploy/chart -n portreeve --set image.repository=registry.example/portreeve";
+const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
+const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reuse-values";
+
+/// Where the agent answers.
+const PLACE: &str = "192.0.2.1:29517";
+
+fn prepare(person: &Person<'_>) {
+    for line in PREPARE {
+        person.types(line);
+    }
+}
+
+/// Waits until the agent that was installed last is ready: it has looked once.
+fn roll_out(person: &Person<'_>) {
+    person.types("kubectl -n portreeve rollout status daemonset/portreeve --timeout=2m");
+}
+
+/// The pids of agents on the node, without those that only ask whether one lives.
+fn agents(node: &WholeNode) -> Vec<u32> {
+    let processes = node.machine.processes().into_iter();
+    let ours = processes.filter(|(_, words)| words[0] == "/portreeve" && !words.iter().any(|word| word == "--probe"));
+    ours.map(|(pid, _)| pid).collect()
+}
+
+#[track_caller]
+fn the_agent(node: &WholeNode) -> u32 {
+    match agents(node)[..] {
+        [pid] => pid,
+        _ => panic!("{:?}", node.machine.processes()),
+    }
+}
+
+/// The findings and unknowns that the agent tells now.
+fn told() -> Option<Value> {
+    Some(serde_json::from_str(&http_get(PLACE, "/findings")?).expect("JSON"))
+}
+
+/// The sources that it may not read.
+fn not_permitted(told: &Value) -> BTreeSet<&str> {
+    let unknown = told["unknown"].as_array().expect("a list").iter();
+    unknown.filter(|it| it["why"] == "not-permitted").filter_map(|it| it["source"].as_str()).collect()
+}
+
+/// A Service whose pod answers on a nodePort that the server chose, and that port.
+fn served(node: &WholeNode) -> (Value, u64) {
+    let service = node.cluster.api().create(&json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]},
+    }));
+    node.stranger("shop", "web", &["0.0.0.0:8080", "pod"], &json!({}));
+    let port = service["spec"]["ports"][0]["nodePort"].as_u64().expect("a nodePort");
+    (service, port)
+}
+
+#[test]
+fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attribution_profile() {
+    let node = WholeNode::start();
+    for name in ["shop", "office"] {
+        node.namespace(name);
+    }
+    let (service, port) = served(&node);
+    let address: SocketAddr = format!("192.0.2.1:{port}").parse().expect("an address");
+    let who_answers = || node.wired.client.run(move || ask(address));
+    until("answer of the pod", || (who_answers() == Answer::Pod).then_some(()));
+
+    let person = node.person();
+    prepare(&person);
+    let notes = person.types(INSTALL);
+    roll_out(&person);
+    let commands: Vec<&str> = notes.lines().map(str::trim).filter(|line| line.starts_with("kubectl ")).collect();
+    assert_eq!(commands.len(), 4, "{notes}");
+    for command in commands {
+        person.types(command);
+    }
+    let status = node.machine.file(&format!("/proc/{}/status", the_agent(&node)));
+    let status = fs::read_to_string(status).expect("a process");
+    for line in ["Uid:\t65534\t65534\t65534\t65534", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(status.lines().any(|it| it == line), "{line}: {status}");
+    }
+    assert!(events(&node.cluster).is_empty(), "nothing is wrong yet");
+
+    let arguments = [format!("0.0.0.0:{port}"), "process".to_owned()];
+    node.stranger("office", "printer", &arguments.each_ref().map(String::as_str), &json!({"hostNetwork": true}));
+    assert_eq!(who_answers(), Answer::Pod, "the Service takes what is meant for the printer");
+    until("Event", || (reasons(&node.cluster) == ["ListenerOnNodePort"]).then_some(()));
+    let event = &events(&node.cluster)[0];
+    assert_eq!(event["regarding"]["uid"], service["metadata"]["uid"]);
+    let note = format!(
+        "Pod office/printer listens on 0.0.0.0:{port}/tcp, the NodePort of shop/web: new connections go to the Service's \
+         pods instead. Remedy: move pod office/printer off port {port}/tcp"
+    );
+    assert_eq!(event["note"], json!(note));
+
+    let listed = person.types("kubectl get events -A");
+    let line = listed.lines().find(|line| line.ends_with(&note)).unwrap_or_else(|| panic!("{listed}"));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!((words[0], &words[2..5]), ("shop", &["Warning", "ListenerOnNodePort", "service/web"][..]));
+    let described = person.types("kubectl describe service web -n shop");
+    let line = described.lines().find(|line| line.ends_with(&note)).unwrap_or_else(|| panic!("{described}"));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!((&words[..2], words[3]), (&["Warning", "ListenerOnNodePort"][..], "portreeve"));
+    let with_minimal = told().expect("an answer");
+    assert!(with_minimal.to_string().contains("only processes of this pid namespace are to be seen"));
+    let hidden = ["netfilter", "pod-namespaces", "processes", "proxy-process"];
+    assert_eq!(not_permitted(&with_minimal), BTreeSet::from(hidden));
+
+    person.types(&format!("{UPGRADE} --set profile=attribution"));
+    roll_out(&person);
+    let with_attribution = until("name of the process", || {
+        told().filter(|told| told["findings"][0]["evidence"].to_string().contains(r#""stranger (pid "#))
+    });
+    assert_eq!(not_permitted(&with_attribution), BTreeSet::from(["netfilter"]));
+
+    person.types(&format!("{UPGRADE} --set profile=guard"));
+    roll_out(&person);
+    let with_guard = until("finding", || told().filter(|told| told["findings"][0].is_object()));
+    assert_eq!(with_guard["unknown"], json!([]), "this profile sees everything");
+}
+
+/// Every object of the cluster but Events, and the lease that the kubelet renews.
+fn objects(person: &Person<'_>) -> BTreeSet<String> {
+    let kinds = person.types("kubectl api-resources --verbs=list -o name");
+    let kinds: Vec<&str> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
+    let names = r#"-o=jsonpath={range.items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\n"}{end}"#;
+    let listed = person.types(&format!("kubectl get -A {names} {}", kinds.join(",")));
+    listed.lines().filter(|name| !name.starts_with("Lease/kube-node-lease/")).map(str::to_owned).collect()
+}
+
+#[test]
+fn an_upgrade_never_runs_two_agents_and_uninstalling_leaves_nothing_behind() {
+    let node = WholeNode::start();
+    let person = node.person();
+    prepare(&person);
+    until("authority for pods", || node.read("/api/v1/namespaces/portreeve/configmaps/kube-root-ca.crt"));
+    person.types("kubectl apply --dry-run=server -f deploy/install.yaml");
+    let objects_before = objects(&person);
+
+    person.types(INSTALL);
+    roll_out(&person);
+    let first = the_agent(&node);
+    assert!(objects(&person).contains("DaemonSet/portreeve/portreeve"));
+    assert!(!node.machine.pods().is_empty());
+    let most = thread::scope(|scope| {
+        let upgrading = scope.spawn(|| {
+            person.types(&format!("{UPGRADE} --set resources.requests.cpu=20m"));
+            roll_out(&person);
+        });
+        let mut most = 0;
+        while !upgrading.is_finished() {
+            most = most.max(agents(&node).len());
+            thread::sleep(Duration::from_millis(5));
+        }
+        upgrading.join().expect("an upgrade");
+        most
+    });
+    assert_eq!(most, 1, "two would share a port");
+    assert_ne!(the_agent(&node), first);
+
+    person.types(UNINSTALL);
+    until("end of the agent", || agents(&node).is_empty().then_some(()));
+    until("end of its objects", || (objects(&person) == objects_before).then_some(()));
+    until("end of its control groups", || node.machine.pods().is_empty().then_some(()));
+    assert_eq!(fs::read_dir(node.machine.file("/dev/shm")).expect("shared memory").count(), 0);
+    let volumes = || fs::read_dir(node.machine.file("/var/lib/kubelet/pods")).expect("pods").count();
+    until("end of its volumes", || (volumes() == 0).then_some(()));
+}
+
+/// How often the kubelet found the agent alive.
+fn found_alive(node: &WholeNode) -> u32 {
+    let metrics = node.cluster.api().text("/api/v1/nodes/n1/proxy/metrics/probes").expect("the kubelet's metrics");
+    let words =
+        ["prober_probe_total{", r#"container="portreeve""#, r#"probe_type="Liveness""#, r#"result="successful""#];
+    let ours = metrics.lines().filter(|line| words.iter().all(|word| line.contains(word)));
+    let counts = ours.map(|line| line.rsplit(' ').next().and_then(|count| count.parse::<u32>().ok()).expect("a count"));
+    counts.sum()
+}
+
+/// Whether the agent's container is ready, and how often it was started again.
+fn standing(node: &WholeNode) -> (bool, u64) {
+    let pods = node.read("/api/v1/namespaces/portreeve/pods").expect("pods");
+    let container = &pods["items"][0]["status"]["containerStatuses"][0];
+    (container["ready"].as_bool().expect("a word"), container["restartCount"].as_u64().expect("a count"))
+}
+
+#[test]
+fn a_stranger_on_the_agents_port_is_no_reason_to_restart_it_but_that_it_hangs_is_one() {
+    let node = WholeNode::start();
+    let stranger = TcpListener::bind(PLACE).expect("the port is free");
+    let person = node.person();
+    prepare(&person);
+    let every_second = "--set livenessProbe.periodSeconds=1 --set readinessProbe.periodSeconds=1";
+    person.types(&format!("{INSTALL} {every_second}"));
+    until("Event", || (reasons(&node.cluster) == ["OwnPortTaken"]).then_some(()));
+    let before = found_alive(&node);
+    until("five more probes", || (found_alive(&node) >= before + 5).then_some(()));
+    assert_eq!(standing(&node), (false, 0), "it lives, but nobody can ask it");
+
+    drop(stranger);
+    roll_out(&person);
+    assert_eq!(standing(&node), (true, 0));
+
+    node.machine.run(&["kill", "-STOP", &the_agent(&node).to_string()]);
+    let restarted =
+        "pod -l app.kubernetes.io/name=portreeve --for=jsonpath={.status.containerStatuses[0].restartCount}=1";
+    person.types(&format!("kubectl -n portreeve wait {restarted} --timeout=3m"));
+    roll_out(&person);
+}

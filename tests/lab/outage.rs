@@ -1,0 +1,242 @@
+//! `portreeve agent` while the API server is frozen, dead, hung, out of reach, forgetful, or somebody else than before.
+
+use std::{net::TcpListener, time::Instant};
+
+use serde_json::{Value, json};
+
+use crate::{
+    look::Look,
+    parts::{Agent, ControlPlane, PRIMARY, Proxy, Relay, Role, Wired, events, objects, until},
+};
+
+const RULE: &str = "listener-on-node-port";
+/// What is watched; settings are only read now and then.
+const WATCHED: [&str; 4] = ["services", "endpointslices", "pods", "nodes"];
+/// How old a view has to become to call it an outage: twice as long as one request may take by default.
+const LONG: f64 = 20.0;
+
+/// A cluster of `n1` with these NodePort Services, all served by the backend, and a role for `observer`.
+#[track_caller]
+fn cluster_with(services: &[(&str, u16)]) -> (ControlPlane, Proxy) {
+    let mut cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    for (name, port) in services {
+        create(&cluster, name, *port);
+    }
+    Role::of_chart().grant(&mut cluster);
+    let proxy = Proxy::start(&cluster, "iptables", &json!({}));
+    (cluster, proxy)
+}
+
+#[track_caller]
+fn create(cluster: &ControlPlane, name: &str, port: u16) -> Value {
+    let service = cluster.api().create(&objects::service(name, &[objects::port(80, Some(port))]));
+    cluster.api().create(&objects::endpoint_slice(&service, Some((Wired::HERE[0], "n1")), "IPv4"));
+    service
+}
+
+#[track_caller]
+fn squat(port: u16) -> TcpListener {
+    TcpListener::bind(("0.0.0.0", port)).expect("the port is free")
+}
+
+/// What was told to the cluster: the Service and the reason, in order of their names.
+#[track_caller]
+fn told(cluster: &ControlPlane) -> Vec<(String, String)> {
+    let word = |value: &Value| value.as_str().expect("a word").to_owned();
+    let mut told: Vec<_> =
+        events(cluster).iter().map(|it| (word(&it["regarding"]["name"]), word(&it["reason"]))).collect();
+    told.sort();
+    told
+}
+
+#[track_caller]
+fn until_told(cluster: &ControlPlane, wanted: &[(&str, &str)]) {
+    let wanted: Vec<_> = wanted.iter().map(|(name, reason)| ((*name).to_owned(), (*reason).to_owned())).collect();
+    until(&format!("such Events: {wanted:?}"), || (told(cluster) == wanted).then_some(()));
+}
+
+#[track_caller]
+fn until_found(agent: &Agent, ports: &[u64]) {
+    until(&format!("findings on {ports:?}"), || (agent.found(RULE) == ports).then_some(()));
+}
+
+fn age(exposition: &str, resource: &str) -> f64 {
+    let series = format!("portreeve_watch_age_seconds{{resource=\"{resource}\"}}");
+    Agent::value(exposition, &series).unwrap_or(f64::INFINITY)
+}
+
+fn errors(agent: &Agent, code: &str) -> f64 {
+    let series = format!("portreeve_watch_errors_total{{resource=\"services\",code=\"{code}\"}}");
+    Agent::value(&agent.metrics(), &series).unwrap_or_default()
+}
+
+/// Events of which the agent knows that they are there.
+fn settled(agent: &Agent) -> f64 {
+    let exposition = agent.metrics();
+    let of = |result| Agent::value(&exposition, &format!("portreeve_events_total{{result=\"{result}\"}}"));
+    ["written", "deduplicated"].into_iter().filter_map(of).sum()
+}
+
+fn scans(exposition: &str) -> f64 {
+    Agent::value(exposition, "portreeve_scans_total").expect("scans are counted")
+}
+
+#[track_caller]
+fn until_old(agent: &Agent, age_wanted: f64) {
+    until("old view", || {
+        let exposition = agent.metrics();
+        WATCHED.iter().all(|resource| age(&exposition, resource) >= age_wanted).then_some(())
+    });
+}
+
+#[test]
+fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
+    let _wired = Wired::enter();
+    let (mut cluster, _proxy) = cluster_with(&[("stays", 30080), ("goes", 30081), ("comes", 30082), ("late", 30083)]);
+    let agent = Agent::start(&cluster, &["--request-timeout", "2s"]);
+    let (_stays, goes) = (squat(30080), squat(30081));
+    until_told(&cluster, &[("goes", "ListenerOnNodePort"), ("stays", "ListenerOnNodePort")]);
+    let before = scans(&agent.metrics());
+
+    cluster.freeze();
+    let comes = squat(30082);
+    until_found(&agent, &[30080, 30081, 30082]);
+    until_old(&agent, 5.0);
+    cluster.thaw();
+    // What the server did after nobody waited any more is known to the agent only when it has asked again.
+    until("answer about the third Event", || (settled(&agent) >= 3.0).then_some(()));
+    let mut wanted =
+        vec![("comes", "ListenerOnNodePort"), ("goes", "ListenerOnNodePort"), ("stays", "ListenerOnNodePort")];
+    until_told(&cluster, &wanted);
+
+    cluster.kill();
+    let _late = squat(30083);
+    drop(goes);
+    until_found(&agent, &[30080, 30082, 30083]);
+    until_old(&agent, LONG);
+    assert!(errors(&agent, "unreachable") >= 2.0 && agent.is_well(), "{}", agent.metrics());
+
+    cluster.restart_hung();
+    until("time-out", || (errors(&agent, "timed-out") >= 1.0).then_some(()));
+    drop(comes);
+    until_found(&agent, &[30080, 30083]);
+    assert!(agent.is_well(), "kubelet would restart it");
+
+    cluster.restart();
+    until("young view", || {
+        let exposition = agent.metrics();
+        WATCHED.iter().all(|resource| age(&exposition, resource) < LONG).then_some(())
+    });
+    wanted.extend([
+        ("comes", "ListenerOnNodePortResolved"),
+        ("goes", "ListenerOnNodePortResolved"),
+        ("late", "ListenerOnNodePort"),
+    ]);
+    wanted.sort_unstable();
+    until_told(&cluster, &wanted);
+    assert_eq!(agent.found(RULE), [30080, 30083]);
+    assert!(scans(&agent.metrics()) > before && agent.is_well(), "the same process all the time");
+    drop(agent);
+}
+
+#[test]
+fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_forgotten() {
+    let _wired = Wired::enter();
+    let relay = Relay::start();
+    let (mut cluster, _proxy) = cluster_with(&[("stays", 30080), ("deleted", 30081)]);
+    let agent = Agent::start(&cluster, &["--apiserver", Relay::URL]);
+    let _squatters = [30080, 30081, 30082, 30083].map(squat);
+    until_told(&cluster, &[("deleted", "ListenerOnNodePort"), ("stays", "ListenerOnNodePort")]);
+
+    relay.cut();
+    cluster.api().delete(&objects::service("deleted", &[]));
+    for (name, port) in [("new", 30082), ("newer", 30083)] {
+        create(&cluster, name, port);
+    }
+    cluster.compact();
+    cluster.restart();
+    until("failure", || (errors(&agent, "unreachable") >= 1.0).then_some(()));
+    assert_eq!(agent.found(RULE), [30080, 30081], "what is not seen does not change");
+
+    relay.mend();
+    let mended = Instant::now();
+    let (mut seen, mut right) = (None, None);
+    until("right findings", || {
+        let since = mended.elapsed().as_secs_f64();
+        let exposition = agent.metrics();
+        let whole = WATCHED.iter().all(|resource| age(&exposition, resource) < since);
+        let found = Agent::value(&exposition, &format!("portreeve_findings{{rule=\"{RULE}\",severity=\"critical\"}}"));
+        seen = seen.or(whole.then(|| scans(&exposition)));
+        right = right.or((found == Some(3.0)).then(|| scans(&exposition)));
+        seen.and(right)
+    });
+    let late = right.expect("a scan") - seen.expect("a scan");
+    assert!(late <= 2.0, "right {late} scans after everything was read again");
+    assert_eq!(agent.found(RULE), [30080, 30082, 30083]);
+    assert!(errors(&agent, "410") >= 1.0, "{}", agent.metrics());
+    until_told(
+        &cluster,
+        &[
+            ("deleted", "ListenerOnNodePort"),
+            ("deleted", "ListenerOnNodePortResolved"),
+            ("new", "ListenerOnNodePort"),
+            ("newer", "ListenerOnNodePort"),
+            ("stays", "ListenerOnNodePort"),
+        ],
+    );
+    assert!(agent.is_well());
+    drop(agent);
+}
+
+#[test]
+fn a_pod_takes_up_a_new_authority_and_a_new_token_and_needs_no_service_to_reach_the_server() {
+    let _wired = Wired::enter();
+    let relay = Relay::start();
+    let (mut cluster, _proxy) = cluster_with(&[("web", 30080), ("late", 30081)]);
+    let meta = json!({"name": "portreeve", "namespace": "default"});
+    cluster.api().create(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}));
+    cluster.api().create(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "portreeve-in-a-pod"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "portreeve"},
+        "subjects": [{"kind": "ServiceAccount", "name": "portreeve", "namespace": "default"}],
+    }));
+    let files = tempfile::TempDir::with_prefix("portreeve-lab-").expect("a directory");
+    cluster.write_service_account("portreeve", files.path());
+    let agent = Agent::in_pod(files.path(), &["--apiserver", Relay::URL]);
+    let _web = squat(30080);
+    until_told(&cluster, &[("web", "ListenerOnNodePort")]);
+
+    // The server is asked for its certificate anew: nobody else is taken for it.
+    relay.cut();
+    cluster.restart_rotated();
+    let refused = errors(&agent, "unreachable");
+    relay.mend();
+    until("certificate that is refused", || (errors(&agent, "unreachable") >= refused + 2.0).then_some(()));
+    assert_eq!((errors(&agent, "401"), agent.found(RULE)), (0.0, vec![30080]));
+    cluster.write_authority(files.path());
+    until("token that is refused", || (errors(&agent, "401") >= 1.0).then_some(()));
+    assert_eq!(agent.found(RULE), [30080]);
+    let old = agent.metrics();
+    cluster.write_service_account("portreeve", files.path());
+    until("young view", || (age(&agent.metrics(), "services") < age(&old, "services")).then_some(()));
+
+    let _late = squat(30081);
+    until_told(&cluster, &[("late", "ListenerOnNodePort"), ("web", "ListenerOnNodePort")]);
+    drop(agent);
+}
+
+#[test]
+fn one_look_goes_another_way_to_the_same_server() {
+    let _wired = Wired::enter();
+    let relay = Relay::start();
+    let (cluster, _proxy) = cluster_with(&[("web", 30080)]);
+    let _web = squat(30080);
+    let look = Look::check_with(&["--apiserver", Relay::URL], &cluster.kubeconfig("observer"));
+    assert_eq!((look.findings(RULE).len(), look.code), (1, 1));
+    drop(relay);
+    let look = Look::check_with(&["--apiserver", Relay::URL], &cluster.kubeconfig("observer"));
+    assert_eq!(look.code, 2, "no other way is tried");
+}

@@ -1,0 +1,46 @@
+//! Programs that run to their end.
+
+use std::{path::Path, process::Command};
+
+use super::{control_plane::ControlPlane, directory::Directory, programs};
+
+/// What a program prints, or its complaint.
+///
+/// # Panics
+/// When it cannot be started.
+#[track_caller]
+pub fn run(command: &mut Command) -> Result<String, String> {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let [said, complaint] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
+    if output.status.success() { Ok(said) } else { Err(said + &complaint) }
+}
+
+/// Somebody who uses the cluster from the package's folder, with all rights and a home directory of his own.
+pub struct Person<'a> {
+    cluster: &'a ControlPlane,
+    home: Directory,
+}
+
+impl<'a> Person<'a> {
+    pub fn of(cluster: &'a ControlPlane) -> Self {
+        Self { cluster, home: Directory::new() }
+    }
+
+    /// What a command line prints that begins with `kubectl` or `helm` and has no quotes.
+    #[track_caller]
+    pub fn types(&self, line: &str) -> String {
+        self.tries(line).unwrap_or_else(|complaint| panic!("{line}: {complaint}"))
+    }
+
+    /// The same, or the complaint.
+    #[track_caller]
+    pub fn tries(&self, line: &str) -> Result<String, String> {
+        let mut words = line.split_whitespace();
+        let program = programs::find(words.next().expect("a program"));
+        let mut command = Command::new(program);
+        command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR"))).args(words);
+        // What they cache is about another cluster at the same address.
+        command.env("HOME", self.home.path()).env("KUBECONFIG", self.cluster.kubeconfig("admin"));
+        run(&mut command)
+    }
+}

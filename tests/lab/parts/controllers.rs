@@ -1,0 +1,14 @@
+//! kube-controller-manager and kube-scheduler.
+
+use super::{control_plane::ControlPlane, directory::Directory, process::Process};
+
+/// Both, beside the API server.
+#[track_caller]
+pub fn start(cluster: &ControlPlane, directory: &Directory) -> [Process; 2] {
+    let common = [format!("--kubeconfig={}", cluster.kubeconfig("admin").display()), "--leader-elect=false".to_owned()];
+    // Pods know the API server by it.
+    let authority = format!("--root-ca-file={}", cluster.authority().display());
+    let managing = [&common[..], &[authority]].concat();
+    [("kube-controller-manager", &managing[..]), ("kube-scheduler", &common[..])]
+        .map(|(program, arguments)| Process::start(program, arguments, directory.path()))
+}

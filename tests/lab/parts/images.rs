@@ -1,0 +1,88 @@
+//! Images, as archives: the one that users get, of the Dockerfile, and that of a stranger.
+
+use std::{
+    env::{self, consts::ARCH},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+use super::commands::run;
+
+/// What the chart's README calls the image, and the tag that the chart looks for.
+pub const PORTREEVE: &str = concat!("registry.example/portreeve:", env!("CARGO_PKG_VERSION"));
+
+/// The image of `stranger.rs`.
+pub const STRANGER: &str = "registry.example/stranger:1";
+
+const OF_A_STRANGER: &str = "FROM scratch\nCOPY stranger /stranger\nUSER 65534:65534\nENTRYPOINT [\"/stranger\"]\n";
+
+/// Builds the image of the Dockerfile with the static binary of this source, in a folder of its own below `folder`.
+#[track_caller]
+pub fn portreeve(folder: &Path) -> PathBuf {
+    build(PORTREEVE, &["--build-arg", "BINARY=prebuilt"], &folder.join("portreeve"), |context| {
+        for file in ["Dockerfile", ".dockerignore", "LICENSE"] {
+            fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(file), context.join(file)).expect(file);
+        }
+        let (from, to) = (static_binary(), context.join("portreeve"));
+        // 90 MB of symbols would be copied five times.
+        run(Command::new("strip").arg("-o").args([to, from])).expect("`strip` of binutils is installed");
+    })
+}
+
+/// The same for a program that answers where it is told to, and otherwise sleeps.
+#[track_caller]
+pub fn stranger(folder: &Path) -> PathBuf {
+    build(STRANGER, &[], &folder.join("stranger"), |context| {
+        fs::write(context.join("Dockerfile"), OF_A_STRANGER).expect("a Dockerfile");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/parts/stranger.rs");
+        let mut rustc = Command::new(cargo().with_file_name("rustc"));
+        rustc.args(["--edition=2024", "-Cstrip=symbols", "--target", &target()]).arg(source);
+        run(rustc.arg("-o").arg(context.join("stranger"))).expect("a static program");
+    })
+}
+
+/// Builds an image of a context, which is prepared first.
+#[track_caller]
+fn build(name: &str, arguments: &[&str], folder: &Path, prepare: impl FnOnce(&Path)) -> PathBuf {
+    let context = folder.join("context");
+    fs::create_dir_all(&context).expect("a folder");
+    prepare(&context);
+    let buildah = || {
+        let mut buildah = Command::new("buildah");
+        buildah.current_dir(folder).args(["--storage-driver=vfs", "--root=storage", "--runroot=run"]);
+        buildah
+    };
+    let mut bud = buildah();
+    bud.args(["bud", "--isolation=chroot", "--tag", name]).args(arguments).arg(&context);
+    run(&mut bud).expect("`buildah` is installed, and the image can be built");
+    let archive = folder.join("image.tar");
+    run(buildah().args(["push", name, &format!("docker-archive:{}:{name}", archive.display())])).expect("an archive");
+    archive
+}
+
+/// Compiled now, unless `make static` has: what is tested is this source. Tests have no network to fetch anything from.
+fn static_binary() -> PathBuf {
+    let mut command = Command::new(cargo());
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--locked", "--offline", "--bin=portreeve"]);
+    // Of the package that is being tested: a build script that sees them builds anew.
+    for (name, _) in env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.as_encoded_bytes().starts_with(of.as_bytes())) {
+            command.env_remove(name);
+        }
+    }
+    let told = run(command.args(["--message-format=json", "--target", &target()])).expect("a static binary");
+    let messages = told.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let mut executables = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+    executables.next().expect("cargo names the binary")
+}
+
+fn cargo() -> PathBuf {
+    env::var_os("CARGO").expect("cargo runs the tests").into()
+}
+
+fn target() -> String {
+    format!("{ARCH}-unknown-linux-musl")
+}

@@ -1,0 +1,42 @@
+//! kubelet.
+
+use serde_json::{Value, json};
+
+use super::{control_plane::ControlPlane, machine::Machine, node::PRIMARY};
+
+/// Starts the kubelet of node `n1` on a machine that runs containerd.
+#[track_caller]
+pub fn start(machine: &mut Machine, cluster: &ControlPlane) {
+    let configuration = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": format!("/{}", machine.cgroup()),
+        "enforceNodeAllocatable": [],
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        // Nobody answers there: pods that ask for it need no names.
+        "clusterDNS": ["10.96.0.10"],
+        // The API server passes on what `kubectl exec` asks for without saying who it is.
+        "authentication": {"anonymous": {"enabled": true}},
+        "authorization": {"mode": "AlwaysAllow"},
+        // How full the machine's disk is has nothing to do with a test.
+        "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
+        "imageGCHighThresholdPercent": 100,
+    });
+    let configuration = machine.directory().write("kubelet.json", &configuration.to_string());
+    let arguments = [
+        format!("--config={configuration}"),
+        format!("--kubeconfig={}", cluster.kubeconfig("admin").display()),
+        "--hostname-override=n1".to_owned(),
+        format!("--node-ip={}", PRIMARY.join(",")),
+    ];
+    let kubelet = machine.start_program("kubelet", &arguments);
+    kubelet.wait_for("Node that is Ready", || {
+        let node = cluster.api().text("/api/v1/nodes/n1")?;
+        let node: Value = serde_json::from_str(&node).expect("JSON");
+        let conditions = node["status"]["conditions"].as_array()?;
+        conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True").then_some(())
+    });
+}

@@ -1,0 +1,184 @@
+//! A machine of its own, as far as processes, mounts and control groups go: whatever starts in it ends with it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, id},
+    sync::atomic::{AtomicU32, Ordering},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use super::{directory::Directory, process::Process};
+
+/// How long the kernel may take to forget processes that were killed.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Its first process. Like systemd's in a container it has the control group `init.scope`, by which a reader of `/proc`
+/// knows that it sees a whole node; bash, because it waits for orphans. Sockets, locks and shared memory are the
+/// machine's own, and what is kept goes into the directory.
+const INIT: &str = r#"
+set -eu
+echo 0 > "$1/init.scope/cgroup.procs"
+mount -t tmpfs run /run
+mount -t tmpfs shm /dev/shm
+for folder in lib log; do
+    mkdir "$2/$folder"
+    mount --bind "$2/$folder" "/var/$folder"
+done
+touch "$2/ready"
+sleep infinity & wait
+"#;
+
+/// Processes and mounts of its own; the network is that of the thread that starts it, or starts something in it.
+///
+/// Dropping it kills everything in it at once.
+pub struct Machine {
+    first: Process,
+    /// Behind the first, with which they end: what they started may stay in their control groups until then.
+    programs: Vec<Process>,
+    cgroup: ControlGroup,
+    directory: Directory,
+}
+
+impl Machine {
+    #[track_caller]
+    pub fn start() -> Self {
+        let directory = Directory::new();
+        let cgroup = ControlGroup::new();
+        fs::create_dir(cgroup.unified().join("init.scope")).expect("control groups can be made");
+        let arguments = ["-c", INIT, "bash", path(&cgroup.unified()), path(directory.path())].map(str::to_owned);
+        let alone = ["unshare", "--pid", "--kill-child", "--mount-proc", "--"].map(str::to_owned);
+        let mut first = Process::start_by(&alone, "/bin/bash", &arguments, directory.path());
+        first.wait_for("machine", || directory.path().join("ready").exists().then_some(()));
+        Self { first, programs: Vec::new(), cgroup, directory }
+    }
+
+    /// What runs a program in here, given the program and its arguments. The program ends with the command.
+    pub fn command(&self) -> Vec<String> {
+        let pid = self.first.pid();
+        let (mounts, processes) = (format!("--target={pid}"), format!("--pid=/proc/{pid}/ns/pid_for_children"));
+        let enter = ["nsenter", &mounts, "--mount", &processes, "--", "setpriv", "--pdeathsig", "KILL", "--"];
+        enter.map(str::to_owned).to_vec()
+    }
+
+    /// Runs a program in here to its end, and returns what it printed.
+    #[track_caller]
+    pub fn run(&self, arguments: &[&str]) -> String {
+        let command = self.command();
+        let output = Command::new(&command[0]).args(&command[1..]).args(arguments).output().expect("nsenter runs");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    }
+
+    /// Starts a program in here that runs as long as the machine.
+    #[track_caller]
+    pub fn start_program(&mut self, program: &str, arguments: &[String]) -> &mut Process {
+        let process = Process::start_by(&self.command(), program, arguments, self.directory.path());
+        self.programs.push(process);
+        self.programs.last_mut().expect("one was added")
+    }
+
+    /// A file of the machine as the test sees it.
+    pub fn file(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.first.pid()))
+    }
+
+    /// Where it keeps what is to be read when a test fails.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The command lines of all its processes, by pid as it counts them.
+    pub fn processes(&self) -> Vec<(u32, Vec<String>)> {
+        // The first process' own view: that of `unshare` is the one outside.
+        let proc = self.file("/proc");
+        let entries = fs::read_dir(&proc).expect("a machine has /proc").map(|entry| entry.expect("an entry"));
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        // A process that has ended has no command line.
+        let line = |pid: u32| Some((pid, fs::read(proc.join(format!("{pid}/cmdline"))).ok()?));
+        let words = |line: Vec<u8>| {
+            line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+        };
+        pids.filter_map(line).map(|(pid, line)| (pid, words(line))).collect()
+    }
+
+    /// The control group below which everything is that a kubelet makes, from the root of each hierarchy.
+    pub fn cgroup(&self) -> &str {
+        &self.cgroup.0
+    }
+
+    /// The control groups of its pods, in all hierarchies.
+    pub fn pods(&self) -> Vec<PathBuf> {
+        let groups = self.cgroup.hierarchies().into_iter().flat_map(|root| below(&root));
+        let is_pod =
+            |group: &PathBuf| group.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"pod"));
+        groups.filter(is_pod).collect()
+    }
+}
+
+/// A control group in each hierarchy of the machine that tests run on; removed when dropped, with all below it.
+struct ControlGroup(String);
+
+impl ControlGroup {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let made = Self(format!("portreeve-lab-{}-machine-{}", id(), COUNT.fetch_add(1, Ordering::Relaxed)));
+        for place in made.hierarchies() {
+            fs::create_dir(&place).unwrap_or_else(|error| panic!("{}: {error}", place.display()));
+        }
+        made
+    }
+
+    /// Where it is in each hierarchy.
+    fn hierarchies(&self) -> Vec<PathBuf> {
+        let mount = Path::new("/sys/fs/cgroup");
+        if mount.join("cgroup.controllers").exists() {
+            return vec![mount.join(&self.0)];
+        }
+        let entries = fs::read_dir(mount).expect("control groups are mounted").map(|entry| entry.expect("an entry"));
+        let real = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        real.map(|entry| entry.path().join(&self.0)).collect()
+    }
+
+    /// Where it is in the hierarchy of version 2.
+    fn unified(&self) -> PathBuf {
+        let is_unified = |it: &PathBuf| it.parent().is_some_and(|root| root.join("cgroup.controllers").exists());
+        self.hierarchies().into_iter().find(is_unified).expect("a cgroup2 hierarchy is mounted")
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        for place in self.hierarchies() {
+            for group in below(&place).into_iter().rev().chain([place]) {
+                // A process that was killed leaves its control groups a moment later.
+                while let Err(error) = fs::remove_dir(&group) {
+                    assert!(Instant::now() < end, "{}: {error}", group.display());
+                    sleep(Duration::from_millis(5));
+                }
+            }
+        }
+    }
+}
+
+/// The directories below one, each before those in it.
+fn below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    // One that has gone since has none.
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let path = entry.path();
+            let deeper = below(&path);
+            found.push(path);
+            found.extend(deeper);
+        }
+    }
+    found
+}
+
+/// As an argument.
+fn path(path: &Path) -> &str {
+    path.to_str().expect("the lab's paths are UTF-8")
+}

@@ -1,0 +1,43 @@
+//! What the kernel says of the memory of a process.
+
+use std::{fmt, fs};
+
+/// Memory of a process, in MiB.
+pub struct Memory {
+    pub resident: f64,
+    /// Its share of what several processes have mapped.
+    proportional: f64,
+    /// What is no page of a file: heap and stacks.
+    pub anonymous: f64,
+    /// The most that was ever resident.
+    peak: f64,
+}
+
+impl Memory {
+    pub fn of(pid: u32) -> Self {
+        let [rollup, status] = ["smaps_rollup", "status"]
+            .map(|name| fs::read_to_string(format!("/proc/{pid}/{name}")).expect("the process runs"));
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+            line.and_then(|kib| kib.parse::<f64>().ok()).unwrap_or_else(|| panic!("no {name} in {text}")) / 1024.0
+        };
+        Self {
+            resident: field(&rollup, "Rss:"),
+            proportional: field(&rollup, "Pss:"),
+            anonymous: field(&rollup, "Anonymous:"),
+            peak: field(&status, "VmHWM:"),
+        }
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resident, proportional, anonymous, peak } = self;
+        write!(
+            f,
+            "{resident:6.2} MiB resident: {anonymous:.2} anonymous, {:.2} of files; {proportional:.2} proportional, \
+             {peak:.2} at the most",
+            resident - anonymous
+        )
+    }
+}

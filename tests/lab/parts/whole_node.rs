@@ -1,0 +1,82 @@
+//! The node `n1` with everything that runs pods, and the rest of its cluster.
+
+use serde_json::{Value, json};
+
+use super::{
+    agent::until,
+    commands::Person,
+    containerd,
+    control_plane::ControlPlane,
+    controllers, images, kubelet,
+    machine::Machine,
+    node::{PRIMARY, Wired},
+    process::Process,
+    proxy::Proxy,
+};
+
+/// `kubernetes.default` leads to the API server, which looks nobody's name up to find a kubelet.
+const API_SERVER: [&str; 2] =
+    ["--endpoint-reconciler-type=master-count", "--kubelet-preferred-address-types=InternalIP"];
+
+/// A cluster of one node, on which pods run as they do anywhere: kubelet, containerd, runc and CNI plugins, kube-proxy
+/// in mode iptables, and in the calling thread's namespace the control plane. Nothing is left of it when it is dropped.
+pub struct WholeNode {
+    /// Where containerd and the kubelet run, and with them pods.
+    pub machine: Machine,
+    _proxy: Proxy,
+    _controllers: [Process; 2],
+    pub cluster: ControlPlane,
+    /// Who else may ask the node.
+    pub wired: Wired,
+}
+
+impl WholeNode {
+    /// One that is Ready, has the images, and gives pods what they reach the API server with.
+    #[track_caller]
+    pub fn start() -> Self {
+        let wired = Wired::enter();
+        let mut machine = Machine::start();
+        let cluster = ControlPlane::on(PRIMARY[0], &API_SERVER);
+        let controllers = controllers::start(&cluster, machine.directory());
+        containerd::start(&mut machine);
+        kubelet::start(&mut machine, &cluster);
+        let proxy = Proxy::start_by(&machine.command(), &cluster, "iptables", &json!({}));
+        Self { machine, _proxy: proxy, _controllers: controllers, cluster, wired }
+    }
+
+    /// Somebody who uses the cluster with all rights.
+    pub fn person(&self) -> Person<'_> {
+        Person::of(&self.cluster)
+    }
+
+    /// Makes a namespace that pods can be started in.
+    #[track_caller]
+    pub fn namespace(&self, name: &str) {
+        self.cluster.api().create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+        until("service account", || {
+            self.cluster.api().text(&format!("/api/v1/namespaces/{name}/serviceaccounts/default"))
+        });
+    }
+
+    /// Starts a pod of a stranger, labelled `app` with its name, with further fields of its spec; it runs.
+    #[track_caller]
+    pub fn stranger(&self, namespace: &str, name: &str, arguments: &[&str], more: &Value) {
+        let container = json!({"name": "stranger", "image": images::STRANGER, "args": arguments});
+        let mut spec = json!({"containers": [container], "terminationGracePeriodSeconds": 0});
+        for (name, value) in more.as_object().expect("fields") {
+            spec[name] = value.clone();
+        }
+        let metadata = json!({"name": name, "namespace": namespace, "labels": {"app": name}});
+        self.cluster.api().create(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}));
+        until("running pod", || {
+            (self.read(&format!("/api/v1/namespaces/{namespace}/pods/{name}"))?["status"]["phase"] == "Running")
+                .then_some(())
+        });
+    }
+
+    /// What the API server has there.
+    pub fn read(&self, path: &str) -> Option<Value> {
+        let text = self.cluster.api().text(path)?;
+        Some(serde_json::from_str(&text).expect("JSON"))
+    }
+}
