@@ -8,13 +8,12 @@
 //!
 //! ## Silent when
 //! somebody listens on the port, the pod is ready or finished, or the Service needs no health check here. While the
-//! rightful listener is there, accepted connections look the same and block nothing.
+//! rightful listener is there, accepted connections look the same and block nothing. For a health check each family
+//! counts by itself: kube-proxy has a socket for each, and one of them may be blocked alone.
 //!
 //! ## Fix
 //! Reserve the port, so that the kernel does not choose it, and end the connection: restart the process that has it.
 //! TIME_WAIT has no owner, and ends by itself within a minute.
-
-use std::collections::HashMap;
 
 use super::{
     Limits, Patience, Rule, Scope,
@@ -23,7 +22,7 @@ use super::{
     this_node,
 };
 use crate::{
-    facts::{Gap, Mode, Owner, Protocol, Snapshot, Socket, Source, View, Why},
+    facts::{Family, Gap, Mode, Owner, Protocol, Snapshot, Socket, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
 
@@ -50,12 +49,12 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let services = snapshot.cluster.services.get()?;
     let pods = snapshot.cluster.pods.get()?;
 
-    let blocking: HashMap<_, _> =
-        by_port(&clients.sockets).into_iter().filter(|(port, _)| !listening.contains_key(port)).collect();
+    let connected = by_port(&clients.sockets);
     let health_checks = health_checks(services).map(|(service, port)| Absent {
         subject: Subject::service(service),
         port,
         protocol: Protocol::Tcp,
+        families: Some(&service.families),
         whose: format!("the health check of Service {}/{}", service.namespace, service.name),
         expected: Ok(()),
     });
@@ -65,6 +64,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             subject: Subject::pod(pod),
             port: port.port,
             protocol: port.protocol,
+            families: None,
             whose: format!("hostNetwork pod {}/{}", pod.namespace, pod.name),
             expected: Ok(()),
         })
@@ -73,9 +73,15 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         .chain(unready)
         .chain(proxy(snapshot))
         .filter_map(|absent| {
-            let sockets = blocking.get(&(absent.protocol, absent.port))?;
+            let place = (absent.protocol, absent.port);
+            let listeners = listening.get(&place).map_or(&[][..], Vec::as_slice);
+            let mut sockets = connected.get(&place)?.clone();
+            sockets.retain(|socket| absent.is_blocked_by(socket, listeners));
+            if sockets.is_empty() {
+                return None;
+            }
             let verdict = match &absent.expected {
-                Ok(()) => Verdict::Problem(evidence(snapshot, &absent, sockets)),
+                Ok(()) => Verdict::Problem(evidence(snapshot, &absent, &sockets)),
                 Err(gap) => Verdict::Unknown(gap.clone()),
             };
             let Absent { subject, port, protocol, .. } = absent;
@@ -85,18 +91,33 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 }
 
 /// Somebody who would listen, if there is nobody who does.
-struct Absent {
+struct Absent<'a> {
     subject: Subject,
     port: u16,
     protocol: Protocol,
+    /// Those in each of which it would listen with a socket of its own; nothing where one socket may serve both.
+    families: Option<&'a [Family]>,
     /// In words.
     whose: String,
     /// That somebody would listen there at all, or why that is not known.
     expected: Result<(), Gap>,
 }
 
+impl Absent<'_> {
+    /// Whether an outgoing connection is in the way, given who listens on its port.
+    fn is_blocked_by(&self, socket: &Socket, listeners: &[&Socket]) -> bool {
+        match self.families {
+            Some(families) => families.iter().any(|family| {
+                let free = listeners.iter().all(|it| it.serves(*family) == Some(false));
+                free && socket.serves(*family) == Some(true)
+            }),
+            None => listeners.is_empty(),
+        }
+    }
+}
+
 /// kube-proxy's own ports. One that answers `/proxyMode` has its metrics port, if perhaps another one.
-fn proxy(snapshot: &Snapshot) -> Vec<Absent> {
+fn proxy(snapshot: &Snapshot) -> Vec<Absent<'static>> {
     let expected = match snapshot.proxy_mode() {
         Ok(mode) if mode.value == Mode::Cilium => return Vec::new(),
         Ok(_) => Ok(()),
@@ -112,13 +133,14 @@ fn proxy(snapshot: &Snapshot) -> Vec<Absent> {
             subject: this_node(snapshot),
             port,
             protocol: Protocol::Tcp,
+            families: None,
             whose: "kube-proxy".to_owned(),
             expected: expected.clone(),
         })
         .collect()
 }
 
-fn evidence(snapshot: &Snapshot, absent: &Absent, sockets: &[&Socket]) -> Evidence {
+fn evidence(snapshot: &Snapshot, absent: &Absent<'_>, sockets: &[&Socket]) -> Evidence {
     let Absent { port, protocol, whose, .. } = absent;
     // A live process can be told to let go; TIME_WAIT cannot.
     let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
@@ -233,6 +255,9 @@ mod tests {
     #[test]
     fn where_somebody_listens_connections_are_accepted_ones() {
         expect_healthy(&RULE, &checked().listens("0.0.0.0:30999"), &service());
+        let mut other_family = checked().listens("[::]:30999");
+        seen(&mut other_family.kernel.listeners).last_mut().expect("a listener").v6only = Some(true);
+        expect_problem(&RULE, &other_family, &service());
         let changed = |change: fn(&mut Service)| {
             let world = Snapshot::healthy().service("lb", |it| balanced(it).with(change));
             world.connects(State::Established, "192.0.2.1:30999", REMOTE)

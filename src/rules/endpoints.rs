@@ -54,6 +54,16 @@ impl<'a> Endpoints<'a> {
         Ok(if service.external_local && local_is_empty { Backing::Elsewhere } else { Backing::Ready })
     }
 
+    /// The same as every value that it may have.
+    pub(super) fn possible(&self, service: &Service, port: &ServicePort, family: Family) -> Vec<Backing> {
+        match self.backing(service, port, family) {
+            Ok(backing) => vec![backing],
+            Err(_) => {
+                Backing::ALL.into_iter().filter(|it| *it != Backing::Elsewhere || service.external_local).collect()
+            }
+        }
+    }
+
     /// `2 usable, 1 on this node`, for evidence.
     pub(super) fn in_words(&self, service: &Service, port: &ServicePort, family: Family) -> String {
         match self.endpoints(service, port, family) {

@@ -9,7 +9,8 @@
 //!
 //! ## Silent when
 //! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
-//! - it is a load balancer's address and the mode is not ipvs: k3s ServiceLB writes Node addresses there;
+//! - it is a load balancer's address, the mode is not ipvs, and no process of this node listens there: k3s ServiceLB
+//!   writes Node addresses there;
 //! - the Service is another proxy's (`service.kubernetes.io/service-proxy-name`).
 //!
 //! It is information only for an address of this very node, for a cluster of one Node, and outside ipvs mode as long
@@ -118,11 +119,6 @@ impl Here<'_> {
             (Err(gap), None) => Err(gap.clone()),
         };
         let mut told = Vec::new();
-        match (&whole, claim.field) {
-            (Ok(false), Field::LoadBalancer) => return told,
-            (Err(gap), Field::LoadBalancer) => return vec![judgement(None, Verdict::Unknown(gap.clone()))],
-            _ => {}
-        }
         // An address of this node that its object does not name is its own all the same.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
@@ -138,6 +134,8 @@ impl Here<'_> {
         }
         let severity = self.severity(claim.ip, owners);
         match whole {
+            Ok(false) if claim.field == Field::LoadBalancer => {}
+            Err(gap) if claim.field == Field::LoadBalancer => told.push(judgement(None, Verdict::Unknown(gap))),
             Ok(true) => {
                 told.push(judgement(None, Verdict::Problem(self.bound(claim, owners, severity))));
                 if let (Severity::Info, false, Err(gap)) = (severity, self.alone, &self.links) {
@@ -194,7 +192,7 @@ impl Here<'_> {
         let mut on_port: Vec<&Socket> = on_port.copied().filter(takes_part).collect();
         on_port.sort_by_key(|socket| (socket.local, socket.inode));
         for socket in on_port {
-            if self.endpoints.includes(claim.service, port, &[claim.ip], socket.local_port)
+            if self.endpoints.includes(claim.service, port, &self.places(socket, claim.ip), socket.local_port)
                 // An old proxy opens a socket on each external IP of its node.
                 || (socket.local == claim.ip && self.proxy.shares_holder(socket))
             {
@@ -213,6 +211,14 @@ impl Here<'_> {
             return Ok(Some(socket));
         }
         Ok(None)
+    }
+
+    /// Where a listener is, as an endpoint of the host's network has it.
+    fn places(&self, socket: &Socket, ip: IpAddr) -> Vec<IpAddr> {
+        match (&self.links, socket.local.is_unspecified()) {
+            (Ok(links), true) => links.keys().copied().collect(),
+            _ => vec![ip],
+        }
     }
 
     /// From where a listener would answer on an address.

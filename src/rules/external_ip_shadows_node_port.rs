@@ -3,7 +3,9 @@
 //! ## Why it hurts
 //! The proxy looks for external IPs before it looks for NodePorts. On that one address the Service with the external
 //! IP answers, on all others the one with the NodePort: the same port of the same node leads to two Services, and
-//! neither `kubectl describe` says a word.
+//! neither `kubectl describe` says a word. A Service without endpoints takes nothing. One with
+//! `externalTrafficPolicy: Local` and endpoints on other nodes only takes the connections of this node and its pods; in
+//! nftables mode those from elsewhere get no answer at all, in iptables mode they go to the NodePort.
 //!
 //! ## Silent when
 //! - the address is none of this node's;
@@ -11,8 +13,8 @@
 //! - both are the same port of the same Service;
 //! - the families or protocols differ.
 //!
-//! In iptables and nftables mode it was seen to happen. In other modes both claim one virtual server, and which of them
-//! answers is not certain: that is a warning. So is a Service that would take the address if only it had endpoints.
+//! In ipvs mode both are one virtual server, and which of them has its endpoints there is not certain: that is a
+//! warning. So is a Service that would take the address if only it had endpoints.
 //!
 //! ## Fix
 //! Give the Service with the NodePort another nodePort, or take the external IP away from the other one.
@@ -26,13 +28,15 @@ use super::{
     Limits, Patience, Rule, Scope,
     addresses::{Claim, service_in_words},
     endpoints::{Backing, Endpoints},
+    fate::{Fate, First},
     holders::service_port,
     range::{move_service, served, spare_port},
-    setup::{Local, Setups, locals},
+    reach::vantages,
+    setup::{Local, Setup, Setups, locals},
 };
 use crate::{
-    facts::{Family, Gap, Mode, Protocol, Service, ServicePort, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    facts::{Family, Gap, Protocol, Service, ServicePort, Source, View},
+    findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
 /// More Services than this on one address and port say no more about the one that loses.
@@ -114,13 +118,20 @@ impl Node<'_> {
         if !service.families.contains(&family) {
             return Vec::new();
         }
-        let verdicts = match self.setups.all(|setup| setup.captures(taker.local)) {
-            Some(false) => return Vec::new(),
-            None => vec![Verdict::Unknown(self.setups.ambiguity())],
-            Some(true) => self.outcome(service, port, taker, family),
-        };
-        verdicts
+        let outcomes: Vec<Option<Affected>> =
+            self.setups.candidates.iter().flat_map(|setup| self.outcomes(setup, service, port, taker)).collect();
+        if outcomes.iter().all(Option::is_none) {
+            return Vec::new();
+        }
+        // What is lost in any case, and that there may be more.
+        let known: Option<Vec<Affected>> = outcomes.iter().cloned().collect();
+        let certain = known.and_then(|all| all.into_iter().reduce(|lost, other| &lost & &other));
+        let agreed = outcomes.iter().all(|affected| *affected == certain);
+        let problem = certain.map(|affected| Verdict::Problem(self.evidence(service, port, taker, &affected)));
+        let gap = (!agreed).then(|| Verdict::Unknown(self.unknown(service, port, taker)));
+        problem
             .into_iter()
+            .chain(gap)
             .map(|verdict| Judgement {
                 subject: Subject::service(service),
                 port: port.node_port,
@@ -130,53 +141,53 @@ impl Node<'_> {
             .collect()
     }
 
-    /// What is certain, and what more there may be.
-    fn outcome(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>, family: Family) -> Vec<Verdict> {
-        let first = self.setups.all(|setup| matches!(setup.mode, Mode::Iptables | Mode::Nftables));
-        let backing = self.endpoints.backing(taker.claim.service, taker.port, family);
-        let wins: Result<bool, Gap> = match (first, &backing) {
-            (Some(false), _) => Ok(false),
-            (_, Ok(Backing::Empty | Backing::Elsewhere)) => Ok(false),
-            (Some(true), Ok(Backing::Ready)) => Ok(true),
-            (None, _) => Err(self.setups.ambiguity()),
-            (Some(true), Err(gap)) => Err(gap.clone()),
-        };
-        let problem = |severity| Verdict::Problem(self.evidence(service, port, taker, family, severity));
-        match wins {
-            Ok(true) => vec![problem(Severity::Critical)],
-            Ok(false) => vec![problem(Severity::Warning)],
-            Err(gap) => vec![problem(Severity::Warning), Verdict::Unknown(gap)],
-        }
-    }
-
-    fn evidence(
+    /// What comes of it with each value that unknown endpoints may have; nothing where no NodePort is served.
+    fn outcomes(
         &self,
+        setup: &Setup,
         service: &Service,
         port: &ServicePort,
         taker: &Taker<'_>,
-        family: Family,
-        severity: Severity,
-    ) -> Evidence {
+    ) -> Vec<Option<Affected>> {
+        if !setup.captures(taker.local) {
+            return vec![None];
+        }
+        let family = Family::of(taker.local.ip);
+        let takers = self.endpoints.possible(taker.claim.service, taker.port, family);
+        let own = self.endpoints.possible(service, port, family);
+        takers
+            .iter()
+            .flat_map(|taking| own.iter().map(|losing| Some(affected(setup, taker.local, *taking, *losing))))
+            .collect()
+    }
+
+    /// Why it is not known.
+    fn unknown(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Gap {
+        let family = Family::of(taker.local.ip);
+        let unread = [(taker.claim.service, taker.port), (service, port)];
+        let unread = unread.iter().find_map(|(service, port)| self.endpoints.backing(service, port, family).err());
+        match self.setups.candidates.len() {
+            1 => unread.unwrap_or_else(|| self.setups.ambiguity()),
+            _ => self.setups.ambiguity(),
+        }
+    }
+
+    fn evidence(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>, affected: &Affected) -> Evidence {
+        let family = Family::of(taker.local.ip);
         let loser = service_port(service, &port.name);
         let winner = service_port(taker.claim.service, &taker.port.name);
         let (ip, number, protocol) = (taker.local.ip, taker.port.port, port.protocol);
         let field = taker.claim.field;
-        let (sentence, lost) = match severity {
-            Severity::Critical => (
-                format!(
-                    "{winner} takes {ip} port {number}/{protocol} with its {field}: there, connections to this NodePort of {loser} go to {winner} instead."
-                ),
-                &[Vantage::Remote, Vantage::Node, Vantage::Pods][..],
+        let sentence = match affected.is_empty() {
+            false => format!(
+                "{winner} takes {ip} port {number}/{protocol} with its {field}: there, connections to this NodePort of {loser} go to {winner} instead."
             ),
-            _ => (
-                format!(
-                    "{winner} and {loser} both claim {ip} port {number}/{protocol}, the one with its {field}, the other as its NodePort: only one of them can answer there."
-                ),
-                &[][..],
+            true => format!(
+                "{winner} and {loser} both claim {ip} port {number}/{protocol}, the one with its {field}, the other as its NodePort: only one of them can answer there."
             ),
         };
-        Evidence::new(severity, sentence)
-            .affects(lost.iter().copied())
+        Evidence::new(severity(affected), sentence)
+            .affects(affected.iter().copied())
             .value("address", format!("{ip}, of this node"))
             .value("taken by", service_in_words(taker.claim.service))
             .value("its endpoints", self.endpoints.in_words(taker.claim.service, taker.port, family))
@@ -188,12 +199,25 @@ impl Node<'_> {
     }
 }
 
+/// From where the NodePort is lost on an address.
+fn affected(setup: &Setup, local: Local, taking: Backing, losing: Backing) -> Affected {
+    let is_lost = |vantage: &Vantage| {
+        let (taken, own) = (setup.fate_of_claimed(local, *vantage, taking), setup.fate(local, *vantage, losing));
+        setup.external_ip_or_node_port(taken, own) == Some(First::ExternalIp) && [taken, own].contains(&Fate::Pod)
+    };
+    vantages(local.ip).iter().copied().filter(is_lost).collect()
+}
+
+fn severity(affected: &Affected) -> Severity {
+    if affected.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         facts::{
-            Snapshot, Why,
+            Mode, Snapshot, Why,
             healthy::{PEER, PRIMARY, SECOND, World, gap, ip},
         },
         rules::expect::{expect_healthy, expect_problem, expect_unknown},
@@ -230,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_outcome_was_never_seen_it_is_a_warning() {
+    fn where_either_may_answer_it_is_a_warning() {
         let evidence = expect_problem(&RULE, &world(PRIMARY[0], |it| it).with_mode(Mode::Ipvs), &loser());
         assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, 0));
     }
@@ -239,6 +263,16 @@ mod tests {
     fn a_taker_without_endpoints_is_a_trap() {
         let evidence = expect_problem(&RULE, &world(PRIMARY[0], World::without_endpoints), &loser());
         assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, 0));
+    }
+
+    #[test]
+    fn a_taker_with_endpoints_elsewhere_takes_what_comes_from_the_node() {
+        let elsewhere = world(PRIMARY[0], |it| it.local().elsewhere());
+        let evidence = expect_problem(&RULE, &elsewhere, &loser());
+        assert_eq!(evidence.severity, Severity::Warning);
+        assert_eq!(evidence.affects, Affected::from([Vantage::Node, Vantage::Pods]));
+        let nftables = expect_problem(&RULE, &elsewhere.with_mode(Mode::Nftables), &loser());
+        assert_eq!(nftables.severity, Severity::Critical, "clients elsewhere get no answer");
     }
 
     #[test]

@@ -27,6 +27,17 @@ pub(super) enum Fate {
     Nowhere,
 }
 
+/// Whose word counts where several claim one address and port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    /// The Service that has the address as external IP.
+    ExternalIp,
+    /// The Service that has the port as nodePort.
+    NodePort,
+    /// The pod that has it as hostPort.
+    HostPort,
+}
+
 impl Fate {
     /// For evidence: "... are answered by".
     pub(super) fn words(self) -> &'static str {
@@ -59,6 +70,35 @@ impl Setup {
     /// The same for an address that a Service claims for itself: it is taken whatever `nodePortAddresses` says.
     pub(super) fn fate_of_claimed(&self, address: Local, vantage: Vantage, backing: Backing) -> Fate {
         self.fate_where(true, address, vantage, backing)
+    }
+
+    /// Whose word counts where an external IP and a NodePort claim the same address and port: the one who redirects
+    /// the connection, or refuses what nobody redirects. Nothing where it may be either.
+    pub(super) fn external_ip_or_node_port(&self, external_ip: Fate, node_port: Fate) -> Option<First> {
+        match (self.mode, external_ip, node_port) {
+            // One virtual server, which has the endpoints of whoever was programmed last.
+            (Mode::Ipvs | Mode::Cilium, ..) => None,
+            (_, Fate::Pod, _) => Some(First::ExternalIp),
+            // A verdict map sends it to a chain that it does not come back from.
+            (Mode::Nftables, Fate::TimedOut, Fate::Pod | Fate::Nowhere) => Some(First::ExternalIp),
+            (_, _, Fate::Pod | Fate::Nowhere) => Some(First::NodePort),
+            (_, _, Fate::Listener) => Some(First::ExternalIp),
+            // kube-proxy writes the rules that refuse and those that drop in no order.
+            (Mode::Iptables, ..) if external_ip != node_port => None,
+            _ => Some(First::NodePort),
+        }
+    }
+
+    /// The same of a NodePort and a hostPort. portmap appends its rules and kube-proxy prepends, IPVS comes after both;
+    /// of nftables chains with one priority the one that was made last is asked first.
+    pub(super) fn node_port_or_host_port(&self, node_port: Fate) -> Option<First> {
+        match (self.mode, node_port) {
+            // Cilium ignores a hostPort in the NodePort range.
+            (Mode::Cilium, _) => Some(First::NodePort),
+            (Mode::Ipvs, _) | (_, Fate::Listener | Fate::Refused | Fate::TimedOut) => Some(First::HostPort),
+            (Mode::Iptables, _) => Some(First::NodePort),
+            (Mode::Nftables, _) => None,
+        }
     }
 
     fn fate_of_routable(&self, address: Local, vantage: Vantage, backing: Backing) -> Fate {

@@ -4,7 +4,9 @@
 //! A Service of type LoadBalancer with `externalTrafficPolicy: Local` has a healthCheckNodePort. The load balancer
 //! asks it on each node, and sends nothing to a node that does not answer as expected. When kube-proxy could not bind
 //! the port, because another process or an outgoing connection has it, this node's pods get no traffic from outside.
-//! kube-proxy says so once, in an Event `FailedToStartServiceHealthcheck` of the Service.
+//! kube-proxy says so once, in an Event `FailedToStartServiceHealthcheck` of the Service. On a dual-stack node it has a
+//! socket for each family, and may be kept off one of them: a process on 127.0.0.1 suffices where it listens on every
+//! address. Then a load balancer that asks over the other family notices nothing.
 //!
 //! ## Silent when
 //! - the listener is the proxy's own, or answers with the Service's name, whoever it is;
@@ -24,7 +26,8 @@ use super::{
 };
 use crate::{
     facts::{
-        Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why, text::shell_word,
+        Family, Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why,
+        text::shell_word,
     },
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
@@ -71,6 +74,8 @@ enum Wrong<'a> {
     Nobody,
     /// A socket of somebody else's, and what it answered for.
     Other(&'a Socket, Option<&'a str>),
+    /// The same in one family; the other one is served.
+    OfFamily(&'a Socket, Family),
 }
 
 impl<'a> Node<'a> {
@@ -103,12 +108,15 @@ impl<'a> Node<'a> {
         let name = format!("{}/{}", service.namespace, service.name);
         let answer = self.answers.get(&port).map(|answer| &answer.service);
         let named = answer.and_then(|answer| answer.seen()).map(Option::as_deref);
+        let sockets = self.by_port.get(&(Protocol::Tcp, port)).map_or(&[][..], Vec::as_slice);
+        if sockets.iter().any(|socket| self.proxy.owns(socket) == Own::Yes) {
+            return Ok(service.families.iter().find_map(|family| self.kept_off(sockets, *family)));
+        }
         if named == Some(Some(name.as_str())) {
             return Ok(None);
         }
-        let Some(sockets) = self.by_port.get(&(Protocol::Tcp, port)) else { return Ok(Some(Wrong::Nobody)) };
-        if sockets.iter().any(|socket| self.proxy.owns(socket) == Own::Yes) {
-            return Ok(None);
+        if sockets.is_empty() {
+            return Ok(Some(Wrong::Nobody));
         }
         let first = sockets.first().copied();
         match (named, answer.and_then(Reading::gap)) {
@@ -124,25 +132,39 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Whether every listener of a family is somebody else's.
+    fn kept_off(&self, sockets: &[&'a Socket], family: Family) -> Option<Wrong<'a>> {
+        let mut of_family = sockets.iter().filter(|socket| socket.serves(family) == Some(true)).peekable();
+        let first = of_family.peek().copied()?;
+        of_family.all(|socket| self.proxy.certainly_lacks(socket)).then_some(Wrong::OfFamily(first, family))
+    }
+
     fn evidence(&self, service: &Service, port: u16, wrong: &Wrong<'_>) -> Evidence {
         let name = format!("{}/{}", service.namespace, service.name);
         let mode = self.snapshot.proxy_mode();
         // Where no proxy is known, the node may not be meant to serve Services at all.
         let severity = if mode.is_ok() { Severity::Critical } else { Severity::Warning };
         let what = match wrong {
-            Wrong::Nobody => "nobody listens".to_owned(),
-            Wrong::Other(socket, _) => format!("{} answers instead", holder_name(self.snapshot, socket)),
+            Wrong::Nobody => {
+                "is not served here, nobody listens: its load balancer sends nothing to this node".to_owned()
+            }
+            Wrong::Other(socket, _) => format!(
+                "is not served here, {} answers instead: its load balancer sends nothing to this node",
+                holder_name(self.snapshot, socket)
+            ),
+            Wrong::OfFamily(socket, family) => format!(
+                "is not served here over {family}, {} keeps the proxy off the port: a load balancer that asks over {family} sends nothing to this node",
+                holder_name(self.snapshot, socket)
+            ),
         };
-        let sentence = format!(
-            "The health check of {name} on {port}/tcp is not served here, {what}: its load balancer sends nothing to this node."
-        );
+        let sentence = format!("The health check of {name} on {port}/tcp {what}.");
         let mut evidence = Evidence::new(severity, sentence);
-        if let Wrong::Other(socket, named) = wrong {
+        if let Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) = wrong {
             evidence = evidence.value("listener", socket_in_words(socket));
             evidence.values.extend(holder_evidence(self.snapshot, socket));
-            if let Some(named) = named {
-                evidence = evidence.value("answers for", format!("Service {named}"));
-            }
+        }
+        if let Wrong::Other(_, Some(named)) = wrong {
+            evidence = evidence.value("answers for", format!("Service {named}"));
         }
         evidence = evidence
             .value(
@@ -165,7 +187,7 @@ impl<'a> Node<'a> {
                 "kubectl -n {} get events --field-selector reason=FailedToStartServiceHealthcheck, then restart this node's kube-proxy",
                 shell_word(&service.namespace)
             )),
-            Wrong::Other(socket, _) => evidence
+            Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) => evidence
                 .remedy(format!("move {} off port {port}/tcp", holder_name(self.snapshot, socket))),
         };
         evidence.remedy(format!(
@@ -246,6 +268,25 @@ mod tests {
         expect_healthy(&RULE, &world().listens_as("[::]:30999", proxy_holder()), &subject());
         expect_healthy(&RULE, &answered(world().listens("[::]:30999"), names("default/lb")), &subject());
         expect_healthy(&RULE, &answered(world(), names("default/lb")), &subject());
+    }
+
+    #[test]
+    fn a_family_that_the_proxy_is_kept_off_is_told() {
+        let own = world().listens_as("[::]:30999", proxy_holder());
+        let both = |mut world: Snapshot| {
+            let listeners = seen(&mut world.kernel.listeners);
+            let proxys = listeners.iter_mut().find(|it| it.local_port == 30999).expect("the proxy's");
+            proxys.v6only = Some(true);
+            answered(world, names("default/lb"))
+        };
+        expect_healthy(&RULE, &both(own.clone()), &subject());
+        let evidence = expect_problem(&RULE, &both(own.clone().listens("127.0.0.1:30999")), &subject());
+        assert!(
+            evidence.summary.contains("not served here over IPv4, process nginx keeps the proxy off"),
+            "{evidence:?}"
+        );
+        let beside = own.listens("127.0.0.1:30999").listens_as("192.0.2.1:30999", proxy_holder());
+        expect_healthy(&RULE, &both(beside), &subject());
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub(super) struct Proxy<'a> {
 
 /// Sockets that certainly share a holder, or whose holder could not be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Group<'a> {
+pub(super) enum Group<'a> {
     Cgroup(&'a str),
     Process(u32, u64),
     Untold,
@@ -180,7 +180,8 @@ fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
         .collect()
 }
 
-fn group(socket: &Socket) -> Group<'_> {
+/// By whom a socket is held, as far as it can be told.
+pub(super) fn group(socket: &Socket) -> Group<'_> {
     let Owner::Held(holder) = &socket.owner else { return Group::Untold };
     match (holder.cgroup.seen(), holder.process.seen()) {
         (Some(cgroup), _) if !cgroup.is_root() => Group::Cgroup(&cgroup.path),

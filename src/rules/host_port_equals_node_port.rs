@@ -1,10 +1,12 @@
 //! A pod's hostPort is the NodePort of a Service.
 //!
 //! ## Why it hurts
-//! Both are redirections on the node, and neither the scheduler nor the API server compares them. Who wins depends on
-//! the proxy: in iptables mode the Service while it has endpoints, and the pod when it has none; in ipvs mode the pod,
-//! which steals the Service's NodePort; in nftables mode the order is not defined and can change with any restart.
-//! Cilium ignores such a hostPort altogether.
+//! Both are redirections on the node, and neither the scheduler nor the API server compares them. A Service that has
+//! nobody to send a connection to leaves it to the pod in every mode. Where both could answer it depends on the proxy:
+//! in iptables mode the Service does, and the pod's hostPort gets nothing; in ipvs mode the pod does, which steals the
+//! Service's NodePort. In nftables mode the chains that were made last are asked first: the pod's after a boot, when its
+//! hostPort is made after kube-proxy's rules, and the Service's from the next restart of kube-proxy on. Cilium ignores
+//! such a hostPort altogether.
 //!
 //! ## Silent when
 //! - protocol or address differ: the pod's `hostIP` is an address on which this proxy serves no NodePorts;
@@ -15,20 +17,20 @@
 //! ## Fix
 //! Give the pod another hostPort, outside the NodePort range, or the Service another nodePort.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    net::IpAddr,
-};
+use std::collections::HashMap;
 
 use super::{
     Limits, Patience, Rule, Scope,
     endpoints::{Backing, Endpoints},
+    fate::{Fate, First},
     holders::service_port,
+    host_ports::{covers, host_ports},
     range::{move_service, range_in_words, served, spare_port},
-    setup::{Local, Setup, Setups, locals},
+    reach::vantages,
+    setup::{Local, Setup, Setups, is_link_local, locals},
 };
 use crate::{
-    facts::{ContainerPort, Family, Mode, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},
+    facts::{ContainerPort, Family, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
@@ -49,17 +51,12 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let services = snapshot.cluster.services.get()?;
     let interfaces = snapshot.kernel.interfaces.get()?;
 
-    let mut host_ports: HashMap<(Protocol, u16), Vec<(&Pod, &ContainerPort)>> = HashMap::new();
-    let here = pods.iter().filter(|pod| pod.node.as_deref().is_none_or(|node| node == snapshot.node_name()));
-    for pod in here.filter(|pod| !pod.host_network && !pod.finished) {
-        for port in &pod.ports {
-            if let Some(host_port) = port.host_port {
-                host_ports.entry((port.protocol, host_port)).or_default().push((pod, port));
-            }
-        }
+    let mut by_port: HashMap<(Protocol, u16), Vec<(&Pod, &ContainerPort)>> = HashMap::new();
+    for (pod, port, number) in host_ports(snapshot, pods) {
+        by_port.entry((port.protocol, number)).or_default().push((pod, port));
     }
     let hits: Vec<_> = served(services)
-        .filter_map(|(service, port, number)| Some((service, port, host_ports.get(&(port.protocol, number))?)))
+        .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
         .collect();
     if hits.is_empty() {
         return Ok(Vec::new());
@@ -98,11 +95,11 @@ struct Node<'a> {
 }
 
 /// Who answers on a port that both claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Winner {
     /// The pod, since the Service has nobody to send to.
     PodForNow,
-    /// Either.
+    /// Either, as far as can be seen.
     Undefined,
     /// The Service: the pod's hostPort gets nothing.
     Service,
@@ -138,27 +135,16 @@ impl Node<'_> {
             .iter()
             .copied()
             .filter(|local| clash.service.families.contains(&Family::of(local.ip)))
-            .filter(|local| clash.host.host_ip.is_none_or(|ip| covers(ip, local.ip)) && setup.captures(*local))
+            .filter(|local| covers(clash.host, local.ip) && setup.captures(*local))
             .collect();
         if meeting.is_empty() {
             return vec![None];
         }
-        let families: BTreeSet<Family> = meeting.iter().map(|local| Family::of(local.ip)).collect();
-        let known: Result<Vec<Backing>, _> =
-            families.iter().map(|family| self.endpoints.backing(clash.service, clash.port, *family)).collect();
-        // One family with endpoints suffices: there the Service answers.
-        let has_endpoints = match known {
-            Ok(backings) => vec![backings.contains(&Backing::Ready)],
-            Err(_) => vec![true, false],
-        };
-        has_endpoints
-            .into_iter()
-            .map(|has_endpoints| {
-                let winner = winner(setup.mode, has_endpoints);
-                let affected = match winner {
-                    Winner::Service | Winner::Pod => vantages(&meeting),
-                    Winner::PodForNow | Winner::Undefined => Affected::new(),
-                };
+        let [four, six] = Family::BOTH.map(|family| self.endpoints.possible(clash.service, clash.port, family));
+        let backings = four.iter().flat_map(|four| six.iter().map(move |six| [*four, *six]));
+        backings
+            .map(|backings| {
+                let (winner, affected) = winner(setup, &meeting, backings);
                 let critical = affected.contains(&Vantage::Remote);
                 Some((if critical { Severity::Critical } else { Severity::Warning }, winner, affected))
             })
@@ -172,8 +158,8 @@ impl Node<'_> {
         let ends = match winner {
             Some(Winner::Service) => "the Service gets its connections while it has endpoints".to_owned(),
             Some(Winner::Pod) => "the pod gets the Service's connections".to_owned(),
-            Some(Winner::PodForNow) => "the Service will take its connections once it has endpoints".to_owned(),
-            Some(Winner::Undefined) => "it is not defined who gets a connection".to_owned(),
+            Some(Winner::PodForNow) => "the pod answers while the Service has nobody to send to".to_owned(),
+            Some(Winner::Undefined) => "who gets a connection changes with a restart of the proxy".to_owned(),
             None => "one of them loses its connections".to_owned(),
         };
         let sentence = format!(
@@ -210,30 +196,24 @@ impl Node<'_> {
     }
 }
 
-/// Kubernetes' order of redirections: portmap appends its rules and kube-proxy prepends, IPVS comes after both, and
-/// nftables chains of one priority have no order.
-fn winner(mode: Mode, has_endpoints: bool) -> Winner {
-    match (mode, has_endpoints) {
-        (Mode::Iptables, true) | (Mode::Cilium, _) => Winner::Service,
-        (Mode::Iptables, false) => Winner::PodForNow,
-        (Mode::Ipvs, _) => Winner::Pod,
-        (Mode::Nftables, _) => Winner::Undefined,
+/// Who wins where both could answer, and from where the other one is lost.
+fn winner(setup: &Setup, meeting: &[Local], [four, six]: [Backing; 2]) -> (Winner, Affected) {
+    let mut winner = Winner::PodForNow;
+    let mut affected = Affected::new();
+    let places = meeting.iter().flat_map(|local| vantages(local.ip).iter().map(move |vantage| (*local, *vantage)));
+    // What is link-local nobody can answer.
+    for (local, vantage) in places.filter(|(local, _)| !is_link_local(local.ip)) {
+        let fate = setup.fate(local, vantage, if local.ip.is_ipv4() { four } else { six });
+        let (wins, lost) = match (setup.node_port_or_host_port(fate), fate) {
+            (Some(First::NodePort), _) => (Winner::Service, true),
+            (Some(_), Fate::Pod) => (Winner::Pod, true),
+            (Some(_), _) => (Winner::PodForNow, false),
+            (None, _) => (Winner::Undefined, false),
+        };
+        winner = winner.max(wins);
+        affected.extend(lost.then_some(vantage));
     }
-}
-
-/// Whether a hostIP stands for an address of the node.
-fn covers(host_ip: IpAddr, local: IpAddr) -> bool {
-    host_ip == local || host_ip.is_unspecified() && Family::of(host_ip) == Family::of(local)
-}
-
-fn vantages(meeting: &[Local]) -> Affected {
-    meeting
-        .iter()
-        .flat_map(|local| match local.ip.is_loopback() {
-            true => vec![Vantage::Loopback],
-            false => vec![Vantage::Remote, Vantage::Node, Vantage::Pods],
-        })
-        .collect()
+    (winner, affected)
 }
 
 #[cfg(test)]
@@ -241,7 +221,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Why,
+            Mode, Why,
             healthy::{PRIMARY, SECOND, World, gap, ip, objects},
         },
         rules::expect::{expect_healthy, expect_problem, expect_unknown},
@@ -270,7 +250,7 @@ mod tests {
     fn who_wins_depends_on_the_mode_and_on_endpoints() {
         for (mode, with, without) in [
             (Mode::Iptables, Severity::Critical, Severity::Warning),
-            (Mode::Ipvs, Severity::Critical, Severity::Critical),
+            (Mode::Ipvs, Severity::Critical, Severity::Warning),
             (Mode::Nftables, Severity::Warning, Severity::Warning),
             (Mode::Cilium, Severity::Critical, Severity::Critical),
         ] {
@@ -278,6 +258,13 @@ mod tests {
             let without_endpoints = clash(World::without_endpoints).with_mode(mode);
             assert_eq!(severity(&without_endpoints), without, "{mode} without");
         }
+    }
+
+    #[test]
+    fn endpoints_elsewhere_take_what_comes_from_the_node() {
+        let evidence = expect_problem(&RULE, &clash(|it| it.local().elsewhere()), &subject());
+        assert_eq!(evidence.severity, Severity::Warning);
+        assert_eq!(evidence.affects, Affected::from([Vantage::Node, Vantage::Loopback, Vantage::Pods]));
     }
 
     #[test]
@@ -334,7 +321,7 @@ mod tests {
         let mut blind = clash(|it| it);
         blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
         assert_eq!(severity(&blind), Severity::Warning);
-        assert_eq!(severity(&blind.with_mode(Mode::Ipvs)), Severity::Critical);
+        assert_eq!(severity(&blind.with_mode(Mode::Cilium)), Severity::Critical, "whatever is behind the Service");
     }
 
     #[test]

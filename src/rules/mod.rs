@@ -18,6 +18,8 @@ mod fixed_node_port_in_dynamic_band;
 mod health_check_node_port_unserved;
 mod holders;
 mod host_port_equals_node_port;
+mod host_port_takes_listener;
+mod host_ports;
 mod ipvs_holds_foreign_address;
 mod limits;
 mod listener_in_node_port_range;
@@ -58,6 +60,7 @@ pub static RULES: &[&Rule] = &[
     &ephemeral_range_overlaps_node_ports::RULE,
     &ephemeral_ports_near_exhaustion::RULE,
     &host_port_equals_node_port::RULE,
+    &host_port_takes_listener::RULE,
     &health_check_node_port_unserved::RULE,
     &proxy_near_fd_limit::RULE,
     &proxy_left_behind::RULE,

@@ -6,16 +6,16 @@ use std::{net::IpAddr, sync::Arc};
 use super::{
     Limits, addresses,
     endpoints::{Backing, Endpoints},
-    fate::Fate,
+    fate::{Fate, First},
     holders::{Own, Proxy, holder_name, place, service_port, socket_in_words, workers},
+    host_ports::{covers, host_ports},
     range::served,
     reach,
     setup::{Local, Setup, Setups, is_link_local, locals},
 };
 use crate::{
     facts::{
-        ContainerPort, Family, Gap, Interfaces, Mode, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source,
-        Why,
+        ContainerPort, Family, Gap, Interfaces, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why,
     },
     findings::Vantage,
 };
@@ -171,13 +171,10 @@ fn rights<'a>(
     let node_ports = served(services)
         .filter(|(_, it, number)| it.protocol == protocol && *number == port)
         .map(|(service, port, _)| Right::NodePort(service, port));
-    let pods = snapshot.cluster.pods.seen().into_iter().flatten();
-    let pods = pods.filter(|pod| !pod.host_network && !pod.finished);
-    let pods = pods.filter(|pod| pod.node.as_deref().is_none_or(|node| node == snapshot.node_name()));
-    let host_ports = pods.flat_map(|pod| {
-        let ports = pod.ports.iter().filter(move |it| it.protocol == protocol && it.host_port == Some(port));
-        ports.map(move |port| Right::HostPort(pod, port))
-    });
+    let pods = snapshot.cluster.pods.seen().map_or(&[][..], Vec::as_slice);
+    let host_ports = host_ports(snapshot, pods)
+        .filter(|(_, it, number)| it.protocol == protocol && *number == port)
+        .map(|(pod, port, _)| Right::HostPort(pod, port));
     let sockets: Vec<&Socket> =
         listeners.iter().filter(|it| it.protocol == protocol && it.local_port == port).collect();
     let mut sockets = workers(&sockets);
@@ -193,6 +190,9 @@ struct Here<'a> {
     interfaces: &'a Interfaces,
     rights: Vec<Right<'a>>,
 }
+
+/// Who comes first in nftables mode cannot be seen.
+const UNDEFINED: &str = "kube-proxy's nftables chains and those of the hostPort have one priority: the ones made last are asked first, and kube-proxy makes its own anew whenever it starts";
 
 /// An answer and whose doing it is.
 type Outcome = (Answer, Option<usize>);
@@ -214,52 +214,84 @@ impl<'a> Here<'a> {
 
     /// What may come of it in one setup: more than one thing where endpoints are unknown.
     fn outcomes(&self, setup: &Setup, from: Vantage, to: Local, listener: Option<usize>) -> Vec<Outcome> {
-        let node_port = self.find(|right| match right {
-            Right::NodePort(service, port) => serves(service, to.ip).then_some((*service, *port)),
-            _ => None,
-        });
-        let host_port = self.find(|right| match right {
-            Right::HostPort(_, host) => host.host_ip.is_none_or(|ip| ip.is_unspecified() || ip == to.ip).then_some(()),
-            _ => None,
-        });
         let external = self.find(|right| match right {
             Right::External(claim, port) if claim.ip == to.ip && !to.ip.is_loopback() => {
                 serves(claim.service, to.ip).then_some((claim.service, *port))
             }
             _ => None,
         });
-        let to_node_port = |fate: Fate, index: usize| match (fate, host_port, setup.mode) {
-            // Whoever comes first: the table is that of `host-port-equals-node-port`.
-            (_, Some(_), Mode::Nftables) => unclear("the order of hostPorts and NodePorts is not defined"),
-            (_, Some((host, ())), Mode::Ipvs) if setup.captures(to) => (Answer::Pod, Some(host)),
-            (fate, Some((host, ())), Mode::Iptables) if fate != Fate::Pod => (Answer::Pod, Some(host)),
-            (Fate::Listener, ..) => self.socket(listener),
-            (Fate::Pod | Fate::Nowhere, ..) if self.leads_home(index, listener) && !is_lost_at_home(to, from) => {
-                (Answer::Process, Some(index))
-            }
-            (fate, ..) => (answer(fate), Some(index)),
-        };
-        let without_external = || match (node_port, host_port) {
-            (Some((index, (service, port))), _) => {
-                let backings = self.backings(service, port, to.ip);
-                backings.into_iter().map(|backing| to_node_port(setup.fate(to, from, backing), index)).collect()
-            }
-            (None, Some((host, ()))) if to.ip.is_ipv4() || !to.ip.is_loopback() => vec![(Answer::Pod, Some(host))],
-            (None, _) => vec![self.socket(listener)],
-        };
-        let Some((index, (service, port))) = external else { return without_external() };
-        let mut outcomes = Vec::new();
-        for backing in self.backings(service, port, to.ip) {
-            match setup.fate_of_claimed(to, from, backing) {
-                Fate::Listener => outcomes.extend(without_external()),
-                // Nothing of it stands before a NodePort that has endpoints.
-                fate if fate != Fate::Pod && node_port.is_some() => {
-                    outcomes.push(unclear(&format!("{} has no endpoint here", service_port(service, &port.name))));
-                }
-                fate => outcomes.push((answer(fate), Some(index))),
+        let node_port = self.find(|right| match right {
+            Right::NodePort(service, port) => serves(service, to.ip).then_some((*service, *port)),
+            _ => None,
+        });
+        let host_port = self.find(|right| match right {
+            Right::HostPort(_, host) => covers(host, to.ip).then_some(()),
+            _ => None,
+        });
+        let host_port = host_port.map(|(index, ())| index);
+        let externals = self.fates(external, to.ip, |backing| setup.fate_of_claimed(to, from, backing));
+        let node_ports = self.fates(node_port, to.ip, |backing| setup.fate(to, from, backing));
+        let pairs = externals.into_iter().flat_map(|external| node_ports.iter().map(move |it| (external, *it)));
+        pairs
+            .map(|(external, node_port)| {
+                let service = match (external, node_port) {
+                    (Some(external), Some(node_port)) => {
+                        match setup.external_ip_or_node_port(external.1, node_port.1) {
+                            Some(First::ExternalIp) => Some(external),
+                            Some(_) => Some(node_port),
+                            None => {
+                                return unclear("two Services claim it, and which of them comes first is not defined");
+                            }
+                        }
+                    }
+                    (external, node_port) => external.or(node_port),
+                };
+                self.outcome(setup, (from, to), service, host_port, listener)
+            })
+            .collect()
+    }
+
+    /// What each backing that a Service may have makes of a connection, if there is a Service.
+    fn fates(
+        &self,
+        right: Option<(usize, (&Service, &ServicePort))>,
+        to: IpAddr,
+        fate: impl Fn(Backing) -> Fate,
+    ) -> Vec<Option<(usize, Fate)>> {
+        let Some((index, (service, port))) = right else { return vec![None] };
+        self.endpoints
+            .possible(service, port, Family::of(to))
+            .into_iter()
+            .map(|backing| Some((index, fate(backing))))
+            .collect()
+    }
+
+    fn outcome(
+        &self,
+        setup: &Setup,
+        (from, to): (Vantage, Local),
+        service: Option<(usize, Fate)>,
+        host_port: Option<usize>,
+        listener: Option<usize>,
+    ) -> Outcome {
+        if let Some(host_port) = host_port {
+            match service.map(|(_, fate)| setup.node_port_or_host_port(fate)) {
+                Some(Some(First::NodePort)) => {}
+                // Either leads nowhere.
+                Some(None) if !is_link_local(to.ip) => return unclear(UNDEFINED),
+                _ => return (of_host_port(to.ip), Some(host_port)),
             }
         }
-        outcomes
+        match service {
+            None | Some((_, Fate::Listener)) if listener.is_some() => (Answer::Process, listener),
+            None | Some((_, Fate::Listener)) => (Answer::Refused, None),
+            Some((index, Fate::Pod | Fate::Nowhere))
+                if self.leads_home(index, listener) && !is_lost_at_home(to, from) =>
+            {
+                (Answer::Process, Some(index))
+            }
+            Some((index, fate)) => (answer(fate), Some(index)),
+        }
     }
 
     /// The first right of a kind.
@@ -285,19 +317,6 @@ impl<'a> Here<'a> {
             false => vec![socket.local],
         };
         self.endpoints.includes(service, port, &bound, socket.local_port)
-    }
-
-    fn socket(&self, listener: Option<usize>) -> Outcome {
-        if listener.is_some() { (Answer::Process, listener) } else { (Answer::Refused, None) }
-    }
-
-    fn backings(&self, service: &Service, port: &ServicePort, to: IpAddr) -> Vec<Backing> {
-        match self.endpoints.backing(service, port, Family::of(to)) {
-            Ok(backing) => vec![backing],
-            Err(_) => {
-                Backing::ALL.into_iter().filter(|it| *it != Backing::Elsewhere || service.external_local).collect()
-            }
-        }
     }
 
     fn claimant(&self, snapshot: &Snapshot, proxy: &Proxy<'_>, right: &Right<'_>) -> Claimant {
@@ -340,6 +359,16 @@ fn is_lost_at_home(to: Local, from: Vantage) -> bool {
     is_link_local(to.ip) && from == Vantage::Node
 }
 
+/// What comes of a connection that a hostPort takes: nothing forwards what is link-local, and what comes from `::1`
+/// cannot be answered.
+fn of_host_port(to: IpAddr) -> Answer {
+    match to {
+        to if is_link_local(to) => Answer::Nowhere,
+        IpAddr::V6(to) if to.is_loopback() => Answer::TimedOut,
+        _ => Answer::Pod,
+    }
+}
+
 fn answer(fate: Fate) -> Answer {
     match fate {
         Fate::Listener => Answer::Process,
@@ -355,68 +384,4 @@ fn unclear(detail: &str) -> Outcome {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::facts::healthy::{PRIMARY, SECOND, gap, ip};
-
-    fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Answer, Option<Claim>, Option<Claim>) {
-        let ownership = owner(world, &Limits::default(), Protocol::Tcp, 30080).expect("it can be told");
-        let claim = |index: Option<usize>| index.map(|index| ownership.claimants[index].claim);
-        let answered = ownership.answers.iter().find(|it| it.from == from && it.to == ip(to)).expect("an answer");
-        (answered.answer.clone(), claim(answered.by), claim(answered.loser))
-    }
-
-    fn web() -> Snapshot {
-        Snapshot::healthy().service("web", |it| it.node_port(30080))
-    }
-
-    #[test]
-    fn a_free_port_is_refused_and_a_listener_answers() {
-        let world = Snapshot::healthy();
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Refused, None, None));
-        let world = world.listens("0.0.0.0:30080");
-        let listener = Some(Claim::Listener);
-        assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Answer::Process, listener, None));
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Answer::Refused, None, None), "it is of IPv4");
-    }
-
-    #[test]
-    fn a_node_port_stands_before_a_listener_where_the_mode_says_so() {
-        let world = web().listens("0.0.0.0:30080");
-        let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
-        assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Answer::Pod, node_port, listener));
-        let world = world.with_mode(Mode::Nftables);
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, node_port, listener));
-        assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Answer::Process, listener, None));
-    }
-
-    #[test]
-    fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
-        let world =
-            web().service("taker", |it| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, Some(Claim::ExternalIp), None));
-        assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Answer::Pod, Some(Claim::NodePort), None));
-    }
-
-    #[test]
-    fn a_host_port_and_a_node_port_are_asked_in_the_modes_order() {
-        let world = web().pod("edge", |pod| pod.host_port(80, 30080));
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
-        assert_eq!(ask(&world.clone().with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
-        let undefined = ask(&world.with_mode(Mode::Nftables), Vantage::Remote, PRIMARY[0]).0;
-        assert!(matches!(undefined, Answer::Unknown(_)), "{undefined:?}");
-    }
-
-    #[test]
-    fn what_is_not_known_is_unknown_only_where_it_matters() {
-        let world = web().listens("0.0.0.0:30080").without_proxy();
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Answer::Pod, "every mode takes the primary address");
-        assert!(matches!(ask(&world, Vantage::Remote, SECOND[0]).0, Answer::Unknown(_)));
-        let mut world = web();
-        world.cluster.services = gap(Source::Services, Why::NotPermitted);
-        assert_eq!(
-            owner(&world, &Limits::default(), Protocol::Tcp, 30080).map(|_| ()),
-            Err(world.cluster.services.get().expect_err("a gap"))
-        );
-    }
-}
+mod tests;

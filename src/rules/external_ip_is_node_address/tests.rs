@@ -112,11 +112,20 @@ fn the_sockets_of_an_old_proxy_and_of_an_endpoint_lose_nothing() {
 }
 
 #[test]
-fn a_load_balancers_address_counts_in_ipvs_mode_only() {
+fn a_load_balancers_address_counts_in_ipvs_mode_and_where_a_process_listens() {
     let world = Snapshot::healthy().service("trap", |it| it.with(|service| service.load_balancer_ips = vec![ip(PEER)]));
     assert_eq!(severity(&world.with_mode(Mode::Ipvs)), Severity::Critical);
     expect_healthy(&RULE, &world, &subject());
     assert_eq!(expect_unknown(&RULE, &world.without_proxy(), &subject()).source, Source::ProxyMode);
+    let own = |it: World| {
+        it.with(|service| {
+            service.load_balancer_ips = vec![ip(PRIMARY[0])];
+            service.ports[0].port = 6666;
+        })
+    };
+    let world = Snapshot::healthy().service("trap", own);
+    expect_healthy(&RULE, &world, &subject());
+    assert_eq!(severity(&world.listens("0.0.0.0:6666")), Severity::Critical);
 }
 
 #[test]

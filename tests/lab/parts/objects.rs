@@ -27,6 +27,30 @@ pub fn static_pod(name: &str, command: &[&str]) -> Value {
     })
 }
 
+/// A Pod of node `n1` in `default` whose container port is a hostPort, perhaps of one address only. It needs the
+/// ServiceAccount `default`.
+pub fn host_port_pod(name: &str, protocol: &str, host_port: u16, host_ip: Option<&str>) -> Value {
+    let mut port = json!({"containerPort": 9090, "hostPort": host_port, "protocol": protocol});
+    if let Some(host_ip) = host_ip {
+        port["hostIP"] = json!(host_ip);
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "nodeName": "n1",
+            "automountServiceAccountToken": false,
+            "containers": [{"name": name, "image": name, "ports": [port]}],
+        },
+    })
+}
+
+/// The ServiceAccount of Pods in `default` that name none.
+pub fn service_account() -> Value {
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}})
+}
+
 /// A dual-stack Service of type NodePort in `default`, with these entries of `spec.ports`.
 pub fn service(name: &str, ports: &[Value]) -> Value {
     json!({

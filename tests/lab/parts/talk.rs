@@ -30,6 +30,8 @@ pub enum Answer {
     Process,
     /// A pod.
     Pod,
+    /// Another pod, where two could answer.
+    OtherPod,
     /// Nobody, and the client is told.
     Refused,
     /// Nobody.
@@ -41,7 +43,7 @@ pub enum Answer {
 impl Answer {
     /// Who says this of itself.
     pub fn said(words: &[u8]) -> Option<Self> {
-        [Self::Process, Self::Pod].into_iter().find(|answer| answer.banner() == words)
+        [Self::Process, Self::Pod, Self::OtherPod].into_iter().find(|answer| answer.banner() == words)
     }
 
     /// What a server says of itself.
@@ -49,6 +51,7 @@ impl Answer {
         match self {
             Self::Process => b"process",
             Self::Pod => b"pod",
+            Self::OtherPod => b"other pod",
             Self::Refused | Self::TimedOut | Self::Unreachable => unreachable!("nobody says nothing"),
         }
     }

@@ -104,7 +104,7 @@ fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
     let address = SockaddrStorage::from(to.socket(port));
     bind(socket.as_raw_fd(), &address).unwrap_or_else(|error| panic!("{} {port}/{protocol}: {error}", to.name));
     if protocol == Protocol::Tcp {
-        listen(&socket, Backlog::new(64).expect("few")).expect("a listener");
+        listen(&socket, Backlog::MAXCONN).expect("a listener");
     } else if let AddressFamily::Inet6 = family {
         setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true).expect("IPV6_RECVPKTINFO");
     } else {

@@ -8,8 +8,14 @@
 //! What packets showed is recorded below `tests/anywhere/verdicts`, where tests without a lab judge it again and the
 //! behaviour matrix of the documentation comes from; `UPDATE=1` records it anew.
 
+mod addresses;
 mod asks;
 mod binds;
+mod claims;
+mod cni;
+mod external_ip;
+mod health_check;
+mod host_port;
 #[path = "../../anywhere/verdicts/judged.rs"]
 mod judged;
 pub mod masquerade;
@@ -17,6 +23,7 @@ pub mod outgoing;
 mod record;
 #[path = "../../anywhere/verdicts/recording.rs"]
 mod recording;
+mod redirected;
 mod shapes;
 
 use std::{
@@ -62,6 +69,36 @@ fn in_nftables_mode_verdicts_are_what_packets_show() {
 fn an_outgoing_connection_on_a_node_port_is_judged_as_it_works() {
     outgoing::agrees("iptables");
     outgoing::agrees("nftables");
+}
+
+#[test]
+fn a_host_port_and_a_node_port_are_judged_as_they_answer() {
+    host_port::agrees("iptables");
+    host_port::agrees("nftables");
+}
+
+#[test]
+fn an_external_ip_and_a_node_port_are_judged_as_they_answer() {
+    external_ip::agrees("iptables");
+    external_ip::agrees("nftables");
+}
+
+#[test]
+fn what_a_load_balancers_address_or_an_undeclared_redirection_takes_is_judged_as_it_answers() {
+    redirected::agrees("iptables");
+    redirected::agrees("nftables");
+}
+
+#[test]
+fn the_address_of_another_node_is_judged_as_it_answers() {
+    addresses::agrees("iptables");
+    addresses::agrees("nftables");
+}
+
+#[test]
+fn a_health_check_is_judged_as_it_is_answered() {
+    health_check::agrees("iptables");
+    health_check::agrees("nftables");
 }
 
 #[test]

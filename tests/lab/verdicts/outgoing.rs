@@ -122,7 +122,7 @@ pub fn echo() {
 
 /// Begins a connection from a port of the node's primary address.
 #[track_caller]
-fn open(protocol: Protocol, port: u16) -> OwnedFd {
+pub fn open(protocol: Protocol, port: u16) -> OwnedFd {
     begin(protocol, SocketAddr::new(PRIMARY[0].parse().expect("an address"), port), ECHO)
 }
 

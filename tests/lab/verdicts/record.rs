@@ -61,13 +61,16 @@ pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
     assert_eq!(recording.listeners.len(), committed.listeners.len(), "{name}: `UPDATE=1` records it anew");
 }
 
+/// A letter for an answer.
+///
 /// Where a connection to a link-local address leads nowhere, its client may or may not be told so, and a datagram of
 /// the node itself is refused.
-fn letter((from, _, to): &Ask, answer: Answer) -> char {
+pub fn letter((from, _, to): &Ask, answer: Answer) -> char {
     match (answer, is_link_local(to.ip()), from) {
         (Answer::TimedOut, true, _) | (Answer::Refused, true, Vantage::Node) => 'N',
         (Answer::Process, ..) => 'L',
         (Answer::Pod, ..) => 'P',
+        (Answer::OtherPod, ..) => 'O',
         (Answer::Refused, ..) => 'R',
         (Answer::TimedOut, ..) => 'T',
         (Answer::Unreachable, ..) => 'N',

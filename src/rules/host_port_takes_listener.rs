@@ -1,0 +1,225 @@
+//! A pod's hostPort is a port on which a process of the node listens.
+//!
+//! ## Why it hurts
+//! A hostPort is a redirection that comes before any socket. The process still listens, `ss` shows it, and it answers
+//! those connections that it already had; new ones go to the pod. On `::1` nobody answers at all: what comes from there
+//! cannot be redirected, and is lost. Neither the scheduler nor the container runtime asks who listens on the node: an
+//! ingress controller or a load balancer made of pods takes 80 and 443 away from a web server of the host like this.
+//!
+//! ## Silent when
+//! - the pod's `hostIP` is an address on which the process does not listen;
+//! - the pod uses the host's network, is finished, or runs on another node;
+//! - the port is a Service's NodePort: `host-port-equals-node-port` says more;
+//! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not.
+//!
+//! It is information only where one process has a socket on each of the node's hostPorts, and there are several: a
+//! runtime may hold them for its pods, as CRI-O did up to 1.30.
+//!
+//! ## Fix
+//! Move the process to another port, or give the pod another hostPort.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+};
+
+use super::{
+    Limits, Patience, Rule, Scope,
+    holders::{by_port, capital, group, holder_evidence, holder_name, place, socket_in_words, workers},
+    host_ports::{covers, host_ports},
+    range::{effective_ephemeral, served},
+    reach,
+    setup::locals,
+};
+use crate::{
+    facts::{ContainerPort, Interfaces, Pod, Protocol, Snapshot, Socket, Source, State, View},
+    findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("host-port-takes-listener"),
+    title: "A pod's hostPort takes the connections of a process",
+    ceiling: Severity::Warning,
+    needs: &[Source::Listeners, Source::Pods, Source::Services, Source::Addresses],
+    patience: Patience::TwoScans,
+    scope: Scope::Node,
+    page: include_str!("host_port_takes_listener.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let listening = by_port(snapshot.kernel.listeners.get()?);
+    let pods = snapshot.cluster.pods.get()?;
+    let services = snapshot.cluster.services.get()?;
+    let interfaces = snapshot.kernel.interfaces.get()?;
+
+    let node_ports: BTreeSet<_> = served(services).map(|(_, port, number)| (port.protocol, number)).collect();
+    let all: BTreeSet<_> = host_ports(snapshot, pods).map(|(_, port, number)| (port.protocol, number)).collect();
+    let node =
+        Node { snapshot, interfaces, locals: locals(interfaces).iter().map(|it| it.ip).collect(), listening, all };
+    Ok(host_ports(snapshot, pods)
+        .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
+        .flat_map(|(pod, port, number)| {
+            let sockets = node.listening.get(&(port.protocol, number)).map_or(&[][..], Vec::as_slice);
+            workers(sockets).into_iter().filter_map(|(socket, _)| node.judge(pod, port, socket)).collect::<Vec<_>>()
+        })
+        .collect())
+}
+
+/// What every socket is judged against.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    interfaces: &'a Interfaces,
+    locals: Vec<IpAddr>,
+    listening: HashMap<(Protocol, u16), Vec<&'a Socket>>,
+    /// Every hostPort of the node.
+    all: BTreeSet<(Protocol, u16)>,
+}
+
+impl Node<'_> {
+    fn judge(&self, pod: &Pod, port: &ContainerPort, socket: &Socket) -> Option<Judgement> {
+        let taken = self.locals.iter().filter(|address| covers(port, **address));
+        let affected: Affected =
+            taken.flat_map(|address| reach::answers(socket, *address, self.interfaces)).copied().collect();
+        if affected.is_empty() {
+            return None;
+        }
+        let verdict = match (socket.protocol, socket.state, effective_ephemeral(self.snapshot)) {
+            (Protocol::Udp, State::Close, Ok(ephemeral)) if ephemeral.contains(socket.local_port) => return None,
+            (Protocol::Udp, State::Close, Err(gap)) => Verdict::Unknown(gap),
+            _ => Verdict::Problem(self.evidence(pod, port, socket, &affected)),
+        };
+        Some(Judgement {
+            subject: Subject::pod(pod),
+            port: Some(socket.local_port),
+            protocol: Some(socket.protocol),
+            verdict,
+        })
+    }
+
+    /// Whether somebody has a socket on each of several hostPorts.
+    fn may_hold_them(&self, socket: &Socket) -> bool {
+        let of_holder = |sockets: &Vec<&Socket>| sockets.iter().any(|it| group(it) == group(socket));
+        self.all.len() > 1 && self.all.iter().all(|port| self.listening.get(port).is_some_and(of_holder))
+    }
+
+    fn evidence(&self, pod: &Pod, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {
+        let severity = if self.may_hold_them(socket) { Severity::Info } else { Severity::Warning };
+        let holder = holder_name(self.snapshot, socket);
+        let sentence = format!(
+            "{} listens on {}, the hostPort of pod {}/{}: new connections go to the pod instead.",
+            capital(&holder),
+            place(socket),
+            pod.namespace,
+            pod.name
+        );
+        let mut evidence = Evidence::new(severity, sentence).value("listener", socket_in_words(socket));
+        evidence.values.extend(holder_evidence(self.snapshot, socket));
+        if severity == Severity::Info {
+            evidence =
+                evidence.value("other hostPorts", "have a socket of the same holder: it may keep them for the pods");
+        }
+        let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
+        let (number, protocol) = (socket.local_port, socket.protocol);
+        evidence
+            .value("hostPort", format!("{number}/{protocol} on {address} to container port {}", port.port))
+            .value("established connections", "survive; only new ones are lost")
+            .affects(affected.iter().copied())
+            .remedy(format!("move {holder} off port {number}/{protocol}, or"))
+            .remedy(format!(
+                "give pod {}/{} another hostPort, where its containers are declared",
+                pod.namespace, pod.name
+            ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{
+            Why,
+            healthy::{PRIMARY, gap, ip},
+        },
+        findings::Vantage,
+        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    };
+
+    fn edge(change: fn(&mut Pod)) -> Snapshot {
+        Snapshot::healthy().pod("edge", |pod| {
+            pod.host_port(8080, 80);
+            change(pod);
+        })
+    }
+
+    fn subject() -> Subject {
+        Subject::pod(&edge(|_| ()).cluster.pods.seen().expect("pods")[0])
+    }
+
+    #[test]
+    fn a_process_on_a_host_port_is_told_with_its_pod() {
+        let evidence = expect_problem(&RULE, &edge(|_| ()).listens("[::]:80"), &subject());
+        assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, Vantage::ALL.len()));
+        assert!(evidence.summary.contains("nginx listens on [::]:80/tcp, the hostPort of pod default/edge"));
+        assert!(evidence.remedy[0].contains("move process nginx") && evidence.remedy[1].contains("another hostPort"));
+    }
+
+    #[test]
+    fn only_what_both_claim_is_lost() {
+        let on_loopback = edge(|pod| pod.ports[0].host_ip = Some(ip("127.0.0.1")));
+        let evidence = expect_problem(&RULE, &on_loopback.clone().listens("0.0.0.0:80"), &subject());
+        assert_eq!(evidence.affects, Affected::from([Vantage::Loopback]));
+        expect_healthy(&RULE, &on_loopback.listens(&format!("{}:80", PRIMARY[0])), &subject());
+        expect_healthy(&RULE, &edge(|_| ()).listens_udp("0.0.0.0:80"), &subject());
+    }
+
+    #[test]
+    fn host_network_finished_and_foreign_pods_are_silent() {
+        let changes: [fn(&mut Pod); 3] =
+            [|pod| pod.host_network = true, |pod| pod.finished = true, |pod| pod.node = Some("n2".to_owned())];
+        for change in changes {
+            expect_healthy(&RULE, &edge(change).listens("0.0.0.0:80"), &subject());
+        }
+    }
+
+    #[test]
+    fn a_node_port_is_another_rules() {
+        let world = edge(|pod| pod.ports[0].host_port = Some(30080)).listens("0.0.0.0:30080");
+        expect_problem(&RULE, &world, &subject());
+        expect_healthy(&RULE, &world.service("web", |it| it.node_port(30080)), &subject());
+    }
+
+    #[test]
+    fn a_udp_client_is_silent_and_unknown_where_clients_are_not_told_apart() {
+        let mut world = edge(|pod| {
+            pod.ports[0].host_port = Some(40000);
+            pod.ports[0].protocol = Protocol::Udp;
+        });
+        world = world.listens_udp("0.0.0.0:40000");
+        expect_healthy(&RULE, &world, &subject());
+        world.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Sysctls);
+    }
+
+    #[test]
+    fn who_has_a_socket_on_each_of_several_host_ports_may_be_the_runtime() {
+        let two = |world: Snapshot| world.pod("other", |pod| pod.host_port(8443, 443)).listens("0.0.0.0:80");
+        assert_eq!(expect_problem(&RULE, &two(edge(|_| ())), &subject()).severity, Severity::Warning);
+        let both = two(edge(|_| ())).listens("0.0.0.0:443");
+        assert_eq!(expect_problem(&RULE, &both, &subject()).severity, Severity::Info);
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let without = |blind: fn(&mut Snapshot)| {
+            let mut world = edge(|_| ()).listens("0.0.0.0:80");
+            blind(&mut world);
+            expect_unknown(&RULE, &world, &subject()).source
+        };
+        assert_eq!(without(|it| it.kernel.listeners = gap(Source::Listeners, Why::Torn)), Source::Listeners);
+        assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
+        assert_eq!(without(|it| it.cluster.services = gap(Source::Services, Why::Unreachable)), Source::Services);
+        assert_eq!(without(|it| it.kernel.interfaces = gap(Source::Addresses, Why::Torn)), Source::Addresses);
+    }
+}

@@ -1,0 +1,94 @@
+use super::*;
+use crate::facts::{
+    Mode,
+    healthy::{PRIMARY, SECOND, World, gap, ip},
+};
+
+fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Answer, Option<Claim>, Option<Claim>) {
+    let ownership = owner(world, &Limits::default(), Protocol::Tcp, 30080).expect("it can be told");
+    let claim = |index: Option<usize>| index.map(|index| ownership.claimants[index].claim);
+    let answered = ownership.answers.iter().find(|it| it.from == from && it.to == ip(to)).expect("an answer");
+    (answered.answer.clone(), claim(answered.by), claim(answered.loser))
+}
+
+fn web() -> Snapshot {
+    Snapshot::healthy().service("web", |it| it.node_port(30080))
+}
+
+#[test]
+fn a_free_port_is_refused_and_a_listener_answers() {
+    let world = Snapshot::healthy();
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Refused, None, None));
+    let world = world.listens("0.0.0.0:30080");
+    let listener = Some(Claim::Listener);
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Answer::Process, listener, None));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Answer::Refused, None, None), "it is of IPv4");
+}
+
+#[test]
+fn a_node_port_stands_before_a_listener_where_the_mode_says_so() {
+    let world = web().listens("0.0.0.0:30080");
+    let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Answer::Pod, node_port, listener));
+    let world = world.with_mode(Mode::Nftables);
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, node_port, listener));
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Answer::Process, listener, None));
+}
+
+#[test]
+fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
+    let world = web().service("taker", |it| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, Some(Claim::ExternalIp), None));
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Answer::Pod, Some(Claim::NodePort), None));
+}
+
+#[test]
+fn a_host_port_and_a_node_port_are_asked_in_the_modes_order() {
+    let world = web().pod("edge", |pod| pod.host_port(80, 30080));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
+    assert_eq!(ask(&world.clone().with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
+    let nftables = world.with_mode(Mode::Nftables);
+    let undefined = ask(&nftables, Vantage::Remote, PRIMARY[0]).0;
+    assert!(matches!(undefined, Answer::Unknown(_)), "{undefined:?}");
+    assert_eq!(ask(&nftables, Vantage::Remote, SECOND[0]).1, Some(Claim::HostPort), "no NodePort is served there");
+}
+
+#[test]
+fn a_host_port_takes_what_no_service_redirects() {
+    let world = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 30080)).listens("[::]:30080");
+    let (host_port, listener) = (Some(Claim::HostPort), Some(Claim::Listener));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Answer::Pod, host_port, listener));
+    assert_eq!(ask(&world, Vantage::Loopback, "::1"), (Answer::TimedOut, host_port, listener));
+    let empty = world.service("web", |it| it.node_port(30080).without_endpoints());
+    for mode in Mode::KUBE_PROXY {
+        let empty = empty.clone().with_mode(mode);
+        assert_eq!(ask(&empty, Vantage::Remote, PRIMARY[0]), (Answer::Pod, host_port, listener), "{mode}");
+    }
+}
+
+#[test]
+fn an_external_ip_without_an_endpoint_lets_the_node_port_answer() {
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let world = web().service("taker", |it| taker(it).without_endpoints());
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
+    let ipvs = ask(&world.with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).0;
+    assert!(matches!(ipvs, Answer::Unknown(_)), "one virtual server: {ipvs:?}");
+    let world = web().service("taker", |it| taker(it).local().elsewhere());
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
+    assert_eq!(ask(&world, Vantage::Node, PRIMARY[0]).1, Some(Claim::ExternalIp));
+    let nftables = ask(&world.with_mode(Mode::Nftables), Vantage::Remote, PRIMARY[0]);
+    assert_eq!(nftables, (Answer::TimedOut, Some(Claim::ExternalIp), None));
+}
+
+#[test]
+fn what_is_not_known_is_unknown_only_where_it_matters() {
+    let world = web().listens("0.0.0.0:30080").without_proxy();
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Answer::Pod, "every mode takes the primary address");
+    assert!(matches!(ask(&world, Vantage::Remote, SECOND[0]).0, Answer::Unknown(_)));
+    let mut world = web();
+    world.cluster.services = gap(Source::Services, Why::NotPermitted);
+    assert_eq!(
+        owner(&world, &Limits::default(), Protocol::Tcp, 30080).map(|_| ()),
+        Err(world.cluster.services.get().expect_err("a gap"))
+    );
+}

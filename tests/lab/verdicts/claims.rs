@@ -1,0 +1,103 @@
+//! Several who claim one port of the node: Services by what is behind them, and who is told to answer.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use portreeve::{
+    agent::judge,
+    facts::{Protocol, Snapshot},
+    findings::{Affected, Severity, Vantage},
+    rules::{Answer, Claim, Limits, owner},
+};
+use serde_json::{Value, json};
+
+use super::{Held, binds::BINDS, judged::is_link_local};
+use crate::parts::{self, Api, Wired, objects};
+
+/// The port on which another pod answers for the one that claims a port against a Service's NodePort.
+pub const OTHER: u16 = 9090;
+
+/// What is behind a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// An endpoint on this node.
+    Ready,
+    /// Nothing.
+    Nothing,
+    /// An endpoint on another node, with externalTrafficPolicy Local.
+    Elsewhere,
+}
+
+impl Behind {
+    /// Each of them.
+    pub const ALL: [Self; 3] = [Self::Ready, Self::Nothing, Self::Elsewhere];
+
+    /// Creates a Service with its endpoints, which answer on a port of the backend.
+    #[track_caller]
+    pub fn create(self, api: &Api, mut service: Value, target: u16) -> Value {
+        let policy = if self == Self::Elsewhere { "Local" } else { "Cluster" };
+        service["spec"]["externalTrafficPolicy"] = json!(policy);
+        let service = api.create(&service);
+        let endpoints = match self {
+            Self::Ready => Wired::HERE.map(|address| Some((address, "n1"))),
+            Self::Nothing => [None; 2],
+            Self::Elsewhere => Wired::ELSEWHERE.map(|address| Some((address, "n2"))),
+        };
+        for (family, endpoint) in ["IPv4", "IPv6"].into_iter().zip(endpoints) {
+            let mut slice = objects::endpoint_slice(&service, endpoint, family);
+            slice["ports"][0]["port"] = json!(target);
+            api.create(&slice);
+        }
+        service
+    }
+}
+
+/// Servers of both pods beside the one that [`Wired`] has.
+pub fn serve(wired: &Wired) -> [Held; 3] {
+    let on = |protocol, port, identity| wired.backend.run(move || Held::on(&BINDS[1], protocol, port, identity));
+    [
+        on(Protocol::Udp, Wired::PORT, parts::Answer::Pod),
+        on(Protocol::Tcp, OTHER, parts::Answer::OtherPod),
+        on(Protocol::Udp, OTHER, parts::Answer::OtherPod),
+    ]
+}
+
+/// A dual-stack Service of one port: its own, and its nodePort if it has one.
+pub fn service(name: &str, protocol: Protocol, port: u16, node_port: Option<u16>) -> Value {
+    let mut entry = objects::port(port, node_port);
+    entry["protocol"] = json!(protocol.to_string().to_uppercase());
+    objects::service(name, &[entry])
+}
+
+/// Who is told to answer on a port, in the letters of a recording: `P` the pod of the Service that has it as its
+/// nodePort, `O` the other pod, `?` where it cannot be told.
+#[track_caller]
+pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
+    let owned = owner(snapshot, &Limits::default(), protocol, port).expect("it can be told");
+    let letter = |by: Option<usize>, answer: &Answer, from, to| match answer {
+        Answer::Process => 'L',
+        Answer::Pod => match by.map(|index| owned.claimants[index].claim) {
+            Some(Claim::NodePort) => 'P',
+            Some(Claim::HostPort | Claim::ExternalIp) => 'O',
+            other => unreachable!("{other:?} has no pod"),
+        },
+        // As packets are read: who asks a link-local address may or may not be told that it leads nowhere.
+        Answer::Refused if is_link_local(to) && from == Vantage::Node => 'N',
+        Answer::Refused => 'R',
+        Answer::TimedOut if is_link_local(to) => 'N',
+        Answer::TimedOut => 'T',
+        Answer::Nowhere => 'N',
+        Answer::Unknown(_) => '?',
+    };
+    owned.answers.iter().map(|it| ((it.from, it.to), letter(it.by, &it.answer, it.from, it.to))).collect()
+}
+
+/// What a rule says of a port: how bad it is where that is above info, and from where something is lost.
+pub fn said(snapshot: &Snapshot, rule: &str, protocol: Protocol, port: u16) -> (Option<Severity>, Affected) {
+    let board = judge(snapshot, &Limits::default());
+    let of_port = board
+        .findings
+        .iter()
+        .filter(|it| (it.key.rule.0, it.key.port, it.key.protocol) == (rule, Some(port), Some(protocol)));
+    let findings: Vec<_> = of_port.map(|it| &it.evidence).filter(|it| it.severity > Severity::Info).collect();
+    (findings.iter().map(|it| it.severity).max(), findings.iter().flat_map(|it| it.affects.iter().copied()).collect())
+}

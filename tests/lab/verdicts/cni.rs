@@ -1,0 +1,77 @@
+//! hostPorts as a node has them: the portmap plugin of CNI, run by hand.
+
+use std::{
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use portreeve::facts::Protocol;
+use serde_json::{Value, json};
+
+use super::claims::OTHER;
+use crate::parts::Wired;
+
+const PLUGIN: &str = "/usr/lib/cni/portmap";
+
+/// One hostPort.
+#[derive(Clone, Copy)]
+pub struct HostPort {
+    /// The port of the node.
+    pub port: u16,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The one address that it is for.
+    pub address: Option<&'static str>,
+}
+
+/// Adds hostPorts of the other pod, in the network namespace of the calling thread.
+#[track_caller]
+pub fn add(wired: &Wired, host_ports: &[HostPort]) {
+    portmap("ADD", wired, host_ports);
+}
+
+/// Takes them away.
+#[track_caller]
+pub fn delete(wired: &Wired, host_ports: &[HostPort]) {
+    portmap("DEL", wired, host_ports);
+}
+
+#[track_caller]
+fn portmap(verb: &str, wired: &Wired, host_ports: &[HostPort]) {
+    let mappings: Vec<Value> = host_ports
+        .iter()
+        .map(|it| {
+            let protocol = it.protocol.to_string();
+            json!({"hostPort": it.port, "containerPort": OTHER, "protocol": protocol, "hostIP": it.address.unwrap_or("")})
+        })
+        .collect();
+    let [four, six] = Wired::HERE;
+    let network = json!({
+        "cniVersion": "1.0.0",
+        "name": "lab",
+        "type": "portmap",
+        "capabilities": {"portMappings": true},
+        "runtimeConfig": {"portMappings": mappings},
+        "prevResult": {
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": "eth0", "sandbox": wired.backend.path()}],
+            "ips": [
+                {"address": format!("{four}/24"), "interface": 0},
+                {"address": format!("{six}/64"), "interface": 0},
+            ],
+        },
+    });
+    let mut plugin = Command::new(PLUGIN)
+        .env("CNI_COMMAND", verb)
+        .env("CNI_CONTAINERID", "edge")
+        .env("CNI_NETNS", wired.backend.path())
+        .env("CNI_IFNAME", "eth0")
+        .env("CNI_PATH", "/usr/lib/cni")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("portmap of containernetworking-plugins is installed");
+    plugin.stdin.take().expect("a pipe").write_all(network.to_string().as_bytes()).expect("it reads its network");
+    let output = plugin.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{verb}: {}", String::from_utf8_lossy(&output.stdout));
+}

@@ -1,0 +1,141 @@
+//! A Service whose external IP is an address of the node, against another one's NodePort: packets say who answers with
+//! the NodePort alone, and with both.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use portreeve::{
+    facts::{Mode, Protocol, Snapshot},
+    findings::{Affected, Severity, Vantage},
+};
+use serde_json::json;
+
+use super::{
+    Answers, Ask,
+    asks::{ask_all, questions},
+    claims::{Behind, OTHER, said, serve, service, told},
+    forget_flows,
+    record::{count, letter},
+};
+use crate::{
+    look::snapshot,
+    parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, objects},
+};
+
+/// Two Services.
+struct Row {
+    port: u16,
+    protocol: Protocol,
+    /// The one that has the port as its nodePort.
+    node_port: Behind,
+    /// The one that has it on these addresses of the node.
+    external: Behind,
+    addresses: [&'static str; 2],
+}
+
+fn rows() -> Vec<Row> {
+    let addresses = [PRIMARY, ["192.0.2.2", "2001:db8::2"]];
+    let mut rows = Vec::new();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        for node_port in Behind::ALL {
+            for external in Behind::ALL {
+                for addresses in addresses {
+                    let port = 30000 + u16::try_from(rows.len()).expect("few");
+                    rows.push(Row { port, protocol, node_port, external, addresses });
+                }
+            }
+        }
+    }
+    rows
+}
+
+/// Compares them in a mode of a real kube-proxy.
+#[track_caller]
+pub fn agrees(mode: &str) {
+    let wired = Wired::enter();
+    let _pods = serve(&wired);
+    let rows = rows();
+    let cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
+    for Row { port, protocol, node_port, .. } in &rows {
+        let service = service(&format!("web-{port}"), *protocol, 80, Some(*port));
+        node_port.create(cluster.api(), service, Wired::PORT);
+    }
+    let mut proxy = Proxy::start(&cluster, mode, &json!({}));
+    let asks: Vec<Ask> = rows.iter().flat_map(|row| questions(row.protocol, row.port)).collect();
+    let ask = || {
+        forget_flows();
+        ask_all(&wired, &asks)
+    };
+    let alone = ask();
+    for Row { port, protocol, external, addresses, .. } in &rows {
+        let mut service = service(&format!("taker-{port}"), *protocol, *port, None);
+        service["spec"]["type"] = json!("ClusterIP");
+        service["spec"]["externalIPs"] = json!(addresses);
+        external.create(cluster.api(), service, OTHER);
+    }
+    proxy.settle(&cluster);
+    let both = ask();
+    let seen = snapshot(&cluster.kubeconfig("admin"));
+    // A NodePort that answers somewhere is served there, whatever another one has behind it.
+    let served = asks.iter().filter(|ask| alone[ask] == Answer::Pod).map(|(from, _, to)| (*from, to.ip())).collect();
+    let shown = Shown { served, alone, both };
+
+    let wrong: Vec<String> = rows.iter().flat_map(|row| shown.disagreements(row, &seen)).collect();
+    count(&format!("{mode}-external-ip"), asks.len(), wrong.len());
+    assert!(wrong.is_empty(), "{mode}: {} of {} cells disagree\n{}", wrong.len(), asks.len(), wrong.join("\n"));
+}
+
+/// Who answers.
+struct Shown {
+    /// Where NodePorts are served.
+    served: BTreeSet<(Vantage, IpAddr)>,
+    /// With the NodePorts only.
+    alone: Answers,
+    /// With both.
+    both: Answers,
+}
+
+impl Shown {
+    /// Where the verdicts on a port differ from it, in words.
+    fn disagreements(&self, row: &Row, seen: &Snapshot) -> Vec<String> {
+        let Row { port, protocol, node_port, external, addresses } = row;
+        let place = format!("{port}/{protocol}, nodePort {node_port:?}, external {external:?} {}", addresses[0]);
+        let told = told(seen, *protocol, *port);
+        let mut wrong = Vec::new();
+        let mut lost = Affected::new();
+        for ask in questions(*protocol, *port) {
+            let (from, to) = (ask.0, ask.2.ip());
+            let (alone, both) = (letter(&ask, self.alone[&ask]), letter(&ask, self.both[&ask]));
+            let told = told[&(from, to)];
+            if both != told && !(told == '?' && row.is_undefined(to, seen)) {
+                wrong.push(format!("{place}: {from} to {to}\n  alone {alone}, both {both}, told {told}"));
+            }
+            // The wrong Service answers, or the right one no longer does.
+            if self.served.contains(&(from, to)) && (both == 'O' || (alone == 'P' && both != 'P')) {
+                lost.insert(from);
+            }
+        }
+        let (severity, affected) = said(seen, "external-ip-shadows-node-port", *protocol, *port);
+        // Which of them has the virtual server changes from one sync to the next.
+        let ipvs = seen.proxy_mode().expect("a mode").value == Mode::Ipvs;
+        let (lost, severe) = if ipvs { Default::default() } else { (lost.clone(), lost.contains(&Vantage::Remote)) };
+        if affected != lost || (severity == Some(Severity::Critical)) != severe {
+            wrong.push(format!("{place}: lost {lost:?}, said {severity:?} {affected:?}"));
+        }
+        wrong
+    }
+}
+
+impl Row {
+    /// Where two rules of kube-proxy say different things, and nothing puts them in an order.
+    fn is_undefined(&self, to: IpAddr, seen: &Snapshot) -> bool {
+        let both_refuse = [self.node_port, self.external].iter().all(|it| *it != Behind::Ready);
+        let of_address = self.addresses.iter().any(|address| address.parse() == Ok(to));
+        match seen.proxy_mode().expect("a mode").value {
+            Mode::Ipvs => of_address,
+            Mode::Iptables => of_address && both_refuse && self.node_port != self.external,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What else takes connections from a process or a NodePort: a load balancer's address that is the node's, and a
+//! redirection that nobody has declared, as docker without its userland proxy, podman or firewalld make them.
+
+use std::process::Command;
+
+use portreeve::{facts::Protocol, findings::Severity};
+use serde_json::json;
+
+use super::{
+    Ask, Held,
+    asks::{ask_all, questions},
+    binds::BINDS,
+    claims::{Behind, OTHER, said, serve, service, told},
+    forget_flows,
+    record::letter,
+};
+use crate::{
+    look::snapshot,
+    parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, kubectl, objects},
+};
+
+/// The second address of each family, which a load balancer has given to Services.
+const BALANCED: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
+/// The first port of Services that have such an address, and of those that have a nodePort.
+const FIRST: [u16; 2] = [8100, 30100];
+
+/// Compares them in a mode of a real kube-proxy.
+#[track_caller]
+pub fn agrees(mode: &str) {
+    let wired = Wired::enter();
+    let _pods = serve(&wired);
+    let behind = [Protocol::Tcp, Protocol::Udp].into_iter().flat_map(|it| Behind::ALL.map(|behind| (it, behind)));
+    let rows: Vec<(u16, Protocol, Behind)> =
+        (0..).zip(behind).map(|(index, (it, behind))| (index, it, behind)).collect();
+    let balanced = rows.iter().map(|(index, protocol, _)| (*protocol, FIRST[0] + index));
+    let _processes: Vec<Held> =
+        balanced.clone().map(|(protocol, port)| Held::on(&BINDS[1], protocol, port, Answer::Process)).collect();
+    let cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
+    cluster.api().create(&objects::service_account());
+    for (index, protocol, behind) in &rows {
+        let [port, node_port] = FIRST.map(|first| first + index);
+        let mut balancer = service(&format!("lb-{port}"), *protocol, port, None);
+        balancer["spec"]["type"] = json!("LoadBalancer");
+        balancer["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
+        behind.create(cluster.api(), balancer, OTHER);
+        let ingress: Vec<_> = BALANCED.iter().map(|ip| json!({"ip": ip})).collect();
+        let status = json!({"status": {"loadBalancer": {"ingress": ingress}}}).to_string();
+        let name = format!("lb-{port}");
+        kubectl(&cluster, &["patch", "service", &name, "--subresource=status", "--type=merge", "-p", &status]);
+        behind.create(cluster.api(), service(&format!("web-{node_port}"), *protocol, 80, Some(node_port)), Wired::PORT);
+        redirect(*protocol, node_port);
+    }
+    let proxy = Proxy::start(&cluster, mode, &json!({}));
+    let node_ports = rows.iter().map(|(index, protocol, _)| (*protocol, FIRST[1] + index));
+    let asks: Vec<Ask> =
+        balanced.clone().chain(node_ports.clone()).flat_map(|(it, port)| questions(it, port)).collect();
+    forget_flows();
+    let answers = ask_all(&wired, &asks);
+    let shown = |ask: &Ask| letter(ask, answers[ask]);
+    let mut wrong = Vec::new();
+
+    let seen = snapshot(&cluster.kubeconfig("admin"));
+    for (protocol, port) in balanced {
+        let told = told(&seen, protocol, port);
+        let differs = |ask: &Ask| shown(ask) != told[&(ask.0, ask.2.ip())];
+        wrong.extend(questions(protocol, port).iter().filter(|ask| differs(ask)).map(|ask| format!("{ask:?}")));
+        let lost = questions(protocol, port).iter().filter(|ask| shown(ask) != 'L').map(|ask| ask.0).collect();
+        let said = said(&seen, "external-ip-is-node-address", protocol, port);
+        if said != (Some(Severity::Critical), lost) {
+            wrong.push(format!("{port}/{protocol}: {said:?}"));
+        }
+    }
+
+    // As if a pod had asked for the redirection: that can be seen, and comes in the same order.
+    for (protocol, port) in node_ports.clone() {
+        let upper = protocol.to_string().to_uppercase();
+        cluster.api().create(&objects::host_port_pod(&format!("edge-{port}"), &upper, port, None));
+    }
+    let seen = snapshot(&cluster.kubeconfig("admin"));
+    for (protocol, port) in node_ports {
+        let told = told(&seen, protocol, port);
+        let is_redirected = |ask: &&Ask| ask.2.is_ipv4() && !ask.2.ip().is_loopback();
+        for ask in questions(protocol, port).iter().filter(is_redirected) {
+            let told = told[&(ask.0, ask.2.ip())];
+            if ![shown(ask), '?'].contains(&told) {
+                wrong.push(format!("{ask:?}: {} and not {told}", shown(ask)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{mode}:\n{}", wrong.join("\n"));
+    proxy.clean_up();
+}
+
+/// Redirects what comes to an IPv4 address of the calling thread's node to the other pod.
+#[track_caller]
+fn redirect(protocol: Protocol, port: u16) {
+    for chain in ["PREROUTING", "OUTPUT"] {
+        let rule = format!(
+            "-t nat -A {chain} ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -p {protocol} --dport {port} -j DNAT --to {}:{OTHER}",
+            Wired::HERE[0]
+        );
+        let status = Command::new("iptables").arg("--wait").args(rule.split(' ')).status();
+        assert!(status.expect("iptables is installed").success(), "{rule}");
+    }
+}
