@@ -3,16 +3,21 @@
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use http::Uri;
+use hyper_util::{client::legacy, rt::TokioExecutor};
 use kube::{
     Client, Config,
+    client::ConfigExt as _,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tokio::{runtime::Handle, task, time};
+use tower::{BoxError, ServiceBuilder};
 
 use super::error::{Error, causes};
 
 /// The name of the API server inside a cluster, which every certificate of it holds.
 const IN_CLUSTER: &str = "kubernetes.default.svc";
+/// The most that a connection holds of what was not taken from it yet, in bytes: more than the head of any answer.
+const BUFFER: usize = 32 << 10;
 
 /// How to reach an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,13 +117,31 @@ async fn make(access: &Access) -> Result<(Client, String), String> {
         config.tls_server_name = config.tls_server_name.or(meant);
         config.cluster_url = other.clone();
     }
-    // Each request has its own limit, connecting and all; on a connection, one would end a watch on which nothing happens.
-    (config.connect_timeout, config.read_timeout) = (None, None);
-    // Retries are decided where the answer is judged.
-    config.default_retry = false;
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    let client = Client::try_from(config).map_err(|error| causes(&error))?;
+    if let Some(proxy) = &config.proxy_url {
+        return Err(format!(
+            "the way through the proxy {} is not known here",
+            proxy.host().unwrap_or("of the kubeconfig")
+        ));
+    }
+    let client = client(&config).map_err(|error| causes(&error))?;
     Ok((client, address))
+}
+
+/// The client library's own client without what is done elsewhere: each request has its own limit, connecting and all,
+/// and retries are decided where the answer is judged. Its buffers would grow to hundreds of kilobytes with a LIST, and an
+/// agent keeps a connection for each of its watches.
+fn client(config: &Config) -> kube::Result<Client> {
+    let connections = legacy::Client::builder(TokioExecutor::new())
+        .http1_max_buf_size(BUFFER)
+        .build(config.rustls_https_connector()?);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(Client::new(service, config.default_namespace.clone()))
 }
 
 #[cfg(test)]
