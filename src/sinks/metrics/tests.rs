@@ -23,7 +23,8 @@ fn telling(snapshot: Snapshot, board: Board) -> Telling {
 }
 
 fn judged(snapshot: &Snapshot) -> Board {
-    let opinions = evaluate(View { now: snapshot, before: None }, &Limits::default());
+    let limits = Limits::default();
+    let opinions = evaluate(View { now: snapshot, before: None }, &limits);
     let round = opinions.map(|it| Turn {
         rule: it.rule.id,
         patience: 1,
