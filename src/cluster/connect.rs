@@ -118,27 +118,25 @@ async fn make(access: &Access) -> Result<(Client, String), String> {
         config.cluster_url = other.clone();
     }
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    if let Some(proxy) = &config.proxy_url {
-        return Err(format!(
-            "the way through the proxy {} is not known here",
-            proxy.host().unwrap_or("of the kubeconfig")
-        ));
-    }
-    let client = client(&config).map_err(|error| causes(&error))?;
-    Ok((client, address))
+    Ok((client(&config)?, address))
 }
 
 /// The client library's own client without what is done elsewhere: each request has its own limit, connecting and all,
 /// and retries are decided where the answer is judged. Its buffers would grow to hundreds of kilobytes with a LIST, and an
 /// agent keeps a connection for each of its watches.
-fn client(config: &Config) -> kube::Result<Client> {
+fn client(config: &Config) -> Result<Client, String> {
+    // Never around it: who asks for a proxy has a reason.
+    if let Some(proxy) = &config.proxy_url {
+        return Err(format!("the way through the proxy {} is not known here", proxy.host().unwrap_or_default()));
+    }
+    let failed = |error: kube::Error| causes(&error);
     let connections = legacy::Client::builder(TokioExecutor::new())
         .http1_max_buf_size(BUFFER)
-        .build(config.rustls_https_connector()?);
+        .build(config.rustls_https_connector().map_err(failed)?);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
+        .option_layer(config.auth_layer().map_err(failed)?)
+        .layer(config.extra_headers_layer().map_err(failed)?)
         .map_err(BoxError::from)
         .service(connections);
     Ok(Client::new(service, config.default_namespace.clone()))
@@ -160,5 +158,13 @@ mod tests {
         {
             assert!(wrong.parse::<ApiServer>().is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_server_behind_a_proxy_is_not_asked_around_it() {
+        let mut config = Config::new(Uri::from_static("https://192.0.2.10:6443"));
+        config.proxy_url = Some(Uri::from_static("http://proxy.example:3128"));
+        let refused = client(&config).err().unwrap_or_default();
+        assert!(refused.contains("proxy.example"), "{refused}");
     }
 }
