@@ -38,7 +38,7 @@ PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test verdicts bench lab guest static lint docs chart image fmt tools
+.PHONY: help check build test verdicts bench lab guest static lint docs chart image shipped fmt tools
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -54,9 +54,10 @@ build: ## Build the release binary
 test: tools lab static lint ## Install what tests need, lint, and run every test; kernel tests need root
 	$(LABELLED) $(CARGO) test --locked $(PRIVATE) -- --skip ipvs::
 
-# A bench profile would make the benchmark itself small, which takes minutes: only what it measures has to be.
-bench: tools lab build ## Measure what the agent costs; fails where it is more than promised; needs root
-	$(LABELLED) $(CARGO) bench --locked --profile dev --bench footprint $(PRIVATE) -- target/release/portreeve
+# What runs on nodes is measured: the binary of the image. A bench profile would make the benchmark itself small too, which
+# takes minutes.
+bench: tools lab shipped ## Measure what the agent costs; fails where it is more than promised; needs root
+	$(LABELLED) $(CARGO) bench --locked --profile dev --bench footprint $(PRIVATE) -- target/$(MUSL)/release/portreeve
 
 verdicts: tools lab guest ## Ask packets about every verdict, in a guest with ipvs too, and count the cells; needs root
 	rm -rf target/tmp/verdicts
@@ -98,10 +99,8 @@ docs: ## Make the generated files anew
 chart: lab ## Make the table in the chart's README and deploy/install.yaml anew
 	UPDATE=1 PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --test delivery generated
 
-image: ## Build the image of a static binary, for ctr, docker load and skopeo; needs no registry
-	@$(MAKE) --no-print-directory tools TOOLS='musl-gcc:musl-tools buildah:buildah'
-	rustup target add $(MUSL)
-	$(CARGO) build --release --locked --target $(MUSL)
+image: shipped ## Build the image of a static binary, for ctr, docker load and skopeo; needs no registry
+	@$(MAKE) --no-print-directory tools TOOLS='buildah:buildah'
 	@context="$$(mktemp -d)"; trap 'rm -rf "$$context"' EXIT; \
 	cp Dockerfile .dockerignore LICENSE target/$(MUSL)/release/portreeve "$$context"; \
 	buildah="buildah --storage-driver=vfs --root=$$context/storage --runroot=$$context/run"; \
@@ -110,6 +109,11 @@ image: ## Build the image of a static binary, for ctr, docker load and skopeo; n
 	rm -f $(IMAGE); \
 	$$buildah push portreeve docker-archive:$(IMAGE):portreeve:$(RELEASE); \
 	echo $(IMAGE)
+
+shipped:
+	@$(MAKE) --no-print-directory tools TOOLS='musl-gcc:musl-tools'
+	rustup target add $(MUSL)
+	$(CARGO) build --release --locked --target $(MUSL)
 
 fmt: ## Format the code
 	$(CARGO) fmt

@@ -1,7 +1,8 @@
 //! What the agent costs: its memory and its processor time beside a real API server with 5,000 Services, while the node
 //! has 2,000 sockets. Fails when a promise is missed.
 //!
-//! `make bench` runs it; `cargo bench --bench footprint -- FILE` measures another build of the same program.
+//! `make bench` runs it on the binary of the image; `cargo bench --bench footprint -- FILE` measures another build of the
+//! same program.
 
 #![allow(clippy::disallowed_methods, reason = "makes the world that the program looks at, and measures time")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark tells what it measured")]

@@ -105,10 +105,19 @@ pub(super) struct Turned {
 }
 
 /// Takes what the rules said of the look at that time into the ledger.
-pub(super) fn turn(opinions: Vec<Opinion>, at: Timestamp, pace: Pace, ledger: &mut Ledger) -> Turned {
-    let panicked = opinions.iter().filter(|it| it.judgements.is_none()).map(|it| it.rule.id).collect();
-    let round = opinions.into_iter().map(|opinion| part(opinion, pace)).collect();
-    Turned { changes: ledger.advance(at, round), panicked }
+pub(super) fn turn(
+    opinions: impl IntoIterator<Item = Opinion>,
+    at: Timestamp,
+    pace: Pace,
+    ledger: &mut Ledger,
+) -> Turned {
+    let mut panicked = Vec::new();
+    let round = opinions.into_iter().map(|opinion| {
+        panicked.extend(opinion.judgements.is_none().then_some(opinion.rule.id));
+        part(opinion, pace)
+    });
+    let changes = ledger.advance(at, round);
+    Turned { changes, panicked }
 }
 
 /// A rule that panicked could not tell.

@@ -205,13 +205,13 @@ impl Agent {
     }
 
     fn judge(&mut self, snapshot: Snapshot) {
-        let view = View { now: &snapshot, before: self.before.as_deref() };
-        let opinions = rules::evaluate(view, &self.config.limits);
-        self.heed(snapshot, opinions);
+        let (now, before, limits) = (Arc::new(snapshot), self.before.clone(), self.config.limits.clone());
+        let view = View { now: &now, before: before.as_deref() };
+        self.heed(&now, rules::evaluate(view, &limits));
     }
 
     /// Remembers and tells what the rules said of a look.
-    fn heed(&mut self, snapshot: Snapshot, opinions: Vec<Opinion>) {
+    fn heed(&mut self, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
         // Rounds that the cluster's changes bring on follow each other faster than a roll-out settles.
         let settle = SignedDuration::try_from(self.config.interval / 2).unwrap_or(SignedDuration::ZERO);
         let Turned { changes, panicked } = turn(opinions, snapshot.at, Pace::Patient(settle), &mut self.ledger);
@@ -222,11 +222,10 @@ impl Agent {
             tell(change);
         }
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !changes.is_empty()) {
-            recorder.offer(snapshot.at, &changes, &Place::of(&snapshot));
+            recorder.offer(snapshot.at, &changes, &Place::of(snapshot));
         }
-        let snapshot = Arc::new(snapshot);
-        self.before = Some(Arc::clone(&snapshot));
-        let look = (snapshot, Arc::new(self.ledger.board()));
+        self.before = Some(Arc::clone(snapshot));
+        let look = (Arc::clone(snapshot), Arc::new(self.ledger.board()));
         self.told.send_modify(|told| told.look = Some(look));
     }
 

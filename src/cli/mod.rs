@@ -30,7 +30,12 @@ use std::{
 };
 
 use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    fmt,
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 use self::console::{Colour, Console};
 
@@ -148,14 +153,15 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 /// Libraries are heard only when a person asks: what they complain of is a gap of ours, told once.
 fn log(verbose: u8, colour: bool) {
+    let ours = |level| Targets::new().with_target("portreeve", level);
     let filter = match verbose {
-        0 => "portreeve=warn",
-        1 => "portreeve=info,warn",
-        2 => "portreeve=debug,info",
-        _ => "debug",
+        0 => ours(LevelFilter::WARN),
+        1 => ours(LevelFilter::INFO).with_default(LevelFilter::WARN),
+        2 => ours(LevelFilter::DEBUG).with_default(LevelFilter::INFO),
+        _ => Targets::new().with_default(LevelFilter::DEBUG),
     };
-    let subscriber = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(stderr).compact();
-    subscriber.with_ansi(colour && stderr().is_terminal()).init();
+    let lines = fmt::layer().with_writer(stderr).compact().with_ansi(colour && stderr().is_terminal());
+    tracing_subscriber::registry().with(lines).with(filter).init();
 }
 
 #[cfg(test)]

@@ -3,16 +3,21 @@
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use http::Uri;
+use hyper_util::{client::legacy, rt::TokioExecutor};
 use kube::{
     Client, Config,
+    client::ConfigExt as _,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tokio::{runtime::Handle, task, time};
+use tower::{BoxError, ServiceBuilder};
 
 use super::error::{Error, causes};
 
 /// The name of the API server inside a cluster, which every certificate of it holds.
 const IN_CLUSTER: &str = "kubernetes.default.svc";
+/// The most that a connection holds of what was not taken from it yet, in bytes: more than the head of any answer.
+const BUFFER: usize = 32 << 10;
 
 /// How to reach an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,13 +117,29 @@ async fn make(access: &Access) -> Result<(Client, String), String> {
         config.tls_server_name = config.tls_server_name.or(meant);
         config.cluster_url = other.clone();
     }
-    // Each request has its own limit, connecting and all; on a connection, one would end a watch on which nothing happens.
-    (config.connect_timeout, config.read_timeout) = (None, None);
-    // Retries are decided where the answer is judged.
-    config.default_retry = false;
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    let client = Client::try_from(config).map_err(|error| causes(&error))?;
-    Ok((client, address))
+    Ok((client(&config)?, address))
+}
+
+/// The client library's own client without what is done elsewhere: each request has its own limit, connecting and all,
+/// and retries are decided where the answer is judged. Its buffers would grow to hundreds of kilobytes with a LIST, and an
+/// agent keeps a connection for each of its watches.
+fn client(config: &Config) -> Result<Client, String> {
+    // Never around it: who asks for a proxy has a reason.
+    if let Some(proxy) = &config.proxy_url {
+        return Err(format!("the way through the proxy {} is not known here", proxy.host().unwrap_or_default()));
+    }
+    let failed = |error: kube::Error| causes(&error);
+    let connections = legacy::Client::builder(TokioExecutor::new())
+        .http1_max_buf_size(BUFFER)
+        .build(config.rustls_https_connector().map_err(failed)?);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().map_err(failed)?)
+        .layer(config.extra_headers_layer().map_err(failed)?)
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(Client::new(service, config.default_namespace.clone()))
 }
 
 #[cfg(test)]
@@ -137,5 +158,13 @@ mod tests {
         {
             assert!(wrong.parse::<ApiServer>().is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_server_behind_a_proxy_is_not_asked_around_it() {
+        let mut config = Config::new(Uri::from_static("https://192.0.2.10:6443"));
+        config.proxy_url = Some(Uri::from_static("http://proxy.example:3128"));
+        let refused = client(&config).err().unwrap_or_default();
+        assert!(refused.contains("proxy.example"), "{refused}");
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use http::{Request, Response, StatusCode};
 use kube::client::{Body, Client};
-use tower_service::Service;
+use tower::Service;
 
 use super::connect::{Access, connect};
 

@@ -64,7 +64,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// Takes in one round and says what it changed. A rule that could not judge keeps everything it had open.
-    pub fn advance(&mut self, at: Timestamp, round: Vec<Turn>) -> Vec<Change> {
+    pub fn advance(&mut self, at: Timestamp, round: impl IntoIterator<Item = Turn>) -> Vec<Change> {
         self.unknown.clear();
         round.into_iter().flat_map(|turn| self.turn(at, turn)).collect()
     }

@@ -77,9 +77,9 @@ async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
     agent.look().await;
     let found = open(&agent);
     let rule = found.first().expect("the trap is found").key.rule;
-    let snapshot = (**agent.before.as_ref().expect("a look")).clone();
+    let snapshot = agent.before.clone().expect("a look");
     let opinions = RULES.iter().map(|it| Opinion { rule: it, judgements: (it.id != rule).then(|| Ok(Vec::new())) });
-    agent.heed(snapshot, opinions.collect());
+    agent.heed(&snapshot, opinions);
     assert_eq!(agent.told.borrow().work.panics, [(rule.0, 1)]);
     let of_rule = |findings: Vec<Finding>| findings.into_iter().filter(|it| it.key.rule == rule).collect::<Vec<_>>();
     assert_eq!(of_rule(open(&agent)), of_rule(found));

@@ -15,7 +15,12 @@ use std::{
 use clap::ValueEnum;
 use serde::Deserialize;
 use tracing::error;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    fmt,
+    layer::{Layer as _, SubscriberExt as _},
+    util::SubscriberInitExt as _,
+};
 
 use self::settings::Settings;
 use super::{console::Console, gather::environment};
@@ -103,17 +108,19 @@ fn merged(said: &Settings, file: Option<&Path>) -> Result<Settings, String> {
 
 fn log(settings: &Settings, console: &Console) {
     // Each failed request of the client library is one of ours too, told once.
+    let quiet = |others| Targets::new().with_default(others).with_target("kube_client", LevelFilter::OFF);
     let filter = match settings.log_level() {
-        LogLevel::Error => "error,kube_client=off",
-        LogLevel::Warn => "warn,kube_client=off",
-        LogLevel::Info => "portreeve=info,warn,kube_client=off",
-        LogLevel::Debug => "portreeve=debug,info",
+        LogLevel::Error => quiet(LevelFilter::ERROR),
+        LogLevel::Warn => quiet(LevelFilter::WARN),
+        LogLevel::Info => quiet(LevelFilter::WARN).with_target("portreeve", LevelFilter::INFO),
+        LogLevel::Debug => Targets::new().with_default(LevelFilter::INFO).with_target("portreeve", LevelFilter::DEBUG),
     };
-    let subscriber = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(stderr);
-    match settings.log_format() {
-        LogFormat::Json => subscriber.json().flatten_event(true).init(),
-        LogFormat::Text => subscriber.compact().with_ansi(console.style.colour).init(),
-    }
+    let lines = fmt::layer().with_writer(stderr);
+    let lines = match settings.log_format() {
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        LogFormat::Text => lines.compact().with_ansi(console.style.colour).boxed(),
+    };
+    tracing_subscriber::registry().with(lines).with(filter).init();
     log_panics();
 }
 

@@ -1,6 +1,9 @@
 //! Everything that is known, and what follows from it. Pure: news and the time go in, facts and scopes come out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use tokio::time::Instant;
 
@@ -133,7 +136,7 @@ impl Index {
             Resource::EndpointSlices => {
                 let services = &self.tables[&Resource::Services];
                 let names = || self.services_that_matter().into_iter().map(|(_, name)| name.to_owned());
-                services.scope.as_ref().map(|_| Scope::Names(names().collect()))
+                services.scope.as_ref().map(|_| Scope::Names(Arc::new(names().collect())))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Which objects of a resource are asked for.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     super::{api::SERVED, requests::encoded},
@@ -21,8 +21,8 @@ pub(super) enum Scope {
     /// Pods of a Node.
     Node(String),
     /// EndpointSlices of Services of these names, in whatever namespace: a selector of labels cannot name one. More
-    /// names than a request holds select everything.
-    Names(BTreeSet<String>),
+    /// names than a request holds select everything. Whoever knows the scope shares them.
+    Names(Arc<BTreeSet<String>>),
 }
 
 impl Scope {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     fn names(names: &[&str]) -> Scope {
-        Scope::Names(names.iter().map(|name| (*name).to_owned()).collect())
+        Scope::Names(Arc::new(names.iter().map(|name| (*name).to_owned()).collect()))
     }
 
     #[test]
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn more_names_than_a_request_holds_select_everything() {
         assert_eq!(names(&["a", "b"]).query(), "&labelSelector=kubernetes.io%2Fservice-name%20in%20%28a%2Cb%29");
-        let many = Scope::Names((0..1000).map(|number| format!("service-{number}")).collect());
+        let many = Scope::Names(Arc::new((0..1000).map(|number| format!("service-{number}")).collect()));
         assert_eq!(many.query(), "");
     }
 }

@@ -23,15 +23,16 @@ fn telling(snapshot: Snapshot, board: Board) -> Telling {
 }
 
 fn judged(snapshot: &Snapshot) -> Board {
-    let opinions = evaluate(View { now: snapshot, before: None }, &Limits::default());
-    let round = opinions.into_iter().map(|it| Turn {
+    let limits = Limits::default();
+    let opinions = evaluate(View { now: snapshot, before: None }, &limits);
+    let round = opinions.map(|it| Turn {
         rule: it.rule.id,
         patience: 1,
         settle: jiff::SignedDuration::ZERO,
         judgements: it.judgements.expect("no rule panics"),
     });
     let mut ledger = Ledger::default();
-    ledger.advance(snapshot.at, round.collect());
+    ledger.advance(snapshot.at, round);
     ledger.board()
 }
 

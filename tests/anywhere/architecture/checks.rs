@@ -61,7 +61,7 @@ const DOORS: [(&str, &[&str]); 36] = [
     ("procfs", &["kernel"]),
     // The writer of Events is a sink that speaks to the API server.
     ("kube", &["cluster", "sinks", "agent"]),
-    ("tower_service", &["cluster"]),
+    ("tower", &["cluster"]),
     ("k8s_openapi", &["cluster", "agent"]),
     ("anyhow", &["agent", "cli"]),
     ("axum", &["agent"]),

@@ -30,7 +30,7 @@ fn expired() -> Error {
 }
 
 fn names(of: &[&str]) -> Scope {
-    Scope::Names(of.iter().map(|name| (*name).to_owned()).collect())
+    Scope::Names(Arc::new(of.iter().map(|name| (*name).to_owned()).collect()))
 }
 
 /// An index that knows Service `d/web` and Node `n1`.
