@@ -101,6 +101,10 @@ fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
     if let Some(device) = to.device {
         setsockopt(&socket, sockopt::BindToDevice, &device.into()).expect("SO_BINDTODEVICE");
     }
+    if protocol == Protocol::Tcp {
+        // As servers do: what is left of a connection would keep the port from whoever comes next.
+        setsockopt(&socket, sockopt::ReuseAddr, &true).expect("SO_REUSEADDR");
+    }
     let address = SockaddrStorage::from(to.socket(port));
     bind(socket.as_raw_fd(), &address).unwrap_or_else(|error| panic!("{} {port}/{protocol}: {error}", to.name));
     if protocol == Protocol::Tcp {

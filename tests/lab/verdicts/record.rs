@@ -55,10 +55,16 @@ pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
         update(&recording.world, seen);
     }
     let committed: Recording = read(name);
-    for (row, before) in recording.listeners.iter().zip(&committed.listeners) {
-        assert_eq!(row, before, "{name}: packets show something new; `UPDATE=1` records it");
-    }
     assert_eq!(recording.listeners.len(), committed.listeners.len(), "{name}: `UPDATE=1` records it anew");
+    for (row, before) in recording.listeners.iter().zip(&committed.listeners) {
+        // A datagram that was lost on a busy machine is no cell.
+        let pairs = row.answers.chars().zip(before.answers.chars());
+        let mut new = pairs.filter(|(now, before)| *now != *before && ![*now, *before].contains(&'.'));
+        assert!(
+            (&row.bind, &row.shape, row.port) == (&before.bind, &before.shape, before.port) && new.next().is_none(),
+            "{name}: packets show something new; `UPDATE=1` records it\n  {row:?}\n  {before:?}"
+        );
+    }
 }
 
 /// A letter for an answer.

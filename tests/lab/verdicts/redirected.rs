@@ -21,8 +21,9 @@ use crate::{
 
 /// The second address of each family, which a load balancer has given to Services.
 const BALANCED: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
-/// The first port of Services that have such an address, and of those that have a nodePort.
-const FIRST: [u16; 2] = [8100, 30100];
+/// The first port of Services that have such an address, and of those that have a nodePort: of the static band, from which
+/// no healthCheckNodePort is chosen by itself.
+const FIRST: [u16; 2] = [8100, 30020];
 
 /// Compares them in a mode of a real kube-proxy.
 #[track_caller]
