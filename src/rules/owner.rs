@@ -277,8 +277,10 @@ impl<'a> Here<'a> {
 
     /// Whether a NodePort's endpoint is the very listener that it stands before.
     fn leads_home(&self, index: usize, listener: Option<usize>) -> bool {
-        let (Right::NodePort(service, port), Some(listener)) = (&self.rights[index], listener) else { return false };
-        let Right::Socket(socket, _) = self.rights[listener] else { return false };
+        let listener = listener.map(|index| &self.rights[index]);
+        let (Right::NodePort(service, port), Some(Right::Socket(socket, _))) = (&self.rights[index], listener) else {
+            return false;
+        };
         let bound: Vec<IpAddr> = match socket.local.is_unspecified() {
             true => self.interfaces.addresses.iter().map(|it| it.ip).collect(),
             false => vec![socket.local],
@@ -293,9 +295,7 @@ impl<'a> Here<'a> {
     fn backings(&self, service: &Service, port: &ServicePort, to: IpAddr) -> Vec<Backing> {
         match self.endpoints.backing(service, port, Family::of(to)) {
             Ok(backing) => vec![backing],
-            Err(_) => {
-                Backing::ALL.into_iter().filter(|it| *it != Backing::Elsewhere || service.external_local).collect()
-            }
+            Err(_) => Backing::ALL.to_vec(),
         }
     }
 
@@ -354,68 +354,4 @@ fn unclear(detail: &str) -> Outcome {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::facts::healthy::{PRIMARY, SECOND, gap, ip};
-
-    fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Answer, Option<Claim>, Option<Claim>) {
-        let ownership = owner(world, &Limits::default(), Protocol::Tcp, 30080).expect("it can be told");
-        let claim = |index: Option<usize>| index.map(|index| ownership.claimants[index].claim);
-        let answered = ownership.answers.iter().find(|it| it.from == from && it.to == ip(to)).expect("an answer");
-        (answered.answer.clone(), claim(answered.by), claim(answered.loser))
-    }
-
-    fn web() -> Snapshot {
-        Snapshot::healthy().service("web", |it| it.node_port(30080))
-    }
-
-    #[test]
-    fn a_free_port_is_refused_and_a_listener_answers() {
-        let world = Snapshot::healthy();
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Refused, None, None));
-        let world = world.listens("0.0.0.0:30080");
-        let listener = Some(Claim::Listener);
-        assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Answer::Process, listener, None));
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Answer::Refused, None, None), "it is of IPv4");
-    }
-
-    #[test]
-    fn a_node_port_stands_before_a_listener_where_the_mode_says_so() {
-        let world = web().listens("0.0.0.0:30080");
-        let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
-        assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Answer::Pod, node_port, listener));
-        let world = world.with_mode(Mode::Nftables);
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, node_port, listener));
-        assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Answer::Process, listener, None));
-    }
-
-    #[test]
-    fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
-        let world =
-            web().service("taker", |it| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, Some(Claim::ExternalIp), None));
-        assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Answer::Pod, Some(Claim::NodePort), None));
-    }
-
-    #[test]
-    fn a_host_port_and_a_node_port_are_asked_in_the_modes_order() {
-        let world = web().pod("edge", |pod| pod.host_port(80, 30080));
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
-        assert_eq!(ask(&world.clone().with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
-        let undefined = ask(&world.with_mode(Mode::Nftables), Vantage::Remote, PRIMARY[0]).0;
-        assert!(matches!(undefined, Answer::Unknown(_)), "{undefined:?}");
-    }
-
-    #[test]
-    fn what_is_not_known_is_unknown_only_where_it_matters() {
-        let world = web().listens("0.0.0.0:30080").without_proxy();
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Answer::Pod, "every mode takes the primary address");
-        assert!(matches!(ask(&world, Vantage::Remote, SECOND[0]).0, Answer::Unknown(_)));
-        let mut world = web();
-        world.cluster.services = gap(Source::Services, Why::NotPermitted);
-        assert_eq!(
-            owner(&world, &Limits::default(), Protocol::Tcp, 30080).map(|_| ()),
-            Err(world.cluster.services.get().err().expect("a gap"))
-        );
-    }
-}
+mod tests;

@@ -25,7 +25,7 @@ pub enum Witness {
     Rules,
     /// What packets showed.
     Cells,
-    /// Every other test of the library, of recorded snapshots and manifests, and of prepared nodes.
+    /// Every other test that needs no node.
     Others,
 }
 
@@ -42,7 +42,6 @@ impl Witness {
                 ("lib", &["--skip", "rules::"]),
                 // These read the source, which is another one here.
                 ("anywhere", &["--skip", "architecture::", "--skip", "verdicts::"]),
-                ("node", &[]),
             ],
         }
     }
@@ -52,6 +51,8 @@ impl Witness {
 pub struct Programs {
     /// Each by its name.
     pub paths: BTreeMap<String, PathBuf>,
+    /// What runs them on a network of their own.
+    pub runner: PathBuf,
     /// The copy that they were made of.
     pub copy: PathBuf,
 }
@@ -72,7 +73,7 @@ impl Programs {
     }
 
     fn passes(&self, program: &Path, arguments: &[&str], inverted: Option<usize>) -> io::Result<bool> {
-        let mut command = Command::new(self.copy.join("tests/in-private-namespaces"));
+        let mut command = Command::new(&self.runner);
         command.arg(program).args(arguments).arg("--quiet").current_dir(&self.copy);
         command.env("INSTA_UPDATE", "no").env_remove("PORTREEVE_MUTANT");
         if let Some(number) = inverted {

@@ -233,7 +233,7 @@ impl Finder {
             self.condition(&call.receiver);
         }
         // Without an argument, `all` and `any` are something else.
-        if is_answer(&name) && (name.contains('_') || !call.args.is_empty()) {
+        if is_answer(&name) && !(ANSWERS.contains(&name.as_str()) && call.args.is_empty()) {
             self.condition(expr);
         }
     }

@@ -7,6 +7,8 @@ mod ask;
 mod conditions;
 mod copy;
 mod report;
+#[cfg(test)]
+mod switch;
 
 use std::{
     fs, io,
@@ -25,7 +27,8 @@ fn main() -> io::Result<ExitCode> {
     let copy: PathBuf = root.join("target/mutants/copy");
     let mutants = copy::make(root, &copy)?;
     println!("{} conditions; compiling", mutants.len());
-    let programs = Programs { paths: copy::compile(root, &copy)?, copy };
+    let runner = root.join("tests/in-private-namespaces");
+    let programs = Programs { paths: copy::compile(root, &copy)?, runner, copy };
     for witness in Witness::ALL {
         if programs.notices(witness, None)? {
             return Err(io::Error::other(format!("{witness:?} complain although nothing is inverted")));

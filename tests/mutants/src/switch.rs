@@ -36,3 +36,16 @@ impl<E> Answer for Result<bool, E> {
         self.map(|answer| !answer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_stays_so() {
+        assert_eq!((true.inverted(), (&false).inverted()), (false, &true));
+        assert_eq!((Some(true).inverted(), None::<bool>.inverted()), (Some(false), None));
+        assert_eq!((Ok::<_, ()>(true).inverted(), Err::<bool, _>(()).inverted()), (Ok(false), Err(())));
+        assert!(flip(1, true), "nothing is inverted here");
+    }
+}

@@ -1,0 +1,116 @@
+use super::*;
+use crate::facts::{
+    State,
+    healthy::{PRIMARY, SECOND, World, gap, ip},
+};
+
+fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Answer, Option<Claim>, Option<Claim>) {
+    let ownership = owner(world, &Limits::default(), Protocol::Tcp, 30080).expect("it can be told");
+    let claim = |index: Option<usize>| index.map(|index| ownership.claimants[index].claim);
+    let answered = ownership.answers.iter().find(|it| it.from == from && it.to == ip(to)).expect("an answer");
+    (answered.answer.clone(), claim(answered.by), claim(answered.loser))
+}
+
+fn web() -> Snapshot {
+    Snapshot::healthy().service("web", |it| it.node_port(30080))
+}
+
+#[test]
+fn a_free_port_is_refused_and_a_listener_answers() {
+    let world = Snapshot::healthy();
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Refused, None, None));
+    let world = world.listens("0.0.0.0:30080");
+    let listener = Some(Claim::Listener);
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Answer::Process, listener, None));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Answer::Refused, None, None), "it is of IPv4");
+}
+
+#[test]
+fn a_node_port_stands_before_a_listener_where_the_mode_says_so() {
+    let world = web().listens("0.0.0.0:30080");
+    let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Answer::Pod, node_port, listener));
+    let world = world.with_mode(Mode::Nftables);
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, node_port, listener));
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Answer::Process, listener, None));
+}
+
+#[test]
+fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
+    let world = web().service("taker", |it| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, Some(Claim::ExternalIp), None));
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Answer::Pod, Some(Claim::NodePort), None));
+}
+
+#[test]
+fn a_host_port_and_a_node_port_are_asked_in_the_modes_order() {
+    let world = web().pod("edge", |pod| pod.host_port(80, 30080));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
+    assert_eq!(ask(&world.clone().with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
+    let undefined = ask(&world.with_mode(Mode::Nftables), Vantage::Remote, PRIMARY[0]).0;
+    assert!(matches!(undefined, Answer::Unknown(_)), "{undefined:?}");
+}
+
+#[test]
+fn what_is_not_known_is_unknown_only_where_it_matters() {
+    let world = web().listens("0.0.0.0:30080").without_proxy();
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Answer::Pod, "every mode takes the primary address");
+    assert!(matches!(ask(&world, Vantage::Remote, SECOND[0]).0, Answer::Unknown(_)));
+    let mut world = web();
+    world.cluster.services = gap(Source::Services, Why::NotPermitted);
+    assert_eq!(
+        owner(&world, &Limits::default(), Protocol::Tcp, 30080).map(|_| ()),
+        Err(world.cluster.services.get().err().expect("a gap"))
+    );
+}
+
+fn told(world: &Snapshot) -> Ownership {
+    owner(world, &Limits::default(), Protocol::Tcp, 30080).expect("it can be told")
+}
+
+#[test]
+fn of_two_listeners_the_one_bound_closer_answers() {
+    let world = Snapshot::healthy().listens("0.0.0.0:30080").listens("192.0.2.1:30080");
+    assert!(told(&world).claimants[0].detail.contains("192.0.2.1:30080"), "{:?}", told(&world).claimants);
+    let device = |socket: &mut Socket| socket.device = 2;
+    let world = Snapshot::healthy().listens("0.0.0.0:30080");
+    let world = world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", device);
+    assert!(told(&world).claimants[0].detail.contains("on interface 2"), "{:?}", told(&world).claimants);
+}
+
+#[test]
+fn workers_are_counted() {
+    let world = Snapshot::healthy().listens("0.0.0.0:30080");
+    assert!(!told(&world).claimants[0].detail.contains("workers"));
+    assert!(told(&world.listens("0.0.0.0:30080")).claimants[0].detail.ends_with(", 2 workers"));
+}
+
+#[test]
+fn a_host_port_is_on_its_host_ip_and_on_no_ipv6_loopback() {
+    let at = |host_ip: Option<&str>| {
+        Snapshot::healthy().pod("edge", |pod| {
+            pod.host_port(80, 30080);
+            pod.ports[0].host_ip = host_ip.map(ip);
+        })
+    };
+    let pod = (Answer::Pod, Some(Claim::HostPort), None);
+    let nobody = (Answer::Refused, None, None);
+    for everywhere in [at(None), at(Some("0.0.0.0"))] {
+        assert_eq!(ask(&everywhere, Vantage::Remote, SECOND[0]), pod);
+        assert_eq!(ask(&everywhere, Vantage::Loopback, "127.0.0.1"), pod);
+    }
+    assert_eq!(ask(&at(None), Vantage::Remote, PRIMARY[1]), pod);
+    assert_eq!(ask(&at(None), Vantage::Loopback, "::1"), nobody);
+    assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, PRIMARY[0]), pod);
+    assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, SECOND[0]), nobody);
+}
+
+#[test]
+fn an_external_ip_without_endpoints_refuses_unless_a_node_port_comes_after_it() {
+    let taker =
+        |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080).without_endpoints();
+    let alone = Snapshot::healthy().service("taker", taker);
+    assert_eq!(ask(&alone, Vantage::Remote, PRIMARY[0]), (Answer::Refused, Some(Claim::ExternalIp), None));
+    let both = ask(&web().service("taker", taker), Vantage::Remote, PRIMARY[0]).0;
+    assert!(matches!(both, Answer::Unknown(_)), "{both:?}");
+}
