@@ -33,7 +33,7 @@ IMAGE := target/portreeve-$(RELEASE).tar
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test lab lint docs chart image fmt tools
+.PHONY: help check build test mutants lab lint docs chart image fmt tools
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -47,6 +47,11 @@ build: ## Build the release binary
 # The runner keeps tests off this machine's own network. cargo's own lines come last.
 test: tools lab lint ## Install what tests need, lint, and run every test; kernel tests need root
 	PORTREEVE_LAB='$(LAB)' PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
+
+# A package of its own; what it is made of stays out of the lock file of the program.
+mutants: ## Invert every condition of every rule, one at a time, and see that a test notices; needs root
+	CARGO_TARGET_DIR=target/mutants/tool $(CARGO) test --locked --quiet --manifest-path tests/mutants/Cargo.toml
+	CARGO_TARGET_DIR=target/mutants/tool $(CARGO) run --locked --quiet --manifest-path tests/mutants/Cargo.toml
 
 lab: ## Build the programs that tests run, Kubernetes and helm; minutes the first time, then nothing
 	@for program in $(LAB_PROGRAMS); do \

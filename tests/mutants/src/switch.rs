@@ -46,6 +46,6 @@ mod tests {
         assert_eq!((true.inverted(), (&false).inverted()), (false, &true));
         assert_eq!((Some(true).inverted(), None::<bool>.inverted()), (Some(false), None));
         assert_eq!((Ok::<_, ()>(true).inverted(), Err::<bool, _>(()).inverted()), (Ok(false), Err(())));
-        assert!(flip(1, true), "nothing is inverted here");
+        assert!(flip(0, true), "numbers begin with 1");
     }
 }
