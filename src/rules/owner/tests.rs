@@ -60,7 +60,7 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
     world.cluster.services = gap(Source::Services, Why::NotPermitted);
     assert_eq!(
         owner(&world, &Limits::default(), Protocol::Tcp, 30080).map(|_| ()),
-        Err(world.cluster.services.get().err().expect("a gap"))
+        Err(world.cluster.services.get().expect_err("a gap"))
     );
 }
 

@@ -71,7 +71,7 @@ fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
 #[track_caller]
 fn ask_udp(address: SocketAddr) -> Answer {
     let answer = exchange(address);
-    let answer = if answer.as_ref().is_err_and(|error| is_silence(error)) { exchange(address) } else { answer };
+    let answer = if answer.as_ref().is_err_and(is_silence) { exchange(address) } else { answer };
     match answer {
         Ok(said) => {
             Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))

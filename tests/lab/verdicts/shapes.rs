@@ -92,7 +92,7 @@ pub static SHAPES: [Shape; 14] = [
     Shape {
         name: "other-proxy",
         change: |service, _| {
-            service["metadata"]["labels"] = json!({"service.kubernetes.io/service-proxy-name": "other"})
+            service["metadata"]["labels"] = json!({"service.kubernetes.io/service-proxy-name": "other"});
         },
         ..PLAIN
     },
