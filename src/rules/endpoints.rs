@@ -157,4 +157,18 @@ mod tests {
         let nowhere = |it: World| it.local().each_slice(|slice| slice.endpoints[0].node = None);
         assert_eq!(backing(nowhere), Backing::Elsewhere);
     }
+
+    #[test]
+    fn words_count_what_is_usable_and_here() {
+        let world = Snapshot::healthy().service("web", |it| {
+            it.node_port(30080).elsewhere().each_slice(|slice| {
+                let here = Endpoint { node: Some("n1".to_owned()), ..slice.endpoints[0].clone() };
+                let gone = Endpoint { ready: false, serving: false, ..here.clone() };
+                slice.endpoints.extend([slice.endpoints[0].clone(), here, gone]);
+            })
+        });
+        let service = &world.cluster.services.seen().expect("services")[0];
+        let words = Endpoints::of(&world).in_words(service, &service.ports[0], Family::V4);
+        assert_eq!(words, "3 usable of 4, 1 on this node");
+    }
 }

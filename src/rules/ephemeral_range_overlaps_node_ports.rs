@@ -224,4 +224,11 @@ mod tests {
         world.cluster.node_port_range = gap(Source::NodePortRange, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::NodePortRange);
     }
+
+    #[test]
+    fn the_sentence_says_what_it_leads_to() {
+        let world = web().ephemeral("1024 65535", "");
+        assert!(problem(&world.with_mode(Mode::Ipvs)).summary.contains("some new connections of this node hang"));
+        assert!(problem(&world).summary.contains("an outgoing connection may take a NodePort"));
+    }
 }

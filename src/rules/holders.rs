@@ -318,7 +318,7 @@ pub(super) fn service_port(service: &Service, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::healthy::{daemon, gap, proxy_holder};
+    use crate::facts::healthy::{daemon, gap, proxy_holder, seen};
 
     fn owns(world: &Snapshot) -> Own {
         let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one");
@@ -373,5 +373,111 @@ mod tests {
         ] {
             assert_eq!(holds_ports(version), holds, "{version}");
         }
+    }
+
+    /// The same socket, with another holder.
+    fn with_holder(world: &Snapshot, change: impl FnOnce(&mut Holder)) -> Snapshot {
+        let mut world = world.clone();
+        let socket = seen(&mut world.kernel.listeners).last_mut().expect("one");
+        let Owner::Held(holder) = &mut socket.owner else { panic!("held") };
+        change(holder);
+        world
+    }
+
+    fn rootless(holder: &mut Holder) {
+        let Reading::Seen(cgroup) = &mut holder.cgroup else { panic!("seen") };
+        (cgroup.path, cgroup.pod) = ("/".to_owned(), None);
+    }
+
+    #[test]
+    fn the_root_cgroup_makes_nobody_the_same_and_a_pid_alone_neither() {
+        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        world = world.listens_as("0.0.0.0:30080", proxy_holder());
+        rootless_proxy(&mut world);
+        let other = |holder: &mut Holder| {
+            rootless(holder);
+            let Reading::Seen(process) = &mut holder.process else { panic!("seen") };
+            process.started += 1;
+        };
+        assert_eq!(owns(&with_holder(&world, rootless)), Own::Yes, "the same process");
+        assert_eq!(owns(&with_holder(&world, other)), Own::No, "the pid was given away again");
+    }
+
+    /// The proxy's own cgroup tells nothing.
+    fn rootless_proxy(world: &mut Snapshot) {
+        seen(&mut world.kernel.proxy.cgroup).path = "/".to_owned();
+    }
+
+    #[test]
+    fn who_differs_from_the_proxy_is_told_by_cgroups_only_where_both_tell() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        let lacks = |world: &Snapshot| {
+            Proxy::of(world).certainly_lacks(world.kernel.listeners.seen().expect("listeners").last().expect("one"))
+        };
+        let unnamed = with_holder(&world, |holder| holder.process = gap(Source::Processes, Why::NotPermitted));
+        assert!(lacks(&world) && lacks(&unnamed));
+        let mut blind = with_holder(&unnamed, rootless);
+        assert!(!lacks(&blind));
+        seen(&mut blind.kernel.listeners).last_mut().expect("one").owner = Owner::NotAsked;
+        assert!(!lacks(&blind));
+        let mut rootless = unnamed;
+        rootless_proxy(&mut rootless);
+        assert!(!lacks(&rootless));
+    }
+
+    #[test]
+    fn where_a_proxy_answers_whether_it_may_hold_everything_depends_on_its_version() {
+        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        world.kernel.proxy.cgroup = gap(Source::Cgroups, Why::NotPermitted);
+        world.kernel.proxy.process = gap(Source::Processes, Why::NotPermitted);
+        assert_eq!(owns(&world), Own::No, "1.36 holds nothing");
+        seen(&mut world.kernel.proxy.metrics).version = Some("v1.23.6".to_owned());
+        assert_eq!(owns(&world), Own::Unknown);
+    }
+
+    #[test]
+    fn processes_of_one_cgroup_are_one_holder_and_those_of_the_root_are_not() {
+        let world = Snapshot::healthy().without_proxy();
+        let world = world.service("a", |it| it.node_port(30080)).service("b", |it| it.node_port(30081));
+        let two =
+            world.listens_as("0.0.0.0:30080", daemon("ovnkube", 9)).listens_as("0.0.0.0:30081", daemon("ovnkube", 10));
+        assert_eq!(owns(&two), Own::Unknown);
+        let mut apart = two;
+        for socket in seen(&mut apart.kernel.listeners) {
+            let Owner::Held(holder) = &mut socket.owner else { panic!("held") };
+            rootless(holder);
+        }
+        assert_eq!(owns(&apart), Own::No);
+    }
+
+    #[test]
+    fn a_holder_has_the_best_name_that_is_known() {
+        let world = Snapshot::healthy().pod("web", |pod| pod.config_hash = Some("hash-of-web".to_owned()));
+        let name = |owner: &Owner| owner_name(&world, owner);
+        let kernel = |link: &str| Owner::Kernel { link: link.to_owned() };
+        assert_eq!(name(&kernel("")), "the kernel");
+        assert_eq!(name(&kernel("vxlan0")), "the kernel (tunnel vxlan0)");
+        let pod = |uid: &str| {
+            let world = world.clone().listens("0.0.0.0:1");
+            let world = with_holder(&world, |holder| {
+                holder.process = gap(Source::Processes, Why::NotPermitted);
+                let Reading::Seen(Cgroup { pod: Some(pod), .. }) = &mut holder.cgroup else { panic!("a pod") };
+                pod.pod_uid = uid.to_owned();
+            });
+            holder_name(&world, world.kernel.listeners.seen().expect("listeners").last().expect("one"))
+        };
+        assert_eq!(pod("uid-web"), "pod default/web");
+        assert_eq!(pod("hash-of-web"), "pod default/web");
+        assert_eq!(pod("uid-other"), "a pod whose name is not known");
+        let unnamed = |mut owner: Owner, root: bool| {
+            let Owner::Held(holder) = &mut owner else { panic!("held") };
+            holder.process = gap(Source::Processes, Why::NotPermitted);
+            if root {
+                rootless(holder);
+            }
+            name(&owner)
+        };
+        assert_eq!(unnamed(daemon("sshd", 7), false), "a process of /system.slice/sshd.service");
+        assert_eq!(unnamed(daemon("sshd", 7), true), "a process that could not be named");
     }
 }

@@ -336,4 +336,11 @@ mod tests {
         world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Addresses);
     }
+
+    #[test]
+    fn a_host_ip_of_every_address_is_of_its_own_family_only() {
+        let mut world = with_host_ip("0.0.0.0");
+        objects(&mut world.cluster.services)[0].families = vec![Family::V6];
+        expect_healthy(&RULE, &world, &subject());
+    }
 }

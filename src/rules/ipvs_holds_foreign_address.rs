@@ -334,4 +334,18 @@ mod tests {
         world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
         assert_eq!(expect_problem(&RULE, &world, &subject()).severity, Severity::Critical);
     }
+
+    #[test]
+    fn health_is_said_of_what_could_be_told_and_only_then() {
+        let verdicts = |world: &Snapshot| -> Vec<Verdict> {
+            let judgements = check(View { now: world, before: None }, &Limits::default()).expect("the rule can judge");
+            judgements.into_iter().map(|it| it.verdict).collect()
+        };
+        let mut world = holding("10.96.0.10");
+        assert_eq!(verdicts(&world), [Verdict::Healthy]);
+        world.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
+        assert!(matches!(verdicts(&world)[..], [Verdict::Unknown(_)] | [Verdict::Healthy]));
+        let foreign = holding(PEER);
+        assert!(matches!(verdicts(&foreign)[..], [Verdict::Problem(_)]));
+    }
 }

@@ -151,10 +151,7 @@ impl Node<'_> {
                     Ok(backing) => vec![backing],
                     Err(unknown) => {
                         gap.get_or_insert(unknown);
-                        Backing::ALL
-                            .into_iter()
-                            .filter(|it| *it != Backing::Elsewhere || service.external_local)
-                            .collect()
+                        Backing::ALL.to_vec()
                     }
                 };
                 fates = fates

@@ -158,6 +158,7 @@ mod tests {
     fn a_range_over_other_well_known_ports_is_worth_knowing_even_if_nobody_listens() {
         let (severity, told) = told(&Snapshot::healthy().node_port_range("9000-9999"));
         assert_eq!(severity, Severity::Info);
+        assert!(told.contains("holds well-known ports of a node's daemons"), "{told}");
         assert!(told.contains("9099-9100,9345,9808-9809 (5 ports)"), "{told}");
     }
 
@@ -166,6 +167,7 @@ mod tests {
         let (severity, told) = told(&Snapshot::healthy().listens_as("0.0.0.0:30500", daemon("exporter", 9)));
         assert_eq!(severity, Severity::Info);
         assert!(told.contains("0.0.0.0:30500/tcp is process exporter") && told.contains("/flagz"), "{told}");
+        assert!(told.contains("holds ports on which daemons of this node listen"), "{told}");
         assert!(told.contains("move each of these daemons"), "{told}");
     }
 

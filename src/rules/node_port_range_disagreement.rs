@@ -228,4 +228,11 @@ mod tests {
         world.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Sysctls);
     }
+
+    #[test]
+    fn health_is_said_where_nothing_was_found() {
+        let world = Snapshot::healthy();
+        let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("the rule can judge");
+        assert!(judgements.iter().all(|it| it.verdict == Verdict::Healthy) && !judgements.is_empty(), "{judgements:?}");
+    }
 }

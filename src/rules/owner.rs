@@ -310,8 +310,10 @@ impl<'a> Here<'a> {
 
     /// Whether a NodePort's endpoint is the very listener that it stands before.
     fn leads_home(&self, index: usize, listener: Option<usize>) -> bool {
-        let (Right::NodePort(service, port), Some(listener)) = (&self.rights[index], listener) else { return false };
-        let Right::Socket(socket, _) = self.rights[listener] else { return false };
+        let listener = listener.map(|index| &self.rights[index]);
+        let (Right::NodePort(service, port), Some(Right::Socket(socket, _))) = (&self.rights[index], listener) else {
+            return false;
+        };
         let bound: Vec<IpAddr> = match socket.local.is_unspecified() {
             true => self.interfaces.addresses.iter().map(|it| it.ip).collect(),
             false => vec![socket.local],

@@ -271,4 +271,16 @@ mod tests {
         objects(&mut world.cluster.nodes)[1].kubelet_version = Some("v1.28.0-eks-1".to_owned());
         assert_eq!(bands_here(&world, range), bands(range));
     }
+
+    #[test]
+    fn the_command_that_moves_a_service_names_the_right_one_of_its_ports() {
+        let world = Snapshot::healthy().service("web", |it| {
+            it.node_port(30080).with(|service| service.ports.push(ServicePort { port: 81, ..service.ports[0].clone() }))
+        });
+        let service = &world.cluster.services.seen().expect("services")[0];
+        for (index, port) in service.ports.iter().enumerate() {
+            let command = move_service(Some(30005), service, port);
+            assert!(command.contains(&format!("/spec/ports/{index}/nodePort")), "{command}");
+        }
+    }
 }

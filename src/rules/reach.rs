@@ -63,4 +63,19 @@ mod tests {
         assert_eq!(answers(&bound, ip("127.0.0.1"), &interfaces), []);
         assert_eq!(answers(&bound, ip(PRIMARY[1]), &interfaces), [], "it is of the other family");
     }
+
+    #[test]
+    fn loopback_and_other_devices_are_heard_apart() {
+        let world = Snapshot::healthy().listens("0.0.0.0:30080").address("other0", "198.51.100.1");
+        let interfaces = world.kernel.interfaces.seen().expect("interfaces").clone();
+        let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one").clone();
+        let device = |name: &str| interfaces.links.iter().find(|it| it.name == name).expect("a link").index;
+        let on = |name: &str, address: &str| {
+            answers(&Socket { device: device(name), ..socket.clone() }, ip(address), &interfaces)
+        };
+        assert_eq!(on("other0", "198.51.100.1"), [Vantage::Remote, Vantage::Node]);
+        assert_eq!(on("other0", PRIMARY[0]), [Vantage::Remote], "the node asks another device of its own");
+        assert_eq!(on("lo", "127.0.0.1"), [Vantage::Loopback]);
+        assert_eq!(on("lo", PRIMARY[0]), [Vantage::Node]);
+    }
 }

@@ -290,7 +290,10 @@ fn has_detector(config: &ProxyConfig, family: Family) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::healthy::{PRIMARY, SECOND, gap, ip, seen};
+    use crate::facts::{
+        NodeAddress,
+        healthy::{PRIMARY, SECOND, gap, ip, objects, seen},
+    };
 
     fn setups(world: &Snapshot) -> Setups {
         Setups::of(world, world.kernel.interfaces.seen().expect("interfaces"), &Limits::default())
@@ -357,5 +360,104 @@ mod tests {
         let mut world = Snapshot::healthy().with_mode(Mode::Nftables);
         world.said.proxy_mode = Some(Learned { value: Mode::Iptables, place: "--set".to_owned() });
         assert_eq!(captured(&world, SECOND[0]), Some(true));
+    }
+
+    #[test]
+    fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mode() {
+        let mut world = Snapshot::healthy().without_proxy();
+        assert_eq!(setups(&world).settings, "unknown");
+        world.said.proxy_mode = Some(Learned { value: Mode::Nftables, place: "--set".to_owned() });
+        assert_eq!(setups(&world).settings, "the mode's defaults");
+        assert_eq!(captured(&world, SECOND[0]), Some(false));
+    }
+
+    #[test]
+    fn localhost_is_served_where_a_list_has_it_or_there_is_none() {
+        let listed = |cidrs: &[&str]| {
+            let cidrs = cidrs.iter().map(|it| (*it).to_owned()).collect();
+            captured(&Snapshot::healthy().with_config(|it| it.node_port_addresses = cidrs), "127.0.0.1")
+        };
+        assert_eq!(listed(&[]), Some(true));
+        assert_eq!(listed(&["127.0.0.0/8", "192.0.2.0/24"]), Some(true));
+        assert_eq!(
+            listed(&["2001:db8::/64"]),
+            Some(false),
+            "IPv4 is served on all addresses, but none listed is localhost"
+        );
+    }
+
+    #[test]
+    fn an_address_in_a_vrf_is_served_where_it_is_listed() {
+        let ask = |world: &Snapshot| setups(world).all(|setup| setup.captures(Local { ip: ip(SECOND[0]), vrf: true }));
+        let world = Snapshot::healthy();
+        assert_eq!(ask(&world), Some(false));
+        assert_eq!(ask(&world.with_config(|it| it.node_port_addresses = vec!["192.0.2.0/24".to_owned()])), Some(true));
+    }
+
+    #[test]
+    fn cilium_serves_what_is_listed_and_loopback() {
+        let world = Snapshot::healthy().with_mode(Mode::Cilium);
+        let world = world.with_config(|it| it.node_port_addresses = vec!["192.0.2.1/32".to_owned()]);
+        let told = ["127.0.0.1", "::1", PRIMARY[0], SECOND[0]].map(|address| captured(&world, address));
+        assert_eq!(told, [Some(true), Some(true), Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn a_proxy_that_does_not_tell_its_times_is_not_behind() {
+        let mut world = Snapshot::healthy();
+        let metrics = seen(&mut world.kernel.proxy.metrics);
+        (metrics.last_sync, metrics.last_queued) = (None, None);
+        assert!(!setups(&world).mode_in_words().contains("queued"));
+        world.kernel.proxy.metrics = gap(Source::ProxyMetrics, Why::NotAsked);
+        assert!(!setups(&world).mode_in_words().contains("queued"));
+    }
+
+    #[test]
+    fn the_primary_address_is_bound_or_the_nodes_internal_one() {
+        let mut world = Snapshot::healthy().with_mode(Mode::Nftables);
+        let external = NodeAddress { kind: NodeAddressKind::ExternalIp, ip: ip(SECOND[0]) };
+        objects(&mut world.cluster.nodes)[0].addresses.insert(0, external);
+        let bound = |bind: Option<&str>| {
+            let world = world.clone().with_config(|it| it.bind_address = bind.map(ip));
+            [PRIMARY[0], SECOND[0], PRIMARY[1], SECOND[1]].map(|address| captured(&world, address) == Some(true))
+        };
+        for wildcard in [None, Some("0.0.0.0"), Some("::")] {
+            assert_eq!(bound(wildcard), [true, false, true, false], "{wildcard:?}");
+        }
+        assert_eq!(bound(Some(SECOND[0])), [false, true, true, false]);
+        assert_eq!(bound(Some(SECOND[1])), [true, false, false, true]);
+        let mut external_only = world.clone();
+        objects(&mut external_only.cluster.nodes)[0].addresses.retain(|it| it.kind == NodeAddressKind::ExternalIp);
+        assert_eq!(captured(&external_only, SECOND[0]), Some(true));
+        assert_eq!(captured(&external_only, PRIMARY[0]), Some(false));
+    }
+
+    #[test]
+    fn without_a_node_object_no_loopback_and_no_link_local_address_is_the_primary_one() {
+        let mut world = Snapshot::healthy().with_mode(Mode::Nftables).address("eth0", "fe80::1");
+        seen(&mut world.cluster.nodes).clear();
+        for (address, primary) in
+            [(PRIMARY[0], None), (SECOND[1], None), ("fe80::1", Some(false)), ("::1", Some(false))]
+        {
+            let local = Local { ip: ip(address), vrf: false };
+            let listed = |setup: &Setup| {
+                setup.only[index(Family::of(local.ip))].as_ref().is_some_and(|cidrs| cidrs.contains(&local.ip.into()))
+            };
+            assert_eq!(setups(&world).all(listed), primary, "{address}");
+        }
+    }
+
+    #[test]
+    fn pods_are_told_apart_in_families_with_a_cidr_and_in_every_other_mode_of_detection() {
+        let detects = |mode: Option<&str>, cidr: Option<&str>| {
+            let world = Snapshot::healthy().with_config(|config| {
+                config.detect_local_mode = mode.map(str::to_owned);
+                config.cluster_cidr = cidr.map(str::to_owned);
+            });
+            Family::BOTH.map(|family| setups(&world).candidates[0].detects_pods(family))
+        };
+        assert_eq!(detects(None, Some("10.244.0.0/16")), [true, false]);
+        assert_eq!(detects(Some("ClusterCIDR"), Some("fd00:244::/48")), [false, true]);
+        assert_eq!(detects(Some("BridgeInterface"), None), [true, true]);
     }
 }

@@ -113,3 +113,11 @@ fn blank(world: &mut Snapshot, source: Source) {
         }
     }
 }
+
+#[test]
+fn a_rule_is_found_by_its_own_name_only() {
+    for rule in RULES {
+        assert_eq!(find(rule.id.0).map(|it| it.id), Some(rule.id));
+    }
+    assert!(find("listener-on-node-prot").is_none());
+}

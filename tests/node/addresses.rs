@@ -27,6 +27,15 @@ fn a_cluster_ip_service_with_a_peers_address_takes_the_peer_away_in_ipvs_mode_on
 }
 
 #[test]
+fn an_external_ip_that_is_no_nodes_is_nobodys_loss() {
+    let stage = external("198.51.100.7");
+    for mode in ["ipvs", "iptables", "nftables"] {
+        let look = stage.check(&["--proxy-mode", mode]);
+        assert!(look.findings("external-ip-is-node-address").is_empty(), "{mode}: {:#}", look.json);
+    }
+}
+
+#[test]
 fn an_address_held_here_is_said_once_with_the_service_that_brought_it() {
     ipvs_link_with(PEER, |stage| {
         let look = stage.check(&["--proxy-mode", "ipvs"]);

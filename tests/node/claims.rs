@@ -1,8 +1,9 @@
-//! Other claims to a NodePort's number: hostPorts, and health checks served by somebody else.
+//! Other claims to a NodePort's number: hostPorts, external IPs, health checks served by somebody else, connections in
+//! their way, and listeners that were there first.
 
 use std::net::TcpListener;
 
-use crate::stage::Stage;
+use crate::stage::{Stage, connecting};
 
 fn edge(host_port: u16) -> Stage {
     Stage::new().document(&format!(
@@ -64,4 +65,49 @@ fn a_health_check_that_names_its_service_is_served() {
     let look = stage.check(&["--proxy-mode", "iptables"]);
     assert!(look.findings("health-check-node-port-unserved").is_empty(), "{:#}", look.json);
     assert!(look.findings("listener-on-node-port").is_empty(), "{:#}", look.json);
+}
+
+#[test]
+fn a_connection_from_the_port_of_a_health_check_keeps_the_proxy_off_it() {
+    // With a Pod: without one nobody knows which pods lack their ports.
+    let stage = balanced().node_port_range("30000-32767");
+    let connection = connecting("192.0.2.1:30999", "192.0.2.9:443");
+    let look = stage.check(&["--proxy-mode", "iptables"]);
+    assert_eq!(look.finding("client-socket-blocks-port", "lb").0["severity"], "warning");
+    drop(connection);
+    let _elsewhere = connecting("192.0.2.1:30998", "192.0.2.9:443");
+    assert!(stage.check(&["--proxy-mode", "iptables"]).findings("client-socket-blocks-port").is_empty());
+}
+
+#[test]
+fn an_external_ip_of_this_node_takes_anothers_node_port_there() {
+    let web = || Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
+    let taking = |stage: Stage, address: &str, port: u16| {
+        let gate = format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: gate, namespace: default, uid: uid-gate}}\nspec:\n  \
+             clusterIP: 10.96.0.20\n  ipFamilies: [IPv4]\n  ports: [{{port: {port}, protocol: TCP}}]\n  externalIPs: [\"{address}\"]"
+        );
+        stage.document(&gate).endpoints("gate", "TCP", Some("n1")).check(&["--proxy-mode", "nftables"])
+    };
+    let look = taking(web(), "192.0.2.1", 30080);
+    assert_eq!(look.finding("external-ip-shadows-node-port", "web").0["severity"], "critical");
+    // Another port, and an address on which this mode serves no NodePorts.
+    for (address, port) in [("192.0.2.1", 30081), ("192.0.2.2", 30080)] {
+        let look = taking(web(), address, port);
+        assert!(look.findings("external-ip-shadows-node-port").is_empty(), "{address} port {port}");
+    }
+}
+
+#[test]
+fn a_listener_inside_the_range_is_told_until_a_service_has_its_port() {
+    let stage = || Stage::new().node_port_range("30000-32767");
+    let outside = stage();
+    let _listener = TcpListener::bind("0.0.0.0:29999").expect("the port is free");
+    assert!(outside.check(&["--proxy-mode", "iptables"]).findings("listener-in-node-port-range").is_empty());
+    let inside = stage();
+    let _listener = TcpListener::bind("0.0.0.0:31000").expect("the port is free");
+    let look = inside.check(&["--proxy-mode", "iptables"]);
+    assert_eq!(look.finding("listener-in-node-port-range", "n1").0["severity"], "info");
+    let taken = inside.service("web", "TCP", 31000, "");
+    assert!(taken.check(&["--proxy-mode", "iptables"]).findings("listener-in-node-port-range").is_empty());
 }

@@ -9,6 +9,7 @@ mod agent;
 mod agent_http;
 mod agent_metrics;
 mod claims;
+mod corpus;
 mod healthy;
 mod hostile;
 mod matrix;

@@ -230,3 +230,41 @@ fn unread_is_unknown() {
     assert_eq!(without(|it| it.kernel.interfaces = gap(Source::Addresses, Why::Torn)), Source::Addresses);
     assert_eq!(without(|it| it.cluster.services = gap(Source::Services, Why::Unreachable)), Source::Services);
 }
+
+#[test]
+fn a_load_balancers_address_is_an_external_one_too() {
+    let balanced = |it: World| it.with(|service| service.load_balancer_ips = vec![ip(SECOND[0])]);
+    let world = Snapshot::healthy().service("web", balanced);
+    let world = world.connects(State::Established, &format!("{}:80", SECOND[0]), REMOTE);
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.summary.contains("an external address and port of default/web"), "{}", evidence.summary);
+}
+
+#[test]
+fn a_wildcard_client_meets_a_service_of_either_family() {
+    let v4 =
+        |it: World| it.node_port(30080).protocol(Protocol::Udp).with(|service| service.families = vec![Family::V4]);
+    let world = Snapshot::healthy().service("web", v4).ephemeral("1024 65535", "");
+    assert_eq!(severity(&world.listens_udp("[::]:30080")), Severity::Info);
+}
+
+#[test]
+fn in_cilium_mode_only_what_waits_is_worth_a_warning() {
+    let tcp = |retransmits| {
+        let change = |socket: &mut Socket| socket.retransmits = retransmits;
+        severity(&web().socket(Protocol::Tcp, State::Established, LOCAL, REMOTE, change).with_mode(Mode::Cilium))
+    };
+    assert_eq!((tcp(0), tcp(2)), (Severity::Info, Severity::Warning));
+    let udp = Snapshot::healthy().service("web", |it| it.node_port(30080).protocol(Protocol::Udp));
+    let udp = udp.socket(Protocol::Udp, State::Established, LOCAL, REMOTE, |_| ());
+    assert_eq!(severity(&udp.with_mode(Mode::Cilium)), Severity::Warning);
+}
+
+#[test]
+fn the_sentence_says_for_how_long_it_works() {
+    let world = web().connects(State::Established, LOCAL, REMOTE);
+    for (mode, ends) in [(Mode::Ipvs, "until it has to reconnect"), (Mode::Nftables, "conntrack remembers it")] {
+        let summary = expect_problem(&RULE, &world.with_mode(mode), &subject()).summary;
+        assert!(summary.contains(ends), "{summary}");
+    }
+}

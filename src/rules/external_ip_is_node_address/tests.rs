@@ -161,3 +161,46 @@ fn unread_is_unknown() {
     world.kernel.listeners = gap(Source::Listeners, Why::Torn);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
 }
+
+/// A Service that claims the primary address, and its port.
+fn own(port: u16, protocol: Protocol) -> Snapshot {
+    let claim = |it: World| it.protocol(protocol).external_ip(PRIMARY[0]).with(|service| service.ports[0].port = port);
+    Snapshot::healthy().service("trap", claim)
+}
+
+#[test]
+fn a_proxy_that_holds_the_external_ip_itself_is_no_victim_even_on_a_daemons_port() {
+    let world = own(443, Protocol::Tcp);
+    let holds = |local: &str| world.clone().listens_as(local, proxy_holder());
+    assert_ne!(severity(&holds("192.0.2.1:443")), Severity::Critical);
+    assert_eq!(severity(&holds("0.0.0.0:443")), Severity::Critical, "a daemon in the proxy's own process");
+}
+
+#[test]
+fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client_and_no_victim() {
+    let worst = |world: &Snapshot| severity(&world.clone().ephemeral("32768 60999", ""));
+    assert_ne!(worst(&own(40000, Protocol::Udp).listens_udp("0.0.0.0:40000")), Severity::Critical);
+    assert_eq!(worst(&own(30000, Protocol::Udp).listens_udp("0.0.0.0:30000")), Severity::Critical);
+    assert_eq!(worst(&own(40000, Protocol::Tcp).listens("0.0.0.0:40000")), Severity::Critical);
+}
+
+#[test]
+fn an_address_that_nobody_else_could_lose_is_told_as_such() {
+    let mut alone = trap(PRIMARY[0]).with_mode(Mode::Ipvs);
+    let told = |world: &Snapshot| expect_problem(&RULE, world, &subject()).summary;
+    assert!(!told(&alone).contains("no other Node"), "{}", told(&alone));
+    seen(&mut alone.cluster.nodes).truncate(1);
+    assert!(told(&alone).contains("the cluster has no other Node that could lose it"), "{}", told(&alone));
+}
+
+#[test]
+fn of_several_owners_the_one_that_loses_most_is_named() {
+    let mut world = trap(PEER).with_mode(Mode::Ipvs);
+    let address = |kind| NodeAddress { kind, ip: ip(PEER) };
+    let mut third = seen(&mut world.cluster.nodes)[1].as_ref().clone();
+    (third.name, third.addresses) = ("a3".to_owned(), vec![address(NodeAddressKind::ExternalIp)]);
+    objects(&mut world.cluster.nodes)[0].addresses.push(address(NodeAddressKind::InternalIp));
+    seen(&mut world.cluster.nodes).push(third.into());
+    let summary = expect_problem(&RULE, &world, &subject()).summary;
+    assert!(summary.contains("the InternalIP of Node n2,"), "{summary}");
+}

@@ -1,8 +1,8 @@
 use super::*;
 use crate::{
     facts::{
-        Why,
-        healthy::{PRIMARY, SECOND, World, daemon, gap, ip, proxy_holder},
+        Link, ProxyConfig, Why,
+        healthy::{PRIMARY, SECOND, World, daemon, gap, ip, proxy_holder, seen},
     },
     rules::expect::{expect_healthy, expect_problem, expect_unknown},
 };
@@ -142,4 +142,47 @@ fn unread_is_unknown() {
     let mut world = web(30080).listens("0.0.0.0:30080");
     world.kernel.listeners = gap(Source::Listeners, Why::Torn);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::Torn);
+}
+
+#[test]
+fn each_way_to_lose_is_told_with_its_addresses_and_no_other() {
+    let told = |evidence: &Evidence, name: &str| -> Vec<String> {
+        evidence.values.iter().filter(|(it, _)| *it == name).map(|(_, value)| value.clone()).collect()
+    };
+    let evidence = expect_problem(&RULE, &web(30080).listens("0.0.0.0:30080"), &subject());
+    assert_eq!(told(&evidence, "from elsewhere"), ["to 192.0.2.1, 192.0.2.2 are answered by a pod of the Service"]);
+    assert_eq!(told(&evidence, "from loopback"), ["to 127.0.0.1 are answered by a pod of the Service"]);
+    assert!(evidence.summary.ends_with("new connections go to the Service's pods instead."), "{}", evidence.summary);
+    assert_eq!(told(&evidence, "nodePortAddresses"), ["the mode's default (from 127.0.0.1:10249/configz)"]);
+    assert!(told(&evidence, "service")[0].ends_with("externalTrafficPolicy Cluster"));
+
+    let local = |it: World| it.node_port(30080).local().elsewhere();
+    let world = Snapshot::healthy().service("web", local).listens("0.0.0.0:30080");
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.summary.ends_with("time out or go to the Service's pods instead."), "{}", evidence.summary);
+    assert!(told(&evidence, "service")[0].ends_with("externalTrafficPolicy Local"));
+    let listed = world.with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
+    let evidence = expect_problem(&RULE, &listed, &subject());
+    assert_eq!(told(&evidence, "nodePortAddresses"), ["primary (from 127.0.0.1:10249/configz)"]);
+
+    let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let evidence = expect_problem(&RULE, &empty.listens("0.0.0.0:30080"), &subject());
+    assert_eq!(told(&evidence, "from this node"), ["to 192.0.2.1, 192.0.2.2 are refused"]);
+    assert!(evidence.summary.ends_with("are refused, since the Service has no endpoints."), "{}", evidence.summary);
+}
+
+#[test]
+fn a_trap_is_on_an_address_of_this_node_outside_vrfs() {
+    let primary = |it: &mut ProxyConfig| it.node_port_addresses = vec!["primary".to_owned()];
+    let second = web(30080).listens(&format!("{}:30080", SECOND[0])).with_config(primary);
+    assert_eq!(affects(&second).0, Severity::Info);
+    let nowhere = web(30080).listens("203.0.113.7:30080").with_config(primary);
+    expect_healthy(&RULE, &nowhere, &subject());
+    let mut enslaved = second;
+    let interfaces = seen(&mut enslaved.kernel.interfaces);
+    let link = interfaces.addresses.iter().find(|it| it.ip == ip(SECOND[0])).expect("an address").link.clone();
+    let vrf = Link { index: 99, name: "red".to_owned(), kind: Some("vrf".to_owned()), ..interfaces.links[0].clone() };
+    interfaces.links.iter_mut().find(|it| it.name == link).expect("a link").master = Some(99);
+    interfaces.links.push(vrf);
+    expect_healthy(&RULE, &enslaved, &subject());
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::facts::{
-    Mode,
+    Mode, State,
     healthy::{PRIMARY, SECOND, World, gap, ip},
 };
 
@@ -91,4 +91,44 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
         owner(&world, &Limits::default(), Protocol::Tcp, 30080).map(|_| ()),
         Err(world.cluster.services.get().expect_err("a gap"))
     );
+}
+
+fn told(world: &Snapshot) -> Ownership {
+    owner(world, &Limits::default(), Protocol::Tcp, 30080).expect("it can be told")
+}
+
+#[test]
+fn of_two_listeners_the_one_bound_closer_answers() {
+    let world = Snapshot::healthy().listens("0.0.0.0:30080").listens("192.0.2.1:30080");
+    assert!(told(&world).claimants[0].detail.contains("192.0.2.1:30080"), "{:?}", told(&world).claimants);
+    let device = |socket: &mut Socket| socket.device = 2;
+    let world = Snapshot::healthy().listens("0.0.0.0:30080");
+    let world = world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", device);
+    assert!(told(&world).claimants[0].detail.contains("on interface 2"), "{:?}", told(&world).claimants);
+}
+
+#[test]
+fn workers_are_counted() {
+    let world = Snapshot::healthy().listens("0.0.0.0:30080");
+    assert!(!told(&world).claimants[0].detail.contains("workers"));
+    assert!(told(&world.listens("0.0.0.0:30080")).claimants[0].detail.ends_with(", 2 workers"));
+}
+
+#[test]
+fn a_host_port_is_on_its_host_ip_and_on_no_ipv6_loopback() {
+    let at = |host_ip: Option<&str>| {
+        Snapshot::healthy().pod("edge", |pod| {
+            pod.host_port(80, 30080);
+            pod.ports[0].host_ip = host_ip.map(ip);
+        })
+    };
+    let pod = (Answer::Pod, Some(Claim::HostPort), None);
+    let nobody = (Answer::Refused, None, None);
+    for everywhere in [at(None), at(Some("0.0.0.0"))] {
+        assert_eq!(ask(&everywhere, Vantage::Remote, SECOND[0]), pod);
+        assert_eq!(ask(&everywhere, Vantage::Loopback, "127.0.0.1"), pod);
+    }
+    assert_eq!(ask(&at(None), Vantage::Remote, PRIMARY[1]), pod);
+    assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, PRIMARY[0]), pod);
+    assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, SECOND[0]), nobody);
 }

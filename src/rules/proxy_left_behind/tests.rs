@@ -117,3 +117,25 @@ fn unread_is_unknown() {
     world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Addresses);
 }
+
+fn verdicts(world: &Snapshot) -> Vec<Verdict> {
+    let judgements = check(View { now: world, before: None }, &Limits::default()).expect("the rule can judge");
+    judgements.into_iter().map(|it| it.verdict).collect()
+}
+
+#[test]
+fn health_is_said_where_nothing_was_found_and_everything_read() {
+    assert_eq!(verdicts(&node(Mode::Iptables, &[], &[])), [Verdict::Healthy]);
+    let found = verdicts(&node(Mode::Iptables, &["ip kube-proxy"], &[]));
+    assert!(matches!(found[..], [Verdict::Problem(_)]), "{found:?}");
+    let unread = verdicts(&Snapshot::healthy());
+    assert!(!unread.is_empty() && unread.iter().all(|it| matches!(it, Verdict::Unknown(_))), "{unread:?}");
+}
+
+#[test]
+fn a_virtual_server_on_the_device_of_ipvs_was_made_for_a_service() {
+    let mut world = node(Mode::Iptables, &[], &[]).address("kube-ipvs0", "10.96.9.9");
+    world.kernel.ip_vs = Reading::Seen(vec![virtual_server("10.96.9.9"), virtual_server("192.0.2.1")]);
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.values.contains(&("virtual servers", "10.96.9.9:80/tcp".to_owned())), "{evidence:?}");
+}

@@ -110,19 +110,25 @@ fn holding_is_seen_from_the_sockets_whatever_the_version_says() {
     assert_eq!(severity(&holds("v1.37.0")), Severity::Critical, "the localhost proxy of nftables mode");
 }
 
+/// `nodePortAddresses` has these.
+fn listed(world: &Snapshot, cidrs: &[&str]) -> Snapshot {
+    world.clone().with_config(|it| it.node_port_addresses = cidrs.iter().map(|it| (*it).into()).collect())
+}
+
+/// The sockets that the proxy needs for NodePorts.
+fn demanded(world: &Snapshot) -> u64 {
+    let setup = Proxy::of(world);
+    let descriptors = Descriptors::of(world, &setup).expect("a limit");
+    let services = world.cluster.services.seen().expect("services");
+    let holding = Holding::of(world, &setup, &node_ports(services));
+    Demand::of(world, services, &descriptors, &holding).expect("a demand").sockets
+}
+
 #[test]
 fn both_families_and_every_listed_address_cost_a_socket() {
     let both = |it: World| ports(it, 100).with(|service| service.families = Family::BOTH.to_vec());
     let world = proxy(Snapshot::healthy().service("many", both), "v1.23.6", 1024);
-    let demand = |cidrs: &[&str]| {
-        let world =
-            world.clone().with_config(|it| it.node_port_addresses = cidrs.iter().map(|it| (*it).into()).collect());
-        let setup = Proxy::of(&world);
-        let descriptors = Descriptors::of(&world, &setup).expect("a limit");
-        let services = world.cluster.services.seen().expect("services");
-        let holding = Holding::of(&world, &setup, &node_ports(services));
-        Demand::of(&world, services, &descriptors, &holding).expect("a demand").sockets
-    };
+    let demand = |cidrs: &[&str]| demanded(&listed(&world, cidrs));
     assert_eq!(demand(&[]), 200);
     assert_eq!(demand(&["0.0.0.0/0"]), 200);
     assert_eq!(demand(&["192.0.2.0/24"]), 300, "two IPv4 addresses, one IPv6 wildcard");
@@ -193,4 +199,25 @@ fn sockets_that_nobody_can_attribute_count_as_open_already() {
     assert!(
         evidence.values.contains(&("demand", "1036 file descriptors: 1025 for NodePorts, 11 otherwise".to_owned()))
     );
+}
+
+#[test]
+fn addresses_of_one_family_cost_nothing_in_the_other_and_sctp_nothing_at_all() {
+    let world = proxy(many(100), "v1.23.6", 1024);
+    assert_eq!(demanded(&listed(&world, &["192.0.2.0/24"])), 200);
+    assert_eq!(demanded(&listed(&world, &["2001:db8::/64"])), 100);
+    let sctp = |it: World| ports(it, 50).with(|service| each(service, Protocol::Sctp));
+    assert_eq!(demanded(&world.service("sctp", sctp)), 100);
+}
+
+#[test]
+fn the_evidence_says_on_which_addresses_ports_are_held() {
+    let world = proxy(many(1025), "v1.23.6", 1024);
+    let addresses = |world: &Snapshot| {
+        let evidence = expect_problem(&RULE, world, &subject());
+        evidence.values.iter().find(|(name, _)| *name == "nodePortAddresses").expect("a value").1.clone()
+    };
+    assert!(addresses(&world).starts_with("the default, one socket a family"), "{}", addresses(&world));
+    let listed = addresses(&listed(&world, &["192.0.2.0/24"]));
+    assert!(listed.starts_with("192.0.2.0/24 (from "), "{listed}");
 }

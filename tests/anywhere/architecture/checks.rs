@@ -267,6 +267,8 @@ fn is_root(path: &str) -> bool {
         ["src", name] => matches!(*name, "lib.rs" | "main.rs"),
         [_, _] => true,
         [top, _, name] => *top != "src" && *name == "main.rs",
+        // A tool beside the tests, which is a package of its own.
+        ["tests", _, "src", "main.rs"] => true,
         _ => false,
     }
 }

@@ -1,0 +1,137 @@
+//! Every rule of the catalogue has been seen to speak and to be silent, on a node or in a cluster that a test made for
+//! real.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use portreeve::rules::RULES;
+
+/// A rule; the test in which it speaks; the one in which something close to that is no reason to. Both are a file of
+/// `tests` and a function. One test may show both.
+type Row = (&'static str, (&'static str, &'static str), (&'static str, &'static str));
+
+const SEEN: &[Row] = &[
+    (
+        "listener-on-node-port",
+        ("node/matrix.rs", "every_cell_of_the_matrix_is_told_with_severity_and_affects"),
+        ("node/proxy.rs", "a_list_of_addresses_moves_the_verdict_to_the_listed_one"),
+    ),
+    (
+        "client-socket-on-node-port",
+        ("node/ranges.rs", "a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only"),
+        ("node/ranges.rs", "a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only"),
+    ),
+    (
+        "client-socket-blocks-port",
+        ("node/claims.rs", "a_connection_from_the_port_of_a_health_check_keeps_the_proxy_off_it"),
+        ("node/claims.rs", "a_connection_from_the_port_of_a_health_check_keeps_the_proxy_off_it"),
+    ),
+    (
+        "external-ip-is-node-address",
+        ("node/addresses.rs", "a_cluster_ip_service_with_a_peers_address_takes_the_peer_away_in_ipvs_mode_only"),
+        ("node/addresses.rs", "an_external_ip_that_is_no_nodes_is_nobodys_loss"),
+    ),
+    (
+        "external-ip-shadows-node-port",
+        ("node/claims.rs", "an_external_ip_of_this_node_takes_anothers_node_port_there"),
+        ("node/claims.rs", "an_external_ip_of_this_node_takes_anothers_node_port_there"),
+    ),
+    (
+        "ipvs-holds-foreign-address",
+        ("node/addresses.rs", "a_peers_address_on_kube_ipvs0_without_a_service_is_foreign"),
+        ("node/addresses.rs", "an_address_held_here_is_said_once_with_the_service_that_brought_it"),
+    ),
+    (
+        "ephemeral-range-overlaps-node-ports",
+        ("node/ranges.rs", "the_overlap_is_critical_in_ipvs_mode_while_an_allocated_port_is_uncovered"),
+        ("node/ranges.rs", "the_overlap_is_critical_in_ipvs_mode_while_an_allocated_port_is_uncovered"),
+    ),
+    (
+        "ephemeral-ports-near-exhaustion",
+        ("node/corpus.rs", "thousands_of_connections_in_time_wait"),
+        ("node/corpus.rs", "thousands_of_connections_in_time_wait"),
+    ),
+    (
+        "host-port-equals-node-port",
+        ("node/claims.rs", "a_host_port_equal_to_a_node_port_is_told_per_mode_and_endpoints"),
+        ("node/claims.rs", "a_host_port_of_another_number_or_protocol_is_no_conflict"),
+    ),
+    (
+        "health-check-node-port-unserved",
+        ("node/claims.rs", "a_health_check_that_somebody_else_serves_drops_the_node_from_its_load_balancer"),
+        ("node/claims.rs", "a_health_check_that_names_its_service_is_served"),
+    ),
+    (
+        "proxy-near-fd-limit",
+        ("node/proxy.rs", "the_demand_of_a_proxy_that_holds_ports_is_compared_with_its_limit"),
+        ("node/proxy.rs", "a_proxy_that_holds_no_ports_never_nears_its_limit"),
+    ),
+    (
+        "proxy-left-behind",
+        ("node/addresses.rs", "an_address_that_no_service_explains_was_left_behind"),
+        ("node/addresses.rs", "ten_thousand_cluster_ips_on_kube_ipvs0_are_no_strain_and_no_finding"),
+    ),
+    (
+        "node-port-range-crowded",
+        ("node/ranges.rs", "bands_are_counted_as_the_api_server_cuts_them"),
+        ("node/ranges.rs", "bands_are_counted_as_the_api_server_cuts_them"),
+    ),
+    (
+        "node-port-range-disagreement",
+        ("lab/bands.rs", "cilium_with_a_range_of_its_own_disagrees_with_the_api_server"),
+        ("node/corpus.rs", "a_cilium_node_without_kube_proxy"),
+    ),
+    (
+        "node-port-outside-range",
+        ("node/ranges.rs", "an_assumed_range_is_not_judged_for_crowding_and_a_port_outside_disproves_it"),
+        ("node/corpus.rs", "a_kubeadm_node_in_each_mode"),
+    ),
+    (
+        "fixed-node-port-in-dynamic-band",
+        ("lab/server.rs", "a_written_port_in_the_dynamic_band_is_worth_knowing_and_no_alarm"),
+        ("lab/server.rs", "a_written_port_in_the_dynamic_band_is_worth_knowing_and_no_alarm"),
+    ),
+    (
+        "listener-in-node-port-range",
+        ("node/claims.rs", "a_listener_inside_the_range_is_told_until_a_service_has_its_port"),
+        ("node/claims.rs", "a_listener_inside_the_range_is_told_until_a_service_has_its_port"),
+    ),
+    (
+        "node-port-range-covers-daemons",
+        ("node/corpus.rs", "a_range_without_daemons_and_one_that_covers_them"),
+        ("node/corpus.rs", "a_range_without_daemons_and_one_that_covers_them"),
+    ),
+    (
+        "own-port-taken",
+        ("node/agent.rs", "a_taken_port_is_a_finding_and_taken_as_soon_as_it_is_free"),
+        ("node/agent.rs", "a_taken_port_is_a_finding_and_taken_as_soon_as_it_is_free"),
+    ),
+];
+
+/// A test of the package as a rule's witness: nothing when it is one, else what is wrong.
+fn complaint(rule: &str, (file, function): (&str, &str)) -> Option<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file);
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let is_test = text.contains(&format!("#[test]\nfn {function}() {{"));
+    // What is silent may say that nothing at all is told.
+    let is_about_it = text.contains(rule) || text.contains("alarms(");
+    (!is_test || !is_about_it).then(|| format!("tests/{file} has no test {function} about {rule}"))
+}
+
+#[test]
+fn every_rule_has_been_seen_to_speak_and_to_be_silent() {
+    let seen: BTreeSet<&str> = SEEN.iter().map(|(rule, ..)| *rule).collect();
+    let rules: BTreeSet<&str> = RULES.iter().map(|rule| rule.id.0).collect();
+    assert_eq!(seen, rules);
+    let witnesses = SEEN.iter().flat_map(|(rule, speaks, silent)| [(rule, *speaks), (rule, *silent)]);
+    let complaints: Vec<_> = witnesses.filter_map(|(rule, witness)| complaint(rule, witness)).collect();
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn a_test_that_is_gone_or_about_something_else_is_no_witness() {
+    let gone = ("node/claims.rs", "a_test_that_nobody_wrote");
+    assert!(complaint("host-port-equals-node-port", gone).is_some());
+    let about_clients = ("node/ranges.rs", "a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only");
+    assert!(complaint("client-socket-on-node-port", about_clients).is_none());
+    assert!(complaint("host-port-equals-node-port", about_clients).is_some());
+}

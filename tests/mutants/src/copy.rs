@@ -1,0 +1,163 @@
+//! The copy of the tree in which every condition can be inverted, and its test programs.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::conditions::{Condition, conditions};
+
+/// What inverts a condition of the copy.
+const SWITCH: &str = include_str!("switch.rs");
+
+/// A condition of the rules, with its number in the copy.
+#[derive(Clone, Debug)]
+pub struct Mutant {
+    /// Its number, from 1.
+    pub number: usize,
+    /// Its file below `src/rules`.
+    pub file: String,
+    /// Where it is there.
+    pub condition: Condition,
+    /// Its text, on one line.
+    pub text: String,
+}
+
+/// Copies the tree and gives each condition of the rules its switch.
+///
+/// # Errors
+/// When a file cannot be read or written, or is no Rust.
+pub fn make(root: &Path, copy: &Path) -> io::Result<Vec<Mutant>> {
+    let listed =
+        Command::new("git").arg("-C").arg(root).args(["ls-files", "-z", "-co", "--exclude-standard"]).output()?;
+    let mut files = BTreeMap::new();
+    for path in String::from_utf8_lossy(&listed.stdout).split_terminator('\0') {
+        // What is deleted, but not yet committed, is still listed; links are followed.
+        if root.join(path).is_file() {
+            files.insert(PathBuf::from(path), fs::read(root.join(path))?);
+        }
+    }
+    let mut mutants = Vec::new();
+    for (path, text) in &mut files {
+        let Ok(file) = path.strip_prefix("src/rules") else { continue };
+        if file.ends_with("tests.rs") || file.ends_with("expect.rs") {
+            continue;
+        }
+        let old = String::from_utf8_lossy(text).into_owned();
+        let found = conditions(&old).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+        let first = mutants.len() + 1;
+        *text = switched(&old, &found, first).into_bytes();
+        mutants.extend((first..).zip(found).map(|(number, condition)| {
+            let text = old[condition.bytes.clone()].split_whitespace().collect::<Vec<_>>().join(" ");
+            Mutant { number, file: file.display().to_string(), condition, text }
+        }));
+    }
+    let library = files.get_mut(Path::new("src/lib.rs")).ok_or_else(|| io::Error::other("there is no src/lib.rs"))?;
+    library.extend_from_slice(b"\nmod mutants;\n");
+    files.insert("src/mutants.rs".into(), SWITCH.into());
+    write(copy, &files)?;
+    Ok(mutants)
+}
+
+/// The text with a call around every condition.
+fn switched(text: &str, conditions: &[Condition], first: usize) -> String {
+    // By position; there, what ends comes before what begins, and what is longest begins first.
+    let mut pieces = Vec::new();
+    for (number, Condition { bytes, is_name, .. }) in (first..).zip(conditions) {
+        let (before, after) = match is_name {
+            true => (format!("|it| crate::mutants::flip({number}, "), "(it))"),
+            false => (format!("crate::mutants::flip({number}, "), ")"),
+        };
+        pieces.push((bytes.start, 1, usize::MAX - bytes.end, before));
+        pieces.push((bytes.end, 0, usize::MAX - bytes.start, after.to_owned()));
+    }
+    pieces.sort();
+    let (mut switched, mut at) = (String::new(), 0);
+    for (position, _, _, piece) in pieces {
+        switched.push_str(&text[at..position]);
+        switched.push_str(&piece);
+        at = position;
+    }
+    switched + &text[at..]
+}
+
+/// Writes what differs, so that cargo compiles what differs, and removes what is gone.
+fn write(copy: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) -> io::Result<()> {
+    let mut folders = vec![copy.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.strip_prefix(copy).is_ok_and(|below| !files.contains_key(below)) {
+                fs::remove_file(path)?;
+            }
+        }
+    }
+    for (path, text) in files {
+        let path = copy.join(path);
+        if fs::read(&path).is_ok_and(|old| old == *text) {
+            continue;
+        }
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(&path, text)?;
+    }
+    Ok(())
+}
+
+/// Compiles the test programs of the copy: each by its name, `lib` or that of its folder in `tests`.
+///
+/// What cargo makes on the way is shared with the real tree, the programs at the end are not.
+///
+/// # Errors
+/// When cargo does not run or the copy does not compile.
+pub fn compile(root: &Path, copy: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    // What cargo says to this program would have crates compiled anew that ask for it.
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|it| name.to_string_lossy().starts_with(it)) {
+            command.env_remove(name);
+        }
+    }
+    let made = command
+        .current_dir(copy)
+        .args(["test", "--locked", "--no-run", "--lib", "--test", "anywhere", "--color", "never"])
+        .env("CARGO_BUILD_BUILD_DIR", root.join("target"))
+        .env("CARGO_TARGET_DIR", copy.with_extension("target"))
+        .output()?;
+    let said = String::from_utf8_lossy(&made.stderr);
+    if !made.status.success() {
+        return Err(io::Error::other(format!("the copy does not compile:\n{said}")));
+    }
+    let programs = said.lines().filter_map(|line| {
+        let (source, path) =
+            line.trim().strip_prefix("Executable ")?.trim_start_matches("unittests ").split_once(" (")?;
+        let name = source.strip_prefix("tests/").and_then(|it| it.strip_suffix("/main.rs")).unwrap_or("lib");
+        Some((name.to_owned(), copy.join(path.trim_end_matches(')'))))
+    });
+    Ok(programs.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_condition_gets_a_call_around_it() {
+        let text = "fn f() { if a && b {} c.all(Option::is_none); }";
+        let found = conditions(text).expect("it is Rust");
+        let flip = "crate::mutants::flip";
+        assert_eq!(
+            switched(text, &found, 7),
+            format!(
+                "fn f() {{ if {flip}(8, {flip}(7, a) && {flip}(9, b)) {{}} \
+                 {flip}(10, c.all(|it| {flip}(11, Option::is_none(it)))); }}"
+            )
+        );
+    }
+}

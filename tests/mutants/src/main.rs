@@ -1,0 +1,51 @@
+//! Inverts every condition of every rule, one at a time, on a copy, and asks the tests whether they notice.
+//!
+//! All are compiled at once: each condition gets a number, and the environment says which one is inverted. The result is
+//! written to `docs/mutants.md`; a survivor that `reasons.txt` does not explain fails the run.
+
+#![allow(clippy::disallowed_methods, reason = "reads and copies the tree, and runs its tests")]
+
+mod ask;
+mod conditions;
+mod copy;
+mod report;
+#[cfg(test)]
+mod switch;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use ask::{Programs, Witness};
+use report::{Reasons, Report};
+
+fn main() -> io::Result<ExitCode> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("it lies below the package");
+    let reasons = fs::read_to_string(root.join("tests/mutants/reasons.txt"))?;
+    let reasons = Reasons::parse(&reasons).map_err(|line| io::Error::other(format!("no reason: {line}")))?;
+
+    let copy: PathBuf = root.join("target/mutants/copy");
+    let mutants = copy::make(root, &copy)?;
+    println!("{} conditions; compiling", mutants.len());
+    let runner = root.join("tests/in-private-namespaces");
+    let programs = Programs { paths: copy::compile(root, &copy)?, runner, copy };
+    for witness in Witness::ALL {
+        if programs.notices(witness, None)? {
+            return Err(io::Error::other(format!("{witness:?} complain although nothing is inverted")));
+        }
+    }
+    println!("asking");
+    let witnesses = programs.witnesses(&mutants)?;
+
+    let report = Report { mutants: &mutants, witnesses: &witnesses, reasons: &reasons };
+    fs::write(root.join("docs/mutants.md"), report.document())?;
+    let complaints = report.complaints();
+    for complaint in &complaints {
+        eprintln!("{complaint}");
+    }
+    let survivors = witnesses.iter().filter(|it| it.is_none()).count();
+    println!("{} conditions, {survivors} survive, {} complaints", mutants.len(), complaints.len());
+    Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
