@@ -56,6 +56,16 @@ const SEEN: &[Row] = &[
         ("node/claims.rs", "a_host_port_of_another_number_or_protocol_is_no_conflict"),
     ),
     (
+        "host-port-takes-listener",
+        ("node/claims.rs", "a_host_port_takes_what_a_process_listens_for"),
+        ("node/claims.rs", "a_host_port_takes_what_a_process_listens_for"),
+    ),
+    (
+        "masquerade-uses-node-ports",
+        ("lab/ipvs.rs", "connections_from_this_node_are_judged_as_they_work"),
+        ("lab/verdicts/masquerade.rs", "a_masqueraded_connection_on_a_node_port_is_judged_as_it_works"),
+    ),
+    (
         "health-check-node-port-unserved",
         ("node/claims.rs", "a_health_check_that_somebody_else_serves_drops_the_node_from_its_load_balancer"),
         ("node/claims.rs", "a_health_check_that_names_its_service_is_served"),

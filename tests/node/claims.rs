@@ -36,6 +36,16 @@ fn a_host_port_of_another_number_or_protocol_is_no_conflict() {
     }
 }
 
+#[test]
+fn a_host_port_takes_what_a_process_listens_for() {
+    let stage = edge(8099);
+    let _elsewhere = TcpListener::bind("0.0.0.0:8098").expect("the port is free");
+    let look = || stage.check(&["--proxy-mode", "iptables"]);
+    assert!(look().findings("host-port-takes-listener").is_empty());
+    let _there = TcpListener::bind("0.0.0.0:8099").expect("the port is free");
+    assert_eq!(look().findings("host-port-takes-listener").len(), 1);
+}
+
 /// A load balancer's Service whose health check is at 30999.
 fn balanced() -> Stage {
     Stage::new()
