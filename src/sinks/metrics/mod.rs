@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Upper bounds of the buckets of `portreeve_scan_duration_seconds`: few, because each is a series of every node.
-pub const BUCKETS: [f64; 6] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5];
+pub const BUCKETS: [f64; 3] = [0.005, 0.05, 0.5];
 
 /// Everything that a scrape tells.
 #[derive(Clone, Debug)]
