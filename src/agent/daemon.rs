@@ -48,6 +48,8 @@ const FIRST_VIEW: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(600);
 /// How long work that is under way may hold up the end.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// How long Events that are not written yet may hold up the end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Where the configuration comes from; read again and again. The error is one line for a person.
 type Load = dyn Fn() -> Result<Config, String>;
@@ -141,6 +143,10 @@ impl Agent {
         tokio::select! {
             () = stopped => {}
             () = self.turn_forever(&mut hangup, &mut state) => {}
+        }
+        if let Some(recorder) = &self.recorder {
+            // What was found out in the last moment is told, if the cluster listens.
+            drop(timeout(LAST_WORDS, recorder.idle()).await);
         }
         info!("stopped");
         Ok(())

@@ -269,3 +269,12 @@ async fn an_event_that_is_refused_for_good_is_not_tried_again() {
     counted(&recorder, Counters { written: 1, ..failed }).await;
     assert_eq!(server.events().len(), 1);
 }
+
+#[tokio::test]
+async fn who_is_about_to_end_can_wait_for_what_is_under_way() {
+    let (server, clock) = (Server::new(&[]), Clock::new());
+    let recorder = start(&server, &clock);
+    recorder.offer(clock.now(), &raised(), &place());
+    recorder.idle().await;
+    assert_eq!(recorder.counters(), written(1));
+}

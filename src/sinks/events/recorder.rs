@@ -11,7 +11,11 @@ use http_body_util::{BodyExt, Limited};
 use jiff::{SignedDuration, Timestamp};
 use kube::client::{Body, Client};
 use serde::Deserialize;
-use tokio::{sync::Notify, task::JoinHandle, time};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time,
+};
 use tracing::{info, warn};
 
 use super::{Counters, Events, Place, Reply, Request, Series, Write};
@@ -39,11 +43,21 @@ pub struct Recorder {
 struct Desk {
     events: Mutex<Events>,
     news: Notify,
+    /// Whether nothing can be written now: all is told, or has to wait.
+    idle: watch::Sender<bool>,
 }
 
 impl Desk {
     fn events(&self) -> MutexGuard<'_, Events> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be written now.
+    fn next(&self, at: Timestamp) -> Option<Write> {
+        let mut events = self.events();
+        let write = events.next(at);
+        self.idle.send_replace(write.is_none());
+        write
     }
 }
 
@@ -64,8 +78,15 @@ impl Recorder {
         for change in changes {
             events.offer(at, change, place);
         }
+        self.desk.idle.send_replace(false);
         drop(events);
         self.desk.news.notify_one();
+    }
+
+    /// Waits until everything is told that can be told now.
+    pub async fn idle(&self) {
+        // The sender lives as long as this value.
+        self.desk.idle.subscribe().wait_for(|idle| *idle).await.ok();
     }
 
     /// What became of Events since the start.
@@ -82,8 +103,7 @@ impl Drop for Recorder {
 
 async fn work(desk: Arc<Desk>, mut writer: Writer, clock: impl Fn() -> Timestamp) {
     loop {
-        let write = desk.events().next(clock());
-        match write {
+        match desk.next(clock()) {
             Some(write) => {
                 let reply = writer.send(&write).await;
                 desk.events().answer(clock(), &write, reply);
