@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{
     facts::{
-        ContainerPort, Family, Gap, Interfaces, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why,
+        ContainerPort, Family, Gap, Interfaces, Mode, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source,
+        Why,
     },
     findings::Vantage,
 };
@@ -230,7 +231,9 @@ impl<'a> Here<'a> {
         });
         let host_port = host_port.map(|(index, ())| index);
         let externals = self.fates(external, to.ip, |backing| setup.fate_of_claimed(to, from, backing));
-        let node_ports = self.fates(node_port, to.ip, |backing| setup.fate(to, from, backing));
+        let strays = self.strays(setup, from, to, node_port.map(|(_, (service, _))| service), listener);
+        let fate = |backing| if strays { Fate::Nowhere } else { setup.fate(to, from, backing) };
+        let node_ports = self.fates(node_port, to.ip, fate);
         let pairs = externals.into_iter().flat_map(|external| node_ports.iter().map(move |it| (external, *it)));
         pairs
             .map(|(external, node_port)| {
@@ -249,6 +252,25 @@ impl<'a> Here<'a> {
                 self.outcome(setup, (from, to), service, host_port, listener)
             })
             .collect()
+    }
+
+    /// Whether ipvs mode has a node's own connection to its link-local address leave with another source address, and so
+    /// lead nowhere: it marks what goes to a NodePort to be masqueraded, served or not. A socket of that device is
+    /// reached all the same. Seen with kube-proxy 1.36.3 on Linux 6.1.
+    fn strays(
+        &self,
+        setup: &Setup,
+        from: Vantage,
+        to: Local,
+        service: Option<&Service>,
+        listener: Option<usize>,
+    ) -> bool {
+        let hears_all =
+            listener.is_some_and(|index| matches!(self.rights[index], Right::Socket(socket, _) if socket.device == 0));
+        setup.mode == Mode::Ipvs
+            && is_lost_at_home(to, from)
+            && hears_all
+            && service.is_some_and(|service| !service.external_local)
     }
 
     /// What each backing that a Service may have makes of a connection, if there is a Service.

@@ -27,7 +27,7 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
     let mut cluster = small_cluster();
     cluster.api().create(&objects::node(OTHER.0, &["192.0.2.9"]));
     Role::of_chart().grant(&mut cluster);
-    for (name, port) in [("automatic", None), ("high", Some(30100)), ("low", Some(30005))] {
+    for (name, port) in [("high", Some(30100)), ("low", Some(30005)), ("automatic", None)] {
         cluster.api().create(&objects::service(name, &[objects::port(80, port)]));
     }
     let agents = [Agent::start(&cluster, &[]), Agent::of(&cluster, OTHER.0, OTHER.1, &[])];

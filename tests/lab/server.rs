@@ -32,11 +32,11 @@ pub fn node_ports(service: &Value) -> Vec<u16> {
 fn services_endpoints_nodes_and_the_range_are_what_the_server_has() {
     let cluster = small_cluster();
     cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
-    let made: Vec<Value> = [("automatic", None), ("high", Some(30100)), ("low", Some(30005))]
+    let made: Vec<Value> = [("high", Some(30100)), ("low", Some(30005)), ("automatic", None)]
         .map(|(name, port)| cluster.api().create(&objects::service(name, &[objects::port(80, port)])))
         .to_vec();
     for (family, address) in [("IPv4", "10.244.0.5"), ("IPv6", "fd00:244::5")] {
-        cluster.api().create(&objects::endpoint_slice(&made[0], Some((address, "n2")), family));
+        cluster.api().create(&objects::endpoint_slice(&made[2], Some((address, "n2")), family));
     }
     let mut headless = objects::service("headless", &[objects::port(80, None)]);
     headless["spec"]["type"] = json!("ClusterIP");
@@ -47,7 +47,7 @@ fn services_endpoints_nodes_and_the_range_are_what_the_server_has() {
     let services = facts.services.seen().expect("Services");
     let services: BTreeMap<&str, &Service> = services.iter().map(|it| (it.name.as_str(), &**it)).collect();
     assert_eq!(services.keys().copied().collect::<Vec<_>>(), ["automatic", "high", "kubernetes", "low"]);
-    for (service, fixed) in made.iter().zip([false, true, true]) {
+    for (service, fixed) in made.iter().zip([true, true, false]) {
         let read = services[service["metadata"]["name"].as_str().expect("a name")];
         assert_eq!(read.uid.as_deref(), service["metadata"]["uid"].as_str());
         assert_eq!(read.ports.iter().filter_map(|port| port.node_port).collect::<Vec<_>>(), node_ports(service));
@@ -70,7 +70,7 @@ fn services_endpoints_nodes_and_the_range_are_what_the_server_has() {
 #[test]
 fn a_written_port_in_the_dynamic_band_is_worth_knowing_and_no_alarm() {
     let cluster = small_cluster();
-    for (name, port) in [("automatic", None), ("high", Some(30100)), ("low", Some(30005))] {
+    for (name, port) in [("high", Some(30100)), ("low", Some(30005)), ("automatic", None)] {
         cluster.api().create(&objects::service(name, &[objects::port(80, port)]));
     }
     let look = Look::check(&cluster.kubeconfig("admin"));

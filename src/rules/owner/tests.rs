@@ -1,7 +1,7 @@
 use super::*;
 use crate::facts::{
     Mode, State,
-    healthy::{PRIMARY, SECOND, World, gap, ip},
+    healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
 };
 
 fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Answer, Option<Claim>, Option<Claim>) {
@@ -131,4 +131,23 @@ fn a_host_port_is_on_its_host_ip_and_on_no_ipv6_loopback() {
     assert_eq!(ask(&at(None), Vantage::Remote, PRIMARY[1]), pod);
     assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, PRIMARY[0]), pod);
     assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, SECOND[0]), nobody);
+}
+
+#[test]
+fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
+    let mut world = web().listens("[::]:30080").with_mode(Mode::Ipvs);
+    let addresses = &mut seen(&mut world.kernel.interfaces).addresses;
+    let mut link_local = addresses.iter().find(|it| it.ip == ip(PRIMARY[1])).expect("an address").clone();
+    link_local.ip = ip("fe80::1");
+    addresses.push(link_local);
+    let process = (Answer::Process, Some(Claim::Listener), None);
+    let nowhere = (Answer::Nowhere, Some(Claim::NodePort), Some(Claim::Listener));
+    assert_eq!(ask(&world, Vantage::Node, "fe80::1"), nowhere);
+    assert_eq!(ask(&world, Vantage::Remote, "fe80::1"), process, "others on the link reach it");
+    let mut local = world.clone();
+    objects(&mut local.cluster.services)[0].external_local = true;
+    assert_eq!(ask(&local, Vantage::Node, "fe80::1"), process, "nothing is masqueraded");
+    let mut bound = world;
+    seen(&mut bound.kernel.listeners).last_mut().expect("a listener").device = 2;
+    assert_eq!(ask(&bound, Vantage::Node, "fe80::1"), process);
 }
