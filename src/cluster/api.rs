@@ -8,7 +8,7 @@ use super::{
     gathered::Gathered,
     requests::{Server, encoded},
 };
-use crate::facts::{Gap, Source, Why};
+use crate::facts::{Claimant, Gap, Source, Why};
 
 /// What a failed connection leaves unknown.
 const EVERYTHING: [Source; 5] =
@@ -20,7 +20,9 @@ pub(super) const SERVED: &str = "spec.type!=ExternalName,spec.clusterIP!=None";
 /// How many places tell settings: ConfigMaps, kube-apiserver's Pods and `/flagz`, Calico's and OpenShift's objects.
 pub(super) const PLACES: usize = CONFIG_MAPS.len() + 4;
 
-const CONFIG_MAPS: [&str; 3] = ["kube-proxy", "kubeadm-config", "cilium-config"];
+const CONFIG_MAPS: [Place; 3] = ["kube-proxy", "kubeadm-config", CILIUM];
+const CILIUM: Place = "cilium-config";
+const CALICO: Place = "felixconfiguration";
 
 /// Reads everything that rules use. Returns the address of the server, the name of this node and the facts so far.
 pub(super) async fn read(access: &Access, said: Option<&str>, hostname: &str) -> (String, Option<String>, Gathered) {
@@ -117,6 +119,10 @@ impl Found {
                 if source == Source::ConfigMaps {
                     self.gathered.lack_all(&[source], &error);
                 }
+                // Absent, it claims nothing; out of bounds, nobody knows.
+                if let Some(by) = claimant(place).filter(|_| error.why() != Why::NotSupported) {
+                    self.gathered.settings.lack_claim(by, error.gap(source));
+                }
                 match error.why() {
                     Why::NotSupported => drop(self.silent.insert(place, error)),
                     Why::NotPermitted if error.code() != "401" => drop(self.silent.insert(place, error)),
@@ -124,6 +130,15 @@ impl Found {
                 }
             }
         }
+    }
+}
+
+/// Who tells an idea of its own of the NodePort range at a place.
+fn claimant(place: Place) -> Option<Claimant> {
+    match place {
+        CILIUM => Some(Claimant::Cilium),
+        CALICO => Some(Claimant::Calico),
+        _ => None,
     }
 }
 
@@ -155,7 +170,7 @@ pub(super) async fn settings(server: &Server) -> Found {
         (proxy_name, kube_proxy),
         (cilium_name, cilium),
         (kubeadm_name, kubeadm),
-        ("felixconfiguration", felix),
+        (CALICO, felix),
         ("openshift", openshift),
     ] {
         found.note(place, Source::ConfigMaps, answer);

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use ipnet::IpNet;
+
 use super::{
     field::{Field, Misfits, quoted},
     managed::Managed,
@@ -155,6 +157,7 @@ pub(super) fn pod(object: Object, misfits: &mut Misfits) -> Option<Pod> {
 /// A Node.
 pub(super) fn node(object: Object, misfits: &mut Misfits) -> Option<Node> {
     let metadata = object.metadata.take("metadata", misfits).unwrap_or_default();
+    let spec = object.spec.take("spec", misfits).unwrap_or_default();
     let status = object.status.take("status", misfits).unwrap_or_default();
     let labels = metadata.labels.take("metadata.labels", misfits).unwrap_or_default();
     let info = status.node_info.take("status.nodeInfo", misfits).unwrap_or_default();
@@ -178,6 +181,13 @@ pub(super) fn node(object: Object, misfits: &mut Misfits) -> Option<Node> {
         }),
         excluded_from_load_balancers: labels.excluded.seen().is_some(),
         kubelet_version: info.kubelet_version.take("status.nodeInfo.kubeletVersion", misfits),
+        pod_families: each(spec.pod_cidrs, "spec.podCIDRs", misfits, |cidr: String, path, misfits| {
+            let parsed: Result<IpNet, _> = cidr.parse();
+            if parsed.is_err() {
+                misfits.note(path, quoted(&cidr), "a range of addresses");
+            }
+            parsed.ok().map(|cidr| Family::of(cidr.addr()))
+        }),
     })
 }
 

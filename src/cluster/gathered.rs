@@ -142,10 +142,12 @@ impl Gathered {
         }
         let Self { services, endpoint_slices, pods, nodes, settings, mut gaps, rejected, .. } = self;
         let node_port_range = settings.node_port_range();
-        let proxy_config = settings.proxy_config(node.as_deref()).ok_or_else(|| {
-            let absent =
-                || Gap::new(Source::ConfigMaps, Why::NotAsked, format!("{origin}: holds no settings of a proxy"));
-            gaps.remove(&Source::ConfigMaps).unwrap_or_else(absent)
+        let proxy_config = settings.proxy_config(node.as_deref()).and_then(|config| {
+            config.ok_or_else(|| {
+                let absent =
+                    || Gap::new(Source::ConfigMaps, Why::NotAsked, format!("{origin}: holds no settings of a proxy"));
+                gaps.remove(&Source::ConfigMaps).unwrap_or_else(absent)
+            })
         });
         ClusterFacts {
             services: reading(services, gaps.remove(&Source::Services)),

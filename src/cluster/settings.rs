@@ -15,6 +15,11 @@ use crate::facts::{
     Claimant, Gap, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource, Reading, Source, Why, text,
 };
 
+/// Where Cilium's settings are.
+const CILIUM: &str = "ConfigMap kube-system/cilium-config";
+/// Where Calico's are.
+const FELIX: &str = "FelixConfiguration default";
+
 /// Settings as they were found, best and worst alike; [`Settings::node_port_range`] and
 /// [`Settings::proxy_config`] choose.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,9 +77,16 @@ impl Settings {
 
     /// The proxy's settings on `node`: Cilium where it replaces kube-proxy, else the node's own arguments, else the
     /// cluster's ConfigMap.
-    pub(super) fn proxy_config(&self, node: Option<&str>) -> Option<ProxyConfig> {
+    ///
+    /// # Errors
+    /// When what Cilium does could not be read: the others may be left from before it replaced kube-proxy.
+    pub(super) fn proxy_config(&self, node: Option<&str>) -> Result<Option<ProxyConfig>, Gap> {
+        let of_cilium = self.claims.iter().filter(|claim| claim.by == Claimant::Cilium);
+        if let Some(gap) = of_cilium.filter_map(|claim| claim.ranges.gap()).next() {
+            return Err(gap.clone());
+        }
         let own = || self.by_node.iter().find(|(name, _)| Some(name.as_str()) == node).map(|(_, config)| config);
-        self.cilium.as_ref().or_else(own).or(self.kube_proxy.as_ref()).cloned()
+        Ok(self.cilium.as_ref().or_else(own).or(self.kube_proxy.as_ref()).cloned())
     }
 
     /// A Pod of kube-system: kube-apiserver's arguments name the range, or leave it at its default.
@@ -177,7 +189,7 @@ impl Settings {
         let path = "spec.kubeNodePortRanges";
         let ranges = each(spec.kube_node_port_ranges, path, misfits, |Scalar(range), _, _| Some(range));
         if !ranges.is_empty() {
-            self.claim(Claimant::Calico, "FelixConfiguration default".to_owned(), ranges, path, misfits);
+            self.claim(Claimant::Calico, FELIX.to_owned(), ranges, path, misfits);
         }
     }
 
@@ -247,7 +259,16 @@ impl Settings {
                 Err(_) => misfits.note(&path, quoted(&text), "a range of ports"),
             }
         }
-        self.claims.push(RangeClaim { by, ranges, place });
+        self.claims.push(RangeClaim { by, ranges: Reading::Seen(ranges), place });
+    }
+
+    /// A place that tells what a component thinks the range is could not be read.
+    pub(super) fn lack_claim(&mut self, by: Claimant, gap: Gap) {
+        let place = match by {
+            Claimant::Cilium => CILIUM,
+            Claimant::Calico => FELIX,
+        };
+        self.claims.push(RangeClaim { by, ranges: Reading::Gap(gap), place: place.to_owned() });
     }
 }
 

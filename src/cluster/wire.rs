@@ -70,6 +70,7 @@ mappings! {
         security_context: SecurityContext = "securityContext",
         service_node_port_range: String = "serviceNodePortRange",
         kube_node_port_ranges: Vec<Field<Scalar>> = "kubeNodePortRanges",
+        pod_cidrs: Vec<Field<String>> = "podCIDRs",
     }
     Port {
         name: String = "name",

@@ -197,6 +197,9 @@ pub struct Node {
     pub excluded_from_load_balancers: bool,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: Option<String>,
+    /// The families of `spec.podCIDRs`; snapshots older than it have none.
+    #[serde(default)]
+    pub pod_families: Vec<Family>,
 }
 
 /// One entry of a Node's `status.addresses`.
@@ -267,8 +270,8 @@ pub struct RangeClaim {
     /// Whose idea it is.
     pub by: Claimant,
     /// The ranges.
-    pub ranges: Vec<PortRange>,
-    /// Where it was read.
+    pub ranges: Reading<Vec<PortRange>>,
+    /// Where it was read, or should have been.
     pub place: String,
 }
 

@@ -386,6 +386,7 @@ fn node(name: &str, addresses: &[&str]) -> Node {
             .collect(),
         excluded_from_load_balancers: false,
         kubelet_version: Some("v1.36.3".to_owned()),
+        pod_families: Vec::new(),
     }
 }
 

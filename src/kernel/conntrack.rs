@@ -241,16 +241,7 @@ fn tcp_state(info: &[u8]) -> Result<Option<u8>, Malformed> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
-
-    /// An attribute, padded.
-    fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(4 + payload.len()).unwrap();
-        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-        bytes.extend(payload);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
+    use super::{super::netlink::attribute, *};
 
     /// A message about a flow of 10.244.0.5:1024 to 198.51.100.1:443 that is answered to 192.0.2.1 at a port.
     fn body(protocol: u8, status: u32, state: Option<u8>, port: u16) -> Vec<u8> {

@@ -293,6 +293,16 @@ impl Request<'_> {
     }
 }
 
+/// An attribute, padded, for tests of whoever reads some.
+#[cfg(test)]
+pub(super) fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(4 + payload.len()).unwrap();
+    let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+    bytes.extend(payload);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;

@@ -204,16 +204,7 @@ pub(super) fn name(payload: &[u8], limit: usize) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
-
-    /// An attribute, padded.
-    fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(4 + payload.len()).unwrap();
-        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-        bytes.extend(payload);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
+    use super::{super::netlink::attribute, *};
 
     fn link_of(attributes: &[Vec<u8>]) -> Link {
         let mut body = vec![0; 16];

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use super::range::served;
 use crate::facts::{
     Cgroup, Gap, Holder, Owner, Pod, Process, Protocol, Reading, Service, Snapshot, Socket, Source, State, Why,
     text::shell_word,
@@ -29,7 +30,7 @@ pub(super) enum Own {
     Yes,
     /// Somebody else's.
     No,
-    /// Nobody could tell: the proxy did not answer, and whoever has this socket has one on every NodePort, or one where
+    /// Nobody could tell: the proxy did not answer, and whoever has this socket seems to hold NodePorts, or has one where
     /// the proxy would answer.
     Unknown,
 }
@@ -37,8 +38,8 @@ pub(super) enum Own {
 impl Own {
     /// What to say of a socket of which nobody could tell.
     pub(super) fn untold() -> Gap {
-        let detail =
-            "whoever listens here listens on every NodePort too, or where the proxy would answer: it may be one";
+        let detail = "whoever listens here listens on every NodePort that nobody else has, or where the proxy would \
+                      answer: it may be one";
         Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
     }
 }
@@ -47,8 +48,8 @@ impl Own {
 /// other than the root, with whoever answers `/proxyMode`.
 pub(super) struct Proxy<'a> {
     snapshot: &'a Snapshot,
-    /// Holders that have a listening socket on every allocated NodePort, as OVN-Kubernetes and old proxies do.
-    hold_everything: BTreeSet<Group<'a>>,
+    /// Holders of NodePorts, as OVN-Kubernetes and old proxies are.
+    hold_node_ports: BTreeSet<Group<'a>>,
     /// Holders of the proxy's place, where connections are taken and nobody answers: a proxy that hangs, perhaps.
     hang: BTreeSet<Group<'a>>,
 }
@@ -64,26 +65,7 @@ pub(super) enum Group<'a> {
 impl<'a> Proxy<'a> {
     /// Of a snapshot, once a rule.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
-        let allocated: BTreeSet<(Protocol, u16)> = snapshot
-            .cluster
-            .services
-            .seen()
-            .into_iter()
-            .flatten()
-            .flat_map(|service| &service.ports)
-            .filter(|port| port.protocol != Protocol::Sctp) // no proxy ever held an SCTP port
-            .filter_map(|port| Some((port.protocol, port.node_port?)))
-            .collect();
-        let mut held: BTreeMap<Group<'a>, BTreeSet<(Protocol, u16)>> = BTreeMap::new();
-        for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {
-            let port = (socket.protocol, socket.local_port);
-            if allocated.contains(&port) {
-                held.entry(group(socket)).or_default().insert(port);
-            }
-        }
-        let hold_everything =
-            held.into_iter().filter(|(_, ports)| ports.len() == allocated.len()).map(|(group, _)| group).collect();
-        Self { snapshot, hold_everything, hang: hang(snapshot) }
+        Self { snapshot, hold_node_ports: holders_of_node_ports(snapshot), hang: hang(snapshot) }
     }
 
     /// Whether a listening socket on a NodePort or a healthCheckNodePort is the proxy's own.
@@ -100,7 +82,7 @@ impl<'a> Proxy<'a> {
         if self.hang.contains(&group(socket)) {
             return Own::Unknown;
         }
-        let could_be = self.hold_everything.contains(&group(socket));
+        let could_be = self.hold_node_ports.contains(&group(socket));
         match (self.certainly_lacks(socket), could_be, self.snapshot.said.proxy_mode.is_some()) {
             (true, _, _) | (_, false, _) => Own::No,
             // A proxy that holds ports says so in its version; where one answers and does not hold, nobody does.
@@ -116,10 +98,10 @@ impl<'a> Proxy<'a> {
         matches!(&socket.owner, Owner::Held(holder) if same_holder(holder, &proxy.cgroup, &proxy.process))
     }
 
-    /// A socket of somebody who has one on every allocated NodePort, as OVN-Kubernetes and old proxies do.
-    pub(super) fn holder_of_everything(&self) -> Option<&'a Socket> {
+    /// A socket of somebody who holds NodePorts, as OVN-Kubernetes and old proxies do.
+    pub(super) fn holder_of_node_ports(&self) -> Option<&'a Socket> {
         let listeners = self.snapshot.kernel.listeners.seen()?;
-        let held = listeners.iter().filter(|socket| self.hold_everything.contains(&group(socket)));
+        let held = listeners.iter().filter(|socket| self.hold_node_ports.contains(&group(socket)));
         held.min_by_key(|socket| (group(socket), socket.local_port, socket.local))
     }
 
@@ -169,6 +151,31 @@ fn same_holder(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proc
         _ => false,
     };
     process_matches || cgroup_matches
+}
+
+/// Who has a listening socket on every allocated NodePort that nobody else keeps them off, and on most of them. A port
+/// that is free tells that nobody holds them, since whoever does opens each when it is allocated.
+fn holders_of_node_ports(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
+    let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
+    let allocated: BTreeSet<(Protocol, u16)> = served(services)
+        .filter(|(_, port, _)| port.protocol != Protocol::Sctp) // no proxy ever held an SCTP port
+        .map(|(_, port, number)| (port.protocol, number))
+        .collect();
+    let mut held: BTreeMap<Group<'_>, BTreeSet<(Protocol, u16)>> = BTreeMap::new();
+    let mut free = allocated.clone();
+    for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {
+        let port = (socket.protocol, socket.local_port);
+        if allocated.contains(&port) {
+            held.entry(group(socket)).or_default().insert(port);
+            free.remove(&port);
+        }
+    }
+    // Nobody can listen on the port of an outgoing connection either.
+    for socket in snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.sockets) {
+        free.remove(&(socket.protocol, socket.local_port));
+    }
+    held.retain(|_, ports| free.is_empty() && ports.len() * 2 > allocated.len());
+    held.into_keys().collect()
 }
 
 fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
@@ -316,168 +323,4 @@ pub(super) fn service_port(service: &Service, name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::facts::healthy::{daemon, gap, proxy_holder, seen};
-
-    fn owns(world: &Snapshot) -> Own {
-        let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one");
-        Proxy::of(world).owns(socket)
-    }
-
-    #[test]
-    fn a_socket_of_the_process_that_answers_proxy_mode_is_the_proxys_own() {
-        let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
-        assert_eq!(owns(&world.clone().listens_as("0.0.0.0:30080", proxy_holder())), Own::Yes);
-        assert_eq!(owns(&world.listens("0.0.0.0:30080")), Own::No);
-    }
-
-    #[test]
-    fn a_daemons_port_is_a_conflict_even_inside_the_proxys_process() {
-        let world = Snapshot::healthy().service("web", |it| it.node_port(6443));
-        assert_eq!(owns(&world.listens_as("0.0.0.0:6443", proxy_holder())), Own::No);
-    }
-
-    #[test]
-    fn where_no_proxy_answers_whoever_holds_every_node_port_may_be_one() {
-        let world = Snapshot::healthy().without_proxy();
-        let world = world.service("a", |it| it.node_port(30080)).service("b", |it| it.node_port(30081));
-        let one = world.listens_as("0.0.0.0:30080", daemon("ovnkube", 9));
-        assert_eq!(owns(&one), Own::No);
-        assert_eq!(owns(&one.listens_as("0.0.0.0:30081", daemon("ovnkube", 9))), Own::Unknown);
-    }
-
-    #[test]
-    fn whoever_holds_the_proxys_port_and_does_not_answer_may_be_the_proxy() {
-        let mut world =
-            Snapshot::healthy().service("a", |it| it.node_port(30080)).service("b", |it| it.node_port(30081));
-        for why in [Why::TimedOut, Why::Unreachable] {
-            world = world.without_proxy();
-            world.kernel.proxy.mode = gap(Source::ProxyMode, why);
-            let its = world.clone().listens_as("0.0.0.0:30080", proxy_holder());
-            assert_eq!(owns(&its), if why == Why::TimedOut { Own::Unknown } else { Own::No }, "{why:?}");
-            assert_eq!(owns(&its.listens("0.0.0.0:30081")), Own::No);
-        }
-    }
-
-    #[test]
-    fn the_last_versions_that_hold_ports_are_known() {
-        for (version, holds) in [
-            ("v1.23.6", Some(true)),
-            ("v1.23.7", Some(false)),
-            ("v1.22.9-eks-1", Some(true)),
-            ("v1.21.13", Some(false)),
-            ("v1.19.0", Some(true)),
-            ("v1.36.3+k3s1", Some(false)),
-            ("devel", None),
-        ] {
-            assert_eq!(holds_ports(version), holds, "{version}");
-        }
-    }
-
-    /// The same socket, with another holder.
-    fn with_holder(world: &Snapshot, change: impl FnOnce(&mut Holder)) -> Snapshot {
-        let mut world = world.clone();
-        let socket = seen(&mut world.kernel.listeners).last_mut().expect("one");
-        let Owner::Held(holder) = &mut socket.owner else { panic!("held") };
-        change(holder);
-        world
-    }
-
-    fn rootless(holder: &mut Holder) {
-        let Reading::Seen(cgroup) = &mut holder.cgroup else { panic!("seen") };
-        (cgroup.path, cgroup.pod) = ("/".to_owned(), None);
-    }
-
-    #[test]
-    fn the_root_cgroup_makes_nobody_the_same_and_a_pid_alone_neither() {
-        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080));
-        world = world.listens_as("0.0.0.0:30080", proxy_holder());
-        rootless_proxy(&mut world);
-        let other = |holder: &mut Holder| {
-            rootless(holder);
-            let Reading::Seen(process) = &mut holder.process else { panic!("seen") };
-            process.started += 1;
-        };
-        assert_eq!(owns(&with_holder(&world, rootless)), Own::Yes, "the same process");
-        assert_eq!(owns(&with_holder(&world, other)), Own::No, "the pid was given away again");
-    }
-
-    /// The proxy's own cgroup tells nothing.
-    fn rootless_proxy(world: &mut Snapshot) {
-        seen(&mut world.kernel.proxy.cgroup).path = "/".to_owned();
-    }
-
-    #[test]
-    fn who_differs_from_the_proxy_is_told_by_cgroups_only_where_both_tell() {
-        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
-        let lacks = |world: &Snapshot| {
-            Proxy::of(world).certainly_lacks(world.kernel.listeners.seen().expect("listeners").last().expect("one"))
-        };
-        let unnamed = with_holder(&world, |holder| holder.process = gap(Source::Processes, Why::NotPermitted));
-        assert!(lacks(&world) && lacks(&unnamed));
-        let mut blind = with_holder(&unnamed, rootless);
-        assert!(!lacks(&blind));
-        seen(&mut blind.kernel.listeners).last_mut().expect("one").owner = Owner::NotAsked;
-        assert!(!lacks(&blind));
-        let mut rootless = unnamed;
-        rootless_proxy(&mut rootless);
-        assert!(!lacks(&rootless));
-    }
-
-    #[test]
-    fn where_a_proxy_answers_whether_it_may_hold_everything_depends_on_its_version() {
-        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
-        world.kernel.proxy.cgroup = gap(Source::Cgroups, Why::NotPermitted);
-        world.kernel.proxy.process = gap(Source::Processes, Why::NotPermitted);
-        assert_eq!(owns(&world), Own::No, "1.36 holds nothing");
-        seen(&mut world.kernel.proxy.metrics).version = Some("v1.23.6".to_owned());
-        assert_eq!(owns(&world), Own::Unknown);
-    }
-
-    #[test]
-    fn processes_of_one_cgroup_are_one_holder_and_those_of_the_root_are_not() {
-        let world = Snapshot::healthy().without_proxy();
-        let world = world.service("a", |it| it.node_port(30080)).service("b", |it| it.node_port(30081));
-        let two =
-            world.listens_as("0.0.0.0:30080", daemon("ovnkube", 9)).listens_as("0.0.0.0:30081", daemon("ovnkube", 10));
-        assert_eq!(owns(&two), Own::Unknown);
-        let mut apart = two;
-        for socket in seen(&mut apart.kernel.listeners) {
-            let Owner::Held(holder) = &mut socket.owner else { panic!("held") };
-            rootless(holder);
-        }
-        assert_eq!(owns(&apart), Own::No);
-    }
-
-    #[test]
-    fn a_holder_has_the_best_name_that_is_known() {
-        let world = Snapshot::healthy().pod("web", |pod| pod.config_hash = Some("hash-of-web".to_owned()));
-        let name = |owner: &Owner| owner_name(&world, owner);
-        let kernel = |link: &str| Owner::Kernel { link: link.to_owned() };
-        assert_eq!(name(&kernel("")), "the kernel");
-        assert_eq!(name(&kernel("vxlan0")), "the kernel (tunnel vxlan0)");
-        let pod = |uid: &str| {
-            let world = world.clone().listens("0.0.0.0:1");
-            let world = with_holder(&world, |holder| {
-                holder.process = gap(Source::Processes, Why::NotPermitted);
-                let Reading::Seen(Cgroup { pod: Some(pod), .. }) = &mut holder.cgroup else { panic!("a pod") };
-                pod.pod_uid = uid.to_owned();
-            });
-            holder_name(&world, world.kernel.listeners.seen().expect("listeners").last().expect("one"))
-        };
-        assert_eq!(pod("uid-web"), "pod default/web");
-        assert_eq!(pod("hash-of-web"), "pod default/web");
-        assert_eq!(pod("uid-other"), "a pod whose name is not known");
-        let unnamed = |mut owner: Owner, root: bool| {
-            let Owner::Held(holder) = &mut owner else { panic!("held") };
-            holder.process = gap(Source::Processes, Why::NotPermitted);
-            if root {
-                rootless(holder);
-            }
-            name(&owner)
-        };
-        assert_eq!(unnamed(daemon("sshd", 7), false), "a process of /system.slice/sshd.service");
-        assert_eq!(unnamed(daemon("sshd", 7), true), "a process that could not be named");
-    }
-}
+mod tests;

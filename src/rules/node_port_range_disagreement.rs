@@ -43,17 +43,28 @@ pub(super) static RULE: Rule = Rule {
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
     snapshot.cluster.node_port_range.get()?;
+    let claims: Vec<&RangeClaim> =
+        snapshot.cluster.range_claims.iter().filter(|claim| may_matter(snapshot, claim.by)).collect();
     let range = match known_range(snapshot) {
         Ok(range) => range,
         // Without a second opinion there is nothing to disagree with.
-        Err(_) if snapshot.cluster.range_claims.is_empty() => return Ok(Vec::new()),
+        Err(_) if claims.is_empty() => return Ok(Vec::new()),
         Err(gap) => return Err(gap),
     };
-    let claims = snapshot.cluster.range_claims.iter().map(|claim| claimed(snapshot, range, claim));
+    let claims = claims.into_iter().map(|claim| claimed(snapshot, range, claim));
     let claims = judged(&Subject::cluster(), claims);
     // Another node may reserve other ports.
     let reserved = judged(&this_node(snapshot), [reserved(snapshot, range)]);
     Ok(claims.into_iter().chain(reserved).collect())
+}
+
+/// Whether a component's idea of the range has any effect in this mode, or may have.
+fn may_matter(snapshot: &Snapshot, by: Claimant) -> bool {
+    let matters = match by {
+        Claimant::Cilium => Mode::Cilium,
+        Claimant::Calico => Mode::Ipvs,
+    };
+    snapshot.proxy_mode().map_or(true, |mode| mode.value == matters)
 }
 
 /// Everything that was found about a subject; healthy where that is nothing.
@@ -72,21 +83,16 @@ fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evide
 
 /// What another component does not count as NodePorts although the API server gives it out.
 fn claimed(snapshot: &Snapshot, range: &NodePortRange, claim: &RangeClaim) -> Result<Option<Evidence>, Gap> {
-    let theirs: PortSet = claim.ranges.iter().copied().collect();
+    let theirs: PortSet = claim.ranges.get()?.iter().copied().collect();
     let lacking = PortSet::from(range.range).minus(&theirs);
     if lacking.is_empty() {
         return Ok(None);
     }
-    let mode = snapshot.proxy_mode();
-    let (who, setting, matters, lost) = match claim.by {
-        Claimant::Cilium => ("Cilium", "node-port-range", Mode::Cilium, "are not served"),
-        Claimant::Calico => ("Calico", "kubeNodePortRanges", Mode::Ipvs, "count as ports of the host in its policies"),
+    let mode = Ok(snapshot.proxy_mode()?);
+    let (who, setting, lost) = match claim.by {
+        Claimant::Cilium => ("Cilium", "node-port-range", "are not served"),
+        Claimant::Calico => ("Calico", "kubeNodePortRanges", "count as ports of the host in its policies"),
     };
-    match &mode {
-        Err(gap) => return Err(gap.clone()),
-        Ok(mode) if mode.value != matters => return Ok(None),
-        Ok(_) => {}
-    }
     let summary = format!(
         "{who} takes {} for the NodePort range, the API server {}: NodePorts {} {lost}.",
         ports_in_words(&theirs),
@@ -103,7 +109,8 @@ fn claimed(snapshot: &Snapshot, range: &NodePortRange, claim: &RangeClaim) -> Re
 
 /// The kernel's reserved ports hold an older range, and not all of the present one that it could choose from.
 fn reserved(snapshot: &Snapshot, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
-    let claims = snapshot.cluster.range_claims.iter().flat_map(|claim| &claim.ranges).copied();
+    // What nobody could read names no older range.
+    let claims = snapshot.cluster.range_claims.iter().filter_map(|claim| claim.ranges.seen()).flatten().copied();
     let mut older: Vec<PortRange> =
         claims.chain([PortRange::DEFAULT_NODE_PORTS]).filter(|it| *it != range.range).collect();
     older.sort_unstable();
@@ -148,13 +155,13 @@ fn with_allocated(snapshot: &Snapshot, evidence: Evidence, ports: &PortSet) -> E
 mod tests {
     use super::*;
     use crate::{
-        facts::{Why, healthy::gap},
+        facts::{Reading, Why, healthy::gap},
         rules::expect::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn claimed(by: Claimant, ranges: &[&str], mode: Mode) -> Snapshot {
         let mut world = Snapshot::healthy().with_mode(mode).node_port_range("30000-34095");
-        let ranges = ranges.iter().map(|range| range.parse().expect("a range")).collect();
+        let ranges = Reading::Seen(ranges.iter().map(|range| range.parse().expect("a range")).collect());
         world.cluster.range_claims.push(RangeClaim {
             by,
             ranges,
@@ -227,6 +234,27 @@ mod tests {
         let mut world = known.ephemeral("32768 60999", "30000-32767");
         world.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Sysctls);
+    }
+
+    #[test]
+    fn an_idea_of_the_range_that_could_not_be_read_is_unknown_where_it_would_matter() {
+        let unread = |by, mode| {
+            let mut world = claimed(by, &[], mode);
+            world.cluster.range_claims[0].ranges = gap(Source::ConfigMaps, Why::NotPermitted);
+            world
+        };
+        for (by, mode) in [(Claimant::Cilium, Mode::Cilium), (Claimant::Calico, Mode::Ipvs)] {
+            let world = unread(by, mode);
+            assert_eq!(expect_unknown(&RULE, &world, &cluster()).source, Source::ConfigMaps, "{mode}");
+            expect_unknown(&RULE, &world.clone().without_proxy(), &cluster());
+            expect_unknown(&RULE, &world.assumed_range(), &cluster());
+            expect_healthy(&RULE, &unread(by, Mode::Iptables), &cluster());
+            expect_healthy(&RULE, &unread(by, Mode::Iptables).assumed_range(), &cluster());
+        }
+        let mut world = unread(Claimant::Calico, Mode::Iptables).ephemeral("32768 60999", "30000-32767");
+        assert!(expect_problem(&RULE, &world, &node()).summary.contains("32768-34095"), "the default is an older one");
+        world.cluster.range_claims.clear();
+        expect_problem(&RULE, &world, &node());
     }
 
     #[test]

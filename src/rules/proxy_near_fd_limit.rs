@@ -128,11 +128,10 @@ impl Descriptors {
         if let Some(fds) = seen {
             return Ok(Self { limit: fds.limit, place: "the limits of its process in /proc", open });
         }
-        Err(match (&facts.metrics, proxy.holder_of_everything()) {
+        Err(match (&facts.metrics, proxy.holder_of_node_ports()) {
             (Reading::Gap(_), Some(socket)) => {
                 let holder = holder_name(snapshot, socket);
-                let detail =
-                    format!("{holder} listens on every NodePort, but its limit of file descriptors is not known");
+                let detail = format!("{holder} holds NodePorts, but its limit of file descriptors is not known");
                 Gap::new(Source::ProxyProcess, Why::NotSupported, detail)
             }
             (Reading::Gap(gap), None) => gap.clone(),

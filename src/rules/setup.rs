@@ -58,7 +58,7 @@ impl Setups {
             Err(_) if said => (vec![ProxyConfig::default()], "the mode's defaults".to_owned(), None, None),
             Err(gap) => (unknown_settings(), "unknown".to_owned(), None, Some(gap)),
         };
-        let mut missing = mode.as_ref().err().cloned().or(unread);
+        let mut missing = mode.as_ref().err().cloned().or(unread.clone());
         let mut candidates = Vec::new();
         for mode in modes {
             for config in &configs {
@@ -66,10 +66,19 @@ impl Setups {
                 if primaries.len() > 1 && missing.is_none() {
                     missing = Some(unknown_primary(&snapshot.cluster.nodes));
                 }
+                let detectors = match unread {
+                    None => detectors(snapshot, config),
+                    Some(_) => EITHER.to_vec(),
+                };
+                if detectors.len() > 1 && missing.is_none() {
+                    missing = Some(unknown_detector(&snapshot.cluster.nodes));
+                }
                 for primary in primaries {
-                    let setup = Setup::new(mode, config, primary);
-                    if !candidates.contains(&setup) {
-                        candidates.push(setup);
+                    for detector in &detectors {
+                        let setup = Setup::new(mode, config, primary, *detector);
+                        if !candidates.contains(&setup) {
+                            candidates.push(setup);
+                        }
                     }
                 }
             }
@@ -105,7 +114,7 @@ impl Setups {
 }
 
 impl Setup {
-    fn new(mode: Mode, config: &ProxyConfig, primary: [Option<IpAddr>; 2]) -> Self {
+    fn new(mode: Mode, config: &ProxyConfig, primary: [Option<IpAddr>; 2], detector: [bool; 2]) -> Self {
         let cidrs: Vec<IpNet> = effective_addresses(mode, config)
             .iter()
             .flat_map(|text| match text.as_str() {
@@ -120,12 +129,7 @@ impl Setup {
         });
         let loopback_listed =
             cidrs.is_empty() || cidrs.iter().any(|cidr| cidr.contains(&IpAddr::from(Ipv4Addr::LOCALHOST)));
-        Self {
-            mode,
-            only,
-            localhost: config.localhost_node_ports.unwrap_or(true) && loopback_listed,
-            detector: Family::BOTH.map(|family| has_detector(config, family)),
-        }
+        Self { mode, only, localhost: config.localhost_node_ports.unwrap_or(true) && loopback_listed, detector }
     }
 
     /// Whether a NodePort is served on an address of this node at all, endpoints aside.
@@ -274,190 +278,37 @@ fn unknown_primary<T>(nodes: &Reading<T>) -> Gap {
     })
 }
 
-/// `detectLocalMode: ClusterCIDR`, the default, needs a `clusterCIDR` of the family; the other modes need nothing
-/// (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`).
-fn has_detector(config: &ProxyConfig, family: Family) -> bool {
+/// A detector in each family, or in none: no verdict on an address depends on that of the other family.
+const EITHER: [[bool; 2]; 2] = [[false; 2], [true; 2]];
+
+/// In which families there may be a local detector: `ClusterCIDR`, the default, and `NodeCIDR` need a CIDR of the family,
+/// the other modes need nothing (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`).
+fn detectors(snapshot: &Snapshot, config: &ProxyConfig) -> Vec<[bool; 2]> {
+    let of = |families: &[Family]| Family::BOTH.map(|family| families.contains(&family));
     match config.detect_local_mode.as_deref() {
-        None | Some("" | "ClusterCIDR") => config
-            .cluster_cidr
-            .iter()
-            .flat_map(|cidrs| cidrs.split(','))
-            .any(|cidr| cidr.trim().parse::<IpNet>().is_ok_and(|cidr| Family::of(cidr.addr()) == family)),
-        Some(_) => true,
+        None | Some("" | "ClusterCIDR") => {
+            let cidrs = config.cluster_cidr.iter().flat_map(|cidrs| cidrs.split(','));
+            let cidrs = cidrs.filter_map(|cidr| cidr.trim().parse::<IpNet>().ok());
+            vec![of(&cidrs.map(|cidr| Family::of(cidr.addr())).collect::<Vec<_>>())]
+        }
+        // kube-proxy does not start before its Node has a CIDR: where none is known, it was not read.
+        Some("NodeCIDR") => match snapshot.own_node().map_or(&[][..], |node| &node.pod_families) {
+            [] => EITHER.to_vec(),
+            families => vec![of(families)],
+        },
+        Some(_) => vec![[true; 2]],
     }
+}
+
+fn unknown_detector<T>(nodes: &Reading<T>) -> Gap {
+    nodes.gap().cloned().unwrap_or_else(|| {
+        Gap::new(
+            Source::Nodes,
+            Why::Ambiguous,
+            "kube-proxy tells pods by the Node's podCIDRs, and this node's own are not known",
+        )
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::facts::{
-        NodeAddress,
-        healthy::{PRIMARY, SECOND, gap, ip, objects, seen},
-    };
-
-    fn setups(world: &Snapshot) -> Setups {
-        Setups::of(world, world.kernel.interfaces.seen().expect("interfaces"), &Limits::default())
-    }
-
-    fn captured(world: &Snapshot, address: &str) -> Option<bool> {
-        setups(world).all(|setup| setup.captures(Local { ip: ip(address), vrf: false }))
-    }
-
-    #[test]
-    fn each_mode_captures_what_it_captures_by_default() {
-        let world = Snapshot::healthy();
-        for (mode, primary, second, loopback) in
-            [(Mode::Iptables, true, true, true), (Mode::Nftables, true, false, false), (Mode::Ipvs, true, true, false)]
-        {
-            let world = world.with_mode(mode);
-            assert_eq!(captured(&world, PRIMARY[0]), Some(primary), "{mode} primary");
-            assert_eq!(captured(&world, SECOND[1]), Some(second), "{mode} second");
-            assert_eq!(captured(&world, "127.0.0.1"), Some(loopback), "{mode} loopback");
-            assert_eq!(captured(&world, "::1"), Some(false), "{mode} IPv6 loopback");
-        }
-    }
-
-    #[test]
-    fn a_proxy_that_stopped_programming_is_said_to_be_behind() {
-        let mut world = Snapshot::healthy();
-        assert!(!setups(&world).mode_in_words().contains("queued"));
-        let (at, metrics) = (world.at, seen(&mut world.kernel.proxy.metrics));
-        metrics.last_queued = Some(at - jiff::SignedDuration::from_secs(30));
-        metrics.last_sync = Some(at - jiff::SignedDuration::from_secs(300));
-        assert!(!setups(&world).mode_in_words().contains("queued"), "it may be at it");
-        world.at = at + jiff::SignedDuration::from_secs(60);
-        assert!(setups(&world).mode_in_words().contains("queued"));
-    }
-
-    #[test]
-    fn a_family_without_a_cidr_is_served_on_all_its_addresses() {
-        let world = Snapshot::healthy().with_config(|it| it.node_port_addresses = vec!["192.0.2.2/32".to_owned()]);
-        assert_eq!(captured(&world, PRIMARY[0]), Some(false));
-        assert_eq!(captured(&world, SECOND[0]), Some(true));
-        assert_eq!(captured(&world, PRIMARY[1]), Some(true));
-        assert_eq!(captured(&world, "127.0.0.1"), Some(false), "a list without loopback turns localhostNodePorts off");
-    }
-
-    #[test]
-    fn an_unknown_mode_leaves_only_what_all_modes_share() {
-        let world = Snapshot::healthy().without_proxy();
-        assert_eq!(captured(&world, PRIMARY[0]), Some(true));
-        assert_eq!(captured(&world, SECOND[0]), None);
-        assert_eq!(setups(&world).ambiguity().source, Source::ProxyMode);
-    }
-
-    #[test]
-    fn without_a_node_object_any_address_may_be_the_primary_one() {
-        let mut world = Snapshot::healthy().with_mode(Mode::Nftables);
-        seen(&mut world.cluster.nodes).clear();
-        assert_eq!(captured(&world, PRIMARY[0]), None);
-        world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
-        assert_eq!(setups(&world).ambiguity().source, Source::Nodes);
-    }
-
-    #[test]
-    fn asking_about_iptables_on_an_nftables_node_does_not_keep_the_nftables_default() {
-        let mut world = Snapshot::healthy().with_mode(Mode::Nftables);
-        world.said.proxy_mode = Some(Learned { value: Mode::Iptables, place: "--set".to_owned() });
-        assert_eq!(captured(&world, SECOND[0]), Some(true));
-    }
-
-    #[test]
-    fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mode() {
-        let mut world = Snapshot::healthy().without_proxy();
-        assert_eq!(setups(&world).settings, "unknown");
-        world.said.proxy_mode = Some(Learned { value: Mode::Nftables, place: "--set".to_owned() });
-        assert_eq!(setups(&world).settings, "the mode's defaults");
-        assert_eq!(captured(&world, SECOND[0]), Some(false));
-    }
-
-    #[test]
-    fn localhost_is_served_where_a_list_has_it_or_there_is_none() {
-        let listed = |cidrs: &[&str]| {
-            let cidrs = cidrs.iter().map(|it| (*it).to_owned()).collect();
-            captured(&Snapshot::healthy().with_config(|it| it.node_port_addresses = cidrs), "127.0.0.1")
-        };
-        assert_eq!(listed(&[]), Some(true));
-        assert_eq!(listed(&["127.0.0.0/8", "192.0.2.0/24"]), Some(true));
-        assert_eq!(
-            listed(&["2001:db8::/64"]),
-            Some(false),
-            "IPv4 is served on all addresses, but none listed is localhost"
-        );
-    }
-
-    #[test]
-    fn an_address_in_a_vrf_is_served_where_it_is_listed() {
-        let ask = |world: &Snapshot| setups(world).all(|setup| setup.captures(Local { ip: ip(SECOND[0]), vrf: true }));
-        let world = Snapshot::healthy();
-        assert_eq!(ask(&world), Some(false));
-        assert_eq!(ask(&world.with_config(|it| it.node_port_addresses = vec!["192.0.2.0/24".to_owned()])), Some(true));
-    }
-
-    #[test]
-    fn cilium_serves_what_is_listed_and_loopback() {
-        let world = Snapshot::healthy().with_mode(Mode::Cilium);
-        let world = world.with_config(|it| it.node_port_addresses = vec!["192.0.2.1/32".to_owned()]);
-        let told = ["127.0.0.1", "::1", PRIMARY[0], SECOND[0]].map(|address| captured(&world, address));
-        assert_eq!(told, [Some(true), Some(true), Some(true), Some(false)]);
-    }
-
-    #[test]
-    fn a_proxy_that_does_not_tell_its_times_is_not_behind() {
-        let mut world = Snapshot::healthy();
-        let metrics = seen(&mut world.kernel.proxy.metrics);
-        (metrics.last_sync, metrics.last_queued) = (None, None);
-        assert!(!setups(&world).mode_in_words().contains("queued"));
-        world.kernel.proxy.metrics = gap(Source::ProxyMetrics, Why::NotAsked);
-        assert!(!setups(&world).mode_in_words().contains("queued"));
-    }
-
-    #[test]
-    fn the_primary_address_is_bound_or_the_nodes_internal_one() {
-        let mut world = Snapshot::healthy().with_mode(Mode::Nftables);
-        let external = NodeAddress { kind: NodeAddressKind::ExternalIp, ip: ip(SECOND[0]) };
-        objects(&mut world.cluster.nodes)[0].addresses.insert(0, external);
-        let bound = |bind: Option<&str>| {
-            let world = world.clone().with_config(|it| it.bind_address = bind.map(ip));
-            [PRIMARY[0], SECOND[0], PRIMARY[1], SECOND[1]].map(|address| captured(&world, address) == Some(true))
-        };
-        for wildcard in [None, Some("0.0.0.0"), Some("::")] {
-            assert_eq!(bound(wildcard), [true, false, true, false], "{wildcard:?}");
-        }
-        assert_eq!(bound(Some(SECOND[0])), [false, true, true, false]);
-        assert_eq!(bound(Some(SECOND[1])), [true, false, false, true]);
-        let mut external_only = world.clone();
-        objects(&mut external_only.cluster.nodes)[0].addresses.retain(|it| it.kind == NodeAddressKind::ExternalIp);
-        assert_eq!(captured(&external_only, SECOND[0]), Some(true));
-        assert_eq!(captured(&external_only, PRIMARY[0]), Some(false));
-    }
-
-    #[test]
-    fn without_a_node_object_no_loopback_and_no_link_local_address_is_the_primary_one() {
-        let mut world = Snapshot::healthy().with_mode(Mode::Nftables).address("eth0", "fe80::1");
-        seen(&mut world.cluster.nodes).clear();
-        for (address, primary) in
-            [(PRIMARY[0], None), (SECOND[1], None), ("fe80::1", Some(false)), ("::1", Some(false))]
-        {
-            let local = Local { ip: ip(address), vrf: false };
-            let listed = |setup: &Setup| {
-                setup.only[index(Family::of(local.ip))].as_ref().is_some_and(|cidrs| cidrs.contains(&local.ip.into()))
-            };
-            assert_eq!(setups(&world).all(listed), primary, "{address}");
-        }
-    }
-
-    #[test]
-    fn pods_are_told_apart_in_families_with_a_cidr_and_in_every_other_mode_of_detection() {
-        let detects = |mode: Option<&str>, cidr: Option<&str>| {
-            let world = Snapshot::healthy().with_config(|config| {
-                config.detect_local_mode = mode.map(str::to_owned);
-                config.cluster_cidr = cidr.map(str::to_owned);
-            });
-            Family::BOTH.map(|family| setups(&world).candidates[0].detects_pods(family))
-        };
-        assert_eq!(detects(None, Some("10.244.0.0/16")), [true, false]);
-        assert_eq!(detects(Some("ClusterCIDR"), Some("fd00:244::/48")), [false, true]);
-        assert_eq!(detects(Some("BridgeInterface"), None), [true, true]);
-    }
-}
+mod tests;

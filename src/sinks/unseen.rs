@@ -28,7 +28,12 @@ pub(super) fn unseen<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec<Unseen
         .collect();
     let mut told: BTreeSet<(Source, Why, &str)> =
         all.iter().map(|it| (it.gap.source, it.gap.why, it.gap.detail.as_str())).collect();
-    for gap in gaps(snapshot) {
+    let mut gaps = gaps(snapshot);
+    if !board.findings.is_empty() {
+        gaps.extend(names(snapshot));
+    }
+    gaps.retain(|gap| !matches!(gap.why, Why::NotAsked | Why::NotYet | Why::NotSupported));
+    for gap in gaps {
         if told.insert((gap.source, gap.why, &gap.detail)) {
             all.push(Unseen { rule: None, subject: None, gap });
         }
@@ -36,8 +41,9 @@ pub(super) fn unseen<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec<Unseen
     all
 }
 
-/// Every gap of a snapshot that a person should know of. What was not asked for, and what this kernel does not have,
-/// matters only where a rule says so.
+/// Every gap of a snapshot by which a verdict may be missing. What was not asked for, what this kernel does not have, the
+/// descriptors that the proxy's `/metrics` tell too, and masqueraded flows, which matter in ipvs mode, are told only where
+/// a rule says so.
 fn gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);
@@ -69,22 +75,18 @@ fn gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         kernel.nameservers.gap(),
         kernel.ip_vs.gap(),
         kernel.ip_vs_connections.gap(),
-        kernel.masquerade.gap(),
         kernel.netfilter.gap(),
         proxy.metrics.gap(),
-        proxy.process.gap(),
-        proxy.fds.gap(),
         kernel.health_checks.gap(),
     ];
     gaps.extend(facts.into_iter().flatten());
     gaps.extend(kernel.pod_namespaces.seen().into_iter().flatten().filter_map(|pod| pod.ephemeral.gap()));
-    gaps.extend(holders(snapshot));
-    gaps.retain(|gap| !matches!(gap.why, Why::NotAsked | Why::NotYet | Why::NotSupported));
     gaps
 }
 
-/// Why sockets' holders could not be named, each reason once however many sockets it concerns.
-fn holders(snapshot: &Snapshot) -> Vec<&Gap> {
+/// Why the proxy and sockets' holders could not be named, each reason once however many sockets it concerns. Where
+/// nothing was found, nobody has to be named.
+fn names(snapshot: &Snapshot) -> Vec<&Gap> {
     let listeners = snapshot.kernel.listeners.seen().into_iter().flatten();
     let clients = snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.sockets);
     let mut reasons = BTreeSet::new();
@@ -96,6 +98,7 @@ fn holders(snapshot: &Snapshot) -> Vec<&Gap> {
         })
         .flatten()
         .flatten()
+        .chain(snapshot.kernel.proxy.process.gap())
         .filter(|gap| reasons.insert((gap.source, gap.why)))
         .collect()
 }

@@ -243,6 +243,7 @@ fn this_nodes_pods_are_kept_and_its_name_is_found() {
     let facts = facts_of(&["
 kind: Node
 metadata: {name: node-one.example.com, labels: {node.kubernetes.io/exclude-from-external-load-balancers: ''}}
+spec: {podCIDR: 10.244.1.0/24, podCIDRs: [10.244.1.0/24, 'fd00:244:1::/64']}
 status:
   addresses: [{type: InternalIP, address: 10.0.0.1}, {type: Hostname, address: N1}, {type: InternalDNS, address: x.y}]
   nodeInfo: {kubeletVersion: v1.36.3}
@@ -264,6 +265,7 @@ spec: {nodeName: node-two}
     assert_eq!(facts.node_name.as_deref(), Some("node-one.example.com"));
     let node = &facts.nodes.get().expect("nodes")[0];
     assert!(node.excluded_from_load_balancers);
+    assert_eq!(node.pod_families, Family::BOTH);
     assert_eq!(node.addresses.iter().map(|address| address.kind).collect::<Vec<_>>(), [NodeAddressKind::InternalIp]);
     let pods = facts.pods.get().expect("pods");
     let [pod] = pods.as_slice() else { panic!("one Pod, not {pods:?}") };

@@ -184,7 +184,8 @@ spec: {kubeNodePortRanges: [8080, "30000:32767"]}
 "#]);
     assert_eq!(facts.rejected, []);
     assert_eq!(facts.proxy_config.get().expect("a config").mode.as_deref(), Some("cilium"));
-    let claims: Vec<_> = facts.range_claims.iter().map(|claim| (claim.by, claim.ranges.as_slice())).collect();
+    let claims: Vec<_> =
+        facts.range_claims.iter().map(|it| (it.by, it.ranges.seen().expect("ranges").as_slice())).collect();
     let single = PortRange { first: 8080, last: 8080 };
     assert_eq!(
         claims,

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::TcpListener, time::Duration};
 
 use portreeve::{
     cluster::ACCESS,
-    facts::{ClusterFacts, PortRange, RangeSource, Source, Why},
+    facts::{Claimant, ClusterFacts, PortRange, RangeClaim, RangeSource, Source, Why},
 };
 use tempfile::TempDir;
 
@@ -198,7 +198,34 @@ fn what_is_optional_may_be_forbidden_but_its_breakage_is_named() {
     let facts = fake.facts();
     assert_eq!(facts.rejected.len(), 1);
     assert!(facts.rejected[0].detail.contains("cilium-config: 500: etcd is gone"), "{:?}", facts.rejected);
-    assert_eq!(facts.proxy_config.gap().map(|gap| gap.why), Some(Why::NotPermitted));
+    let gap = facts.proxy_config.gap().expect("a gap");
+    assert!(gap.detail.contains("cilium-config: 500"), "it would be in the place of kube-proxy's: {}", gap.detail);
+}
+
+#[test]
+fn what_cilium_and_calico_take_for_the_range_is_unread_where_it_is_forbidden() {
+    const CILIUM: &str = "/api/v1/namespaces/kube-system/configmaps/cilium-config";
+    const CALICO: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
+    let map = r#"{"kind":"ConfigMap","metadata":{"name":"kube-proxy","namespace":"kube-system"},"data":{"config.conf":"mode: nftables"}}"#;
+    let facts = |closed: Option<&'static str>| {
+        let fake = Fake::new(move |path, _| match path {
+            path if Some(path) == closed => Reply::Status(403, "forbidden"),
+            "/api/v1/namespaces/kube-system/configmaps/kube-proxy" => Reply::Json(map.to_owned()),
+            path => small(path),
+        });
+        let facts = fake.facts();
+        let why = |claim: &RangeClaim| (claim.by, claim.ranges.gap().map(|gap| (gap.source, gap.why)));
+        (facts.range_claims.iter().map(why).collect::<Vec<_>>(), facts.proxy_config)
+    };
+    let unread = Some((Source::ConfigMaps, Why::NotPermitted));
+    let (claims, config) = facts(None);
+    assert_eq!(claims, [], "what is absent claims nothing");
+    assert_eq!(config.get().expect("kube-proxy's").mode.as_deref(), Some("nftables"));
+    let (claims, config) = facts(Some(CALICO));
+    assert_eq!((claims, config.gap()), (vec![(Claimant::Calico, unread)], None));
+    let (claims, config) = facts(Some(CILIUM));
+    assert_eq!(claims, [(Claimant::Cilium, unread)]);
+    assert!(config.gap().is_some(), "kube-proxy's may be left from before Cilium replaced it");
 }
 
 #[test]

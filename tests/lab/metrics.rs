@@ -2,16 +2,13 @@
 
 use serde_json::json;
 
-use crate::parts::{Agent, ControlPlane, PRIMARY, Proxy, Role, Wired, http_get, objects, until};
+use crate::parts::{Agent, Proxy, Wired, cluster, http_get, serve, until};
 
 #[test]
 fn a_healthy_node_of_a_real_cluster_is_at_most_150_series() {
     let _wired = Wired::enter();
-    let mut cluster = ControlPlane::start();
-    cluster.api().create(&objects::node("n1", &PRIMARY));
-    let service = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
-    cluster.api().create(&objects::endpoint_slice(&service, Some((Wired::HERE[0], "n1")), "IPv4"));
-    Role::of_chart().grant(&mut cluster);
+    let cluster = cluster();
+    serve(&cluster, "web", Some(30080));
     let _proxy = Proxy::start(&cluster, "nftables", &json!({}));
     let _agent = Agent::start(&cluster, &[]);
     let whole = ["portreeve_node_ports{", "portreeve_proxy_info{mode=\"nftables\"", "portreeve_watch_age_seconds{"];

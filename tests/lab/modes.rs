@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 
 use crate::{
     look::Look,
-    parts::{Agent, Answer, ControlPlane, PRIMARY, Proxy, Role, Wired, ask, events, http_get, objects, reasons, until},
+    parts::{
+        Agent, Answer, ControlPlane, Proxy, Wired, ask, cluster, events, http_get, objects, reasons, serve, until,
+    },
 };
 
 /// Where the proxy tells its mode.
@@ -21,25 +23,6 @@ const TOLD: &str = "127.0.0.1:10249/proxyMode";
 
 /// No finding.
 pub const NONE: [&Value; 0] = [];
-
-/// An API server with the Node `n1`, where an agent has the chart's own role.
-#[track_caller]
-pub fn cluster() -> ControlPlane {
-    let mut cluster = ControlPlane::start();
-    cluster.api().create(&objects::node("n1", &PRIMARY));
-    Role::of_chart().grant(&mut cluster);
-    cluster
-}
-
-/// Creates a Service with an endpoint on this node in each family.
-#[track_caller]
-pub fn serve(cluster: &ControlPlane, name: &str, node_port: Option<u16>) -> Value {
-    let service = cluster.api().create(&objects::service(name, &[objects::port(80, node_port)]));
-    for (family, address) in ["IPv4", "IPv6"].into_iter().zip(Wired::HERE) {
-        cluster.api().create(&objects::endpoint_slice(&service, Some((address, "n1")), family));
-    }
-    service
-}
 
 /// The findings of a rule in a document.
 pub fn found<'a>(document: &'a Value, rule: &str) -> Vec<&'a Value> {

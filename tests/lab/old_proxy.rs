@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::{
     look::{Look, map},
-    modes::{NONE, alarms, cluster, found, meanwhile, serve},
-    parts::{Agent, Answer, Proxy, Wired, ask, events, objects, reasons, until},
+    modes::{NONE, alarms, found, meanwhile},
+    parts::{Agent, Answer, Proxy, Wired, ask, cluster, events, objects, reasons, serve, until},
 };
 
 /// How many file descriptors it may have.

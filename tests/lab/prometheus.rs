@@ -4,7 +4,7 @@ use std::{fs, net::TcpListener, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::parts::{Agent, ControlPlane, PRIMARY, Prometheus, Proxy, Role, Wired, objects, until};
+use crate::parts::{Agent, ControlPlane, Prometheus, Proxy, Wired, cluster, objects, serve, until};
 
 /// Panels that are empty while nothing fails, and say so.
 const EMPTY_WHEN_WELL: [&str; 4] =
@@ -32,11 +32,8 @@ fn queries() -> Vec<(String, String)> {
 #[test]
 fn every_panel_has_something_to_show_and_the_alert_names_the_victim() {
     let _wired = Wired::enter();
-    let mut cluster = ControlPlane::start();
-    cluster.api().create(&objects::node("n1", &PRIMARY));
-    let service = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
-    cluster.api().create(&objects::endpoint_slice(&service, Some((Wired::HERE[0], "n1")), "IPv4"));
-    Role::of_chart().grant(&mut cluster);
+    let cluster = cluster();
+    serve(&cluster, "web", Some(30080));
     let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
     let _squatter = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
     let _agent = Agent::start(&cluster, &[]);

@@ -34,7 +34,19 @@ impl Daemon {
     /// Starts it in this thread's namespace.
     #[track_caller]
     fn start(name: &str, places: &[&str]) -> Self {
-        let mut command = Command::new("perl");
+        Self::run(Command::new("perl"), name, places)
+    }
+
+    /// Starts it in a network namespace of its own, as a pod has one.
+    #[track_caller]
+    fn in_pod(name: &str, places: &[&str]) -> Self {
+        let mut command = Command::new("unshare"); // of the package util-linux
+        command.args(["--net", "perl"]);
+        Self::run(command, name, places)
+    }
+
+    #[track_caller]
+    fn run(mut command: Command, name: &str, places: &[&str]) -> Self {
         command.args(["-MIO::Socket::IP", "-e", PROGRAM, name]).args(places);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("perl, which every Debian has");
@@ -148,7 +160,12 @@ fn an_openshift_node_whose_ovnkube_holds_every_node_port() {
     assert_eq!(alarms(&stage, &[]), NONE);
     let stage = stage.service("late", "TCP", 30085, "").endpoints("late", "TCP", Some("n1"));
     let _other = Daemon::start("nginx", &["tcp/0.0.0.0:30085"]);
-    assert!(alarms(&stage, &[]).contains(&"listener-on-node-port of late".to_owned()), "{:?}", alarms(&stage, &[]));
+    // What keeps it off one NodePort makes no conflicts of the others.
+    assert_eq!(alarms(&stage, &[]), ["listener-on-node-port of late"]);
+    // Whoever leaves one free is no holder of NodePorts, and listens like anybody else.
+    let stage = stage.service("free", "TCP", 30086, "").endpoints("free", "TCP", Some("n1"));
+    let conflicts = alarms(&stage, &[]);
+    assert_eq!(conflicts.iter().filter(|it| it.starts_with("listener-on-node-port")).count(), 7, "{conflicts:?}");
 }
 
 #[test]
@@ -221,6 +238,22 @@ fn a_mesh_and_exporters_on_every_address() {
     let stage =
         stage.node_port_range("15000-32767").service("mesh", "TCP", 15021, "").endpoints("mesh", "TCP", Some("n1"));
     assert!(alarms(&stage, &["--proxy-mode", "ipvs"]).contains(&"listener-on-node-port of mesh".to_owned()));
+}
+
+#[test]
+fn what_listens_inside_pods_is_none_of_the_nodes_business() {
+    let stage = cluster();
+    let _daemons = every_node();
+    let mesh =
+        ["tcp/0.0.0.0:15001", "tcp/0.0.0.0:15006", "tcp/127.0.0.1:15000", "tcp/0.0.0.0:15021", "tcp/0.0.0.0:15090"];
+    let _sidecars = [Daemon::in_pod("envoy", &mesh), Daemon::in_pod("envoy", &mesh)];
+    let _server = Daemon::in_pod("nginx", &["tcp/[::]:30080", "udp/0.0.0.0:30081"]);
+    health_check();
+    for mode in ["iptables", "nftables", "ipvs"] {
+        assert_eq!(alarms(&stage, &["--proxy-mode", mode]), NONE, "{mode}");
+    }
+    let _on_the_host = Daemon::start("nginx", &["tcp/[::]:30080"]);
+    assert_eq!(alarms(&stage, &["--proxy-mode", "iptables"]), ["listener-on-node-port of s0"]);
 }
 
 #[test]

@@ -72,6 +72,22 @@ fn what_is_not_permitted_does_not_change_the_exit_code() {
 }
 
 #[test]
+fn on_a_healthy_node_only_what_may_change_a_verdict_is_unknown() {
+    for mode in ["iptables", "nftables", "ipvs"] {
+        let stage = Stage::new()
+            .service("web", "TCP", 30080, "")
+            .endpoints("web", "TCP", Some("n1"))
+            .node_port_range("30000-32767");
+        StandIn { mode, ..StandIn::default() }.start();
+        let healthy = look(&stage);
+        assert!(healthy.findings("listener-on-node-port").is_empty());
+        assert_eq!(healthy.unknown(), ["netfilter: not-permitted", "pod-namespaces: not-permitted"], "{mode}");
+        let _squatter = Squatter::on("192.0.2.1:30080");
+        assert!(look(&stage).unknown().contains(&"processes: not-permitted".to_owned()), "{mode}: whose it is matters");
+    }
+}
+
+#[test]
 fn an_agent_that_may_not_list_flows_says_so_and_counts_none() {
     let stage = Stage::new().service("web", "TCP", 30080, "").node_port_range("30000-32767");
     StandIn::default().start();
@@ -81,4 +97,6 @@ fn an_agent_that_may_not_list_flows_says_so_and_counts_none() {
     let _agent = Agent::of(nobody, &stage, &[]);
     let text = wait_for("/metrics", |text| text.contains("portreeve_source_up{source=\"conntrack\"} 0"));
     assert!(!text.contains("\nportreeve_masqueraded_flows_in_node_port_range "), "{text}");
+    let findings = wait_for("/findings", |text| text.contains("\"unknown\""));
+    assert!(!findings.contains("conntrack"), "no verdict hangs on it in iptables mode: {findings}");
 }

@@ -172,7 +172,7 @@ fn unread_is_unknown() {
     let ovn = ovn.listens_as("0.0.0.0:30080", daemon("ovnkube", 9));
     let told = expect_unknown(&RULE, &ovn, &subject());
     assert_eq!(told.source, Source::ProxyProcess);
-    assert!(told.detail.starts_with("process ovnkube listens on every NodePort"), "{}", told.detail);
+    assert!(told.detail.starts_with("process ovnkube holds NodePorts"), "{}", told.detail);
 
     let devel = proxy(many(1025), "devel", 1024);
     assert_eq!(expect_unknown(&RULE, &devel, &subject()).why, Why::Ambiguous);

@@ -3,6 +3,7 @@
 mod agent;
 mod api;
 mod audit;
+mod cluster;
 mod commands;
 mod containerd;
 mod control_plane;
@@ -33,6 +34,7 @@ pub use self::{
     agent::{Agent, events, reasons, until},
     api::Api,
     audit::Audit,
+    cluster::{cluster, serve},
     commands::Person,
     control_plane::ControlPlane,
     directory::Directory,
