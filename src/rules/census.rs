@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     holders::{Own, Proxy, holder_name},
-    range::{bands, effective_ephemeral},
+    range::{bands_here, effective_ephemeral},
 };
 use crate::facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, Source, State, Why};
 
@@ -97,7 +97,7 @@ pub fn census(snapshot: &Snapshot) -> Result<Census, Gap> {
     }
 
     Ok(Census {
-        static_band: bands(range.range).fixed,
+        static_band: bands_here(snapshot, range.range).fixed,
         ephemeral: ephemeral.intersection(&within),
         reserved: reserved.intersection(&within),
         range,
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::facts::{
         Reading,
-        healthy::{gap, proxy_holder},
+        healthy::{gap, objects, proxy_holder},
     };
 
     #[test]
@@ -168,5 +168,16 @@ mod tests {
         assert_eq!(census(&world).expect("the range is known").unread.len(), 1);
         world.cluster.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, Why::NotAsked, ""));
         assert!(census(&world).is_err());
+    }
+
+    #[test]
+    fn an_old_cluster_has_no_static_band() {
+        let mut world = Snapshot::healthy();
+        let fixed = |world: &Snapshot| census(world).expect("a picture").static_band;
+        assert_eq!(fixed(&world), PortRange::new(30000, 30085));
+        for node in objects(&mut world.cluster.nodes) {
+            node.kubelet_version = Some("v1.27.16".to_owned());
+        }
+        assert_eq!(fixed(&world), None);
     }
 }

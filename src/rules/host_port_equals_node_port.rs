@@ -114,7 +114,9 @@ impl Node<'_> {
         let verdict = match mildest? {
             Some((severity, winner, affected)) => {
                 let agreed = outcomes.iter().flatten().all(|(_, other, _)| other == winner);
-                Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), affected))
+                let others = outcomes.iter().flatten().map(|(_, _, others)| others);
+                let affected = others.fold(affected.clone(), |certain, others| &certain & others);
+                Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), &affected))
             }
             None if outcomes.iter().all(Option::is_none) => return None,
             None => Verdict::Unknown(self.setups.ambiguity()),
@@ -265,6 +267,15 @@ mod tests {
         let evidence = expect_problem(&RULE, &clash(|it| it.local().elsewhere()), &subject());
         assert_eq!(evidence.severity, Severity::Warning);
         assert_eq!(evidence.affects, Affected::from([Vantage::Node, Vantage::Loopback, Vantage::Pods]));
+    }
+
+    #[test]
+    fn only_who_loses_with_every_setting_that_may_be_is_affected() {
+        let mut world = clash(|it| it);
+        world.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
+        let evidence = expect_problem(&RULE, &world, &subject());
+        let certain = [Vantage::Remote, Vantage::Node, Vantage::Pods];
+        assert_eq!(evidence.affects, Affected::from(certain), "localhostNodePorts may be off");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::{
     holders::{
         DAEMON_PORTS, Own, Proxy, by_port, capital, holder_evidence, holder_name, place, socket_in_words, workers,
     },
-    range::{allocated_if_known, bands, effective_ephemeral, ranges_in_words, reserve},
+    range::{allocated_if_known, bands_here, effective_ephemeral, ranges_in_words, reserve},
     setup::{Local, Setups, locals},
     this_node,
 };
@@ -123,7 +123,7 @@ impl Node<'_> {
                 "perhaps the kernel: the port is in the ephemeral range and not reserved, so it may be another one after a restart",
             );
         }
-        let bands = bands(self.range.range);
+        let bands = bands_here(self.snapshot, self.range.range);
         evidence = evidence.value(
             "band",
             match bands.fixed {
@@ -158,7 +158,7 @@ mod tests {
     use crate::{
         facts::{
             Mode, Why,
-            healthy::{SECOND, gap, proxy_holder, seen},
+            healthy::{SECOND, gap, objects, proxy_holder, seen},
         },
         findings::Subject,
         rules::expect::{expect_healthy, expect_problem, expect_unknown},
@@ -185,6 +185,15 @@ mod tests {
         assert!(told.contains("Process nginx listens on 0.0.0.0:30500/tcp"), "{told}");
         assert!(told.contains("dynamic (30086-32767)") && told.contains("kube-apiserver /flagz"), "{told}");
         assert!(told.contains("move process nginx off port 30500/tcp") && !told.contains("sysctl -w"), "{told}");
+    }
+
+    #[test]
+    fn an_old_cluster_has_one_band() {
+        let mut world = world();
+        for node in objects(&mut world.cluster.nodes) {
+            node.kubelet_version = Some("v1.27.16".to_owned());
+        }
+        assert!(told(&world).contains("dynamic (30000-32767)"), "{}", told(&world));
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! - the listener is an endpoint of that very Service (a hostNetwork pod whose port equals the nodePort);
 //! - it is bound only to addresses that this proxy, in its mode, does not capture;
 //! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not;
-//! - the port is a hostPort of a pod: `host-port-equals-node-port` says more.
+//! - the port is a hostPort of a pod of this node, on the address of the listener: `host-port-equals-node-port` says more.
 //!
 //! ## Fix
 //! Move the process to another port, or give the Service another nodePort, best one in the static band. To keep a
@@ -27,6 +27,7 @@ use super::{
     holders::{
         Own, Proxy, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words, workers,
     },
+    host_ports::{covers, host_ports},
     range::{effective_ephemeral, move_service, range_in_words, served, spare_port},
     reach,
     setup::{Local, Setup, Setups, locals},
@@ -92,6 +93,9 @@ struct Node<'a> {
 /// A destination and a vantage point, and who answers there.
 type Fates = BTreeMap<(Vantage, Local), Fate>;
 
+/// The same, and everybody who may answer there.
+type PossibleFates = BTreeMap<(Vantage, Local), BTreeSet<Fate>>;
+
 impl Node<'_> {
     fn judge(&self, service: &Service, port: &ServicePort, socket: &Socket, workers: usize) -> Option<Judgement> {
         let verdict = match self.excuse(service, port, socket) {
@@ -133,27 +137,22 @@ impl Node<'_> {
 
     /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject.
     fn is_host_port(&self, socket: &Socket) -> bool {
-        let pods = self.snapshot.cluster.pods.seen().into_iter().flatten();
-        pods.filter(|pod| !pod.host_network && !pod.finished)
-            .flat_map(|pod| &pod.ports)
-            .any(|port| port.host_port == Some(socket.local_port) && port.protocol == socket.protocol)
+        let pods = self.snapshot.cluster.pods.seen().map_or(&[][..], Vec::as_slice);
+        host_ports(self.snapshot, pods).any(|(_, port, number)| {
+            (port.protocol, number) == (socket.protocol, socket.local_port) && covers(port, socket.local)
+        })
     }
 
     /// What every possible setup and backing agree on.
     fn verdict(&self, service: &Service, port: &ServicePort, socket: &Socket, workers: usize) -> Option<Verdict> {
         let mut gap = None;
-        let mut agreed: Option<Fates> = None;
+        let mut possible: Option<PossibleFates> = None;
         let mut ever_lost = false;
         for setup in &self.setups.candidates {
             let mut fates = vec![Fates::new()];
             for family in service.families.iter().copied().filter(|family| socket.serves(*family) == Some(true)) {
-                let backings = match self.endpoints.backing(service, port, family) {
-                    Ok(backing) => vec![backing],
-                    Err(unknown) => {
-                        gap.get_or_insert(unknown);
-                        Backing::ALL.to_vec()
-                    }
-                };
+                gap = gap.or(self.endpoints.backing(service, port, family).err());
+                let backings = self.endpoints.possible(service, port, family);
                 fates = fates
                     .iter()
                     .flat_map(|so_far| {
@@ -167,13 +166,14 @@ impl Node<'_> {
             }
             for fates in fates {
                 ever_lost |= fates.values().any(|fate| *fate != Fate::Listener);
-                agreed = Some(match agreed {
-                    None => fates,
-                    Some(agreed) => intersection(agreed, &fates),
+                possible = Some(match possible {
+                    None => fates.into_iter().map(|(place, fate)| (place, BTreeSet::from([fate]))).collect(),
+                    Some(possible) => joined(possible, &fates),
                 });
             }
         }
-        let lost: Fates = agreed?.into_iter().filter(|(_, fate)| *fate != Fate::Listener).collect();
+        let mut lost = possible?;
+        lost.retain(|_, fates| !fates.contains(&Fate::Listener));
         if !lost.is_empty() {
             return Some(Verdict::Problem(self.evidence(service, port, socket, workers, &lost)));
         }
@@ -200,12 +200,12 @@ impl Node<'_> {
         port: &ServicePort,
         socket: &Socket,
         workers: usize,
-        lost: &Fates,
+        lost: &PossibleFates,
     ) -> Evidence {
         let affects: BTreeSet<Vantage> = lost.keys().map(|(vantage, _)| *vantage).collect();
         let severity = if affects.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
         let name = service_port(service, &port.name);
-        let ends = outcome(lost.values().copied());
+        let ends = outcome(lost.values().flatten().copied());
         let mut evidence = self.with_facts(
             Evidence::new(
                 severity,
@@ -223,13 +223,14 @@ impl Node<'_> {
             evidence = evidence.value("workers", format!("{workers} sockets share this address and port"));
         }
         for vantage in &affects {
-            for fate in [Fate::Pod, Fate::Refused, Fate::TimedOut, Fate::Nowhere] {
-                let of_fate = |((seen, local), it): (&(Vantage, Local), &Fate)| {
-                    (seen == vantage && *it == fate).then(|| local.ip.to_string())
+            for fates in lost.values().collect::<BTreeSet<_>>() {
+                let of_fates = |((seen, local), it): (&(Vantage, Local), &BTreeSet<Fate>)| {
+                    (seen == vantage && it == fates).then(|| local.ip.to_string())
                 };
-                let addresses: Vec<String> = lost.iter().filter_map(of_fate).collect();
+                let addresses: Vec<String> = lost.iter().filter_map(of_fates).collect();
                 if !addresses.is_empty() {
-                    evidence = evidence.value(from(*vantage), format!("to {} {}", addresses.join(", "), fate.words()));
+                    let words = fates.iter().map(|fate| fate.words()).collect::<Vec<_>>().join(" or ");
+                    evidence = evidence.value(from(*vantage), format!("to {} {words}", addresses.join(", ")));
                 }
             }
         }
@@ -307,16 +308,13 @@ impl Node<'_> {
     }
 }
 
-/// Where both agree. An address that only one of them knows is lost in neither.
-fn intersection(agreed: Fates, other: &Fates) -> Fates {
-    agreed
-        .into_iter()
-        .filter_map(|(place, fate)| match other.get(&place) {
-            Some(Fate::Listener) | None => None,
-            Some(_) if fate == Fate::Listener => None,
-            Some(_) => Some((place, fate)),
-        })
-        .collect()
+/// Who may answer in either case. An address that only one of them knows is lost in neither.
+fn joined(mut possible: PossibleFates, other: &Fates) -> PossibleFates {
+    possible.retain(|place, fates| {
+        fates.extend(other.get(place));
+        other.contains_key(place)
+    });
+    possible
 }
 
 /// How a connection ends, in a few words.

@@ -272,7 +272,8 @@ fn the_pods_of_an_unknown_node_are_not_asked_for() {
 #[test]
 fn a_server_that_hangs_runs_out_of_time_and_one_question_is_enough() {
     let fake = Fake::new(|_, _| Reply::Silence);
-    let facts = fake.facts_within(Duration::from_millis(300));
+    // Long enough for the question to arrive.
+    let facts = fake.facts_within(Duration::from_secs(2));
     for gap in [facts.services.gap(), facts.nodes.gap(), facts.pods.gap(), facts.endpoint_slices.gap()] {
         assert_eq!(gap.expect("a gap").why, Why::TimedOut);
     }

@@ -92,6 +92,33 @@ fn the_proxys_own_socket_an_endpoint_and_another_proxys_service_are_silent() {
 }
 
 #[test]
+fn a_host_port_of_another_address_node_or_pod_excuses_nobody() {
+    let edge = |address: &str, node: &str, finished| {
+        web(30080).listens_as("192.0.2.1:30080", daemon("crio", 5)).pod("edge", |pod| {
+            pod.host_port(80, 30080);
+            pod.ports[0].host_ip = Some(ip(address));
+            (pod.node, pod.finished) = (Some(node.to_owned()), finished);
+        })
+    };
+    for here in ["192.0.2.1", "0.0.0.0"] {
+        expect_healthy(&RULE, &edge(here, "n1", false), &subject());
+    }
+    for other in [edge("192.0.2.2", "n1", false), edge("192.0.2.1", "n2", false), edge("192.0.2.1", "n1", true)] {
+        expect_problem(&RULE, &other, &subject());
+    }
+}
+
+#[test]
+fn where_endpoints_are_not_known_everything_that_may_come_of_it_is_told() {
+    let mut world = web(30080).listens("192.0.2.1:30080");
+    world.cluster.endpoint_slices = gap(crate::facts::Source::EndpointSlices, Why::Unreachable);
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.summary.ends_with("new connections are refused or go elsewhere."), "{}", evidence.summary);
+    let told = ("from elsewhere", "to 192.0.2.1 are answered by a pod of the Service or are refused".to_owned());
+    assert!(evidence.values.contains(&told), "{evidence:#?}");
+}
+
+#[test]
 fn a_holder_of_a_pods_host_port_is_left_to_the_host_port_rule() {
     let world = web(30080).pod("edge", |pod| pod.host_port(80, 30080)).listens_as("0.0.0.0:30080", daemon("crio", 5));
     expect_healthy(&RULE, &world, &subject());
