@@ -14,6 +14,9 @@
 //! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not;
 //! - the port is a hostPort of a pod of this node, on the address of the listener: `host-port-equals-node-port` says more.
 //!
+//! Where nobody answers for the proxy, a process that listens on every NodePort but those that somebody else has may be
+//! one that holds them, as OVN-Kubernetes does: that is unknown.
+//!
 //! ## Fix
 //! Move the process to another port, or give the Service another nodePort, best one in the static band. To keep a
 //! whole namespace from taking NodePorts, give it a `ResourceQuota` with `services.nodeports: "0"`.

@@ -1,13 +1,17 @@
 //! What the real kube-proxy says of itself on loopback.
 
-use std::fs;
+use std::{fs, net::SocketAddr};
 
-use portreeve::facts::Mode;
+use portreeve::{
+    facts::{Mode, Protocol},
+    findings::Vantage,
+    rules::{Limits, owner},
+};
 use serde_json::json;
 
 use crate::{
     look::snapshot,
-    parts::{ControlPlane, PRIMARY, Proxy, Wired, objects},
+    parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, ask, objects},
 };
 
 #[test]
@@ -51,4 +55,39 @@ fn mode_settings_version_and_descriptors_are_read_from_the_proxy_itself() {
     assert_eq!((process.pid, process.command.as_str()), (proxy.pid(), "kube-proxy"));
     assert!(read.cgroup.seen().is_some_and(|it| it.path.ends_with("-kube-proxy")), "{:?}", read.cgroup);
     assert_eq!(read.fds.seen().map(|fds| fds.limit), metrics.max_fds);
+}
+
+#[test]
+fn a_proxy_that_goes_by_its_nodes_pod_cidrs_tells_pods_apart_in_their_families_only() {
+    let wired = Wired::enter();
+    let cluster = ControlPlane::start();
+    let mut node = objects::node("n1", &PRIMARY);
+    node["spec"] = json!({"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]});
+    cluster.api().create(&node);
+    let mut service = objects::service("far", &[objects::port(80, Some(30080))]);
+    service["spec"]["externalTrafficPolicy"] = json!("Local");
+    let service = cluster.api().create(&service);
+    for (family, address) in ["IPv4", "IPv6"].into_iter().zip(Wired::ELSEWHERE) {
+        cluster.api().create(&objects::endpoint_slice(&service, Some((address, "n2")), family));
+    }
+    let places = PRIMARY.map(|address| SocketAddr::new(address.parse().expect("an address"), 30080));
+    for mode in ["iptables", "nftables"] {
+        let proxy = Proxy::start(&cluster, mode, &json!({"detectLocalMode": "NodeCIDR"}));
+        let packets = wired.pod.run(move || places.map(ask));
+        assert_ne!(packets[0], packets[1], "{mode}: a pod counts as an outsider where its Node has no CIDR");
+        let told = owner(&snapshot(&cluster.kubeconfig("admin")), &Limits::default(), Protocol::Tcp, 30080);
+        let told = told.expect("nothing is missing");
+        let from_pods = |to: SocketAddr| {
+            let answers = &mut told.answers.iter();
+            let answer = answers.find(|it| it.from == Vantage::Pods && it.to == to.ip()).expect("an answer");
+            answer.answer.name()
+        };
+        let words = packets.map(|packet| match packet {
+            Answer::Pod => "pod",
+            Answer::TimedOut => "timed-out",
+            other => panic!("{mode}: {other:?}"),
+        });
+        assert_eq!(places.map(from_pods), words, "{mode}");
+        proxy.clean_up();
+    }
 }
