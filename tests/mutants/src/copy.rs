@@ -111,7 +111,8 @@ fn write(copy: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) -> io::Result<()> {
 
 /// Compiles the test programs of the copy: each by its name, `lib` or that of its folder in `tests`.
 ///
-/// What cargo makes on the way is shared with the real tree, the programs at the end are not.
+/// What cargo makes of other crates is shared with the real tree. What it makes of this one must not be: cargo tells the
+/// copy from the tree by its profile only, and would take the one for the other.
 ///
 /// # Errors
 /// When cargo does not run or the copy does not compile.
@@ -127,6 +128,7 @@ pub fn compile(root: &Path, copy: &Path) -> io::Result<BTreeMap<String, PathBuf>
     let made = command
         .current_dir(copy)
         .args(["test", "--locked", "--no-run", "--lib", "--test", "anywhere", "--color", "never"])
+        .args(["--config", "profile.dev.package.portreeve.debug=false"])
         .env("CARGO_BUILD_BUILD_DIR", root.join("target"))
         .env("CARGO_TARGET_DIR", copy.with_extension("target"))
         .output()?;
