@@ -85,9 +85,15 @@ fn work(read: &impl Read, orders: &Receiver<Order>, busy: &Busy) {
     }
 }
 
+/// Whose processor time a look costs. Only Linux tells that of one thread.
+#[cfg(target_os = "linux")]
+const LOOKING: UsageWho = UsageWho::RUSAGE_THREAD;
+#[cfg(not(target_os = "linux"))]
+const LOOKING: UsageWho = UsageWho::RUSAGE_SELF;
+
 /// Processor time of the calling thread.
 pub(super) fn cpu() -> Duration {
-    getrusage(UsageWho::RUSAGE_THREAD).map_or(Duration::ZERO, |usage| {
+    getrusage(LOOKING).map_or(Duration::ZERO, |usage| {
         [usage.user_time(), usage.system_time()]
             .into_iter()
             .map(|it| Duration::new(it.tv_sec().unsigned_abs(), 1000 * u32::try_from(it.tv_usec()).unwrap_or(0)))

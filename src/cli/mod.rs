@@ -8,6 +8,7 @@ mod agent;
 mod check;
 mod completion;
 mod console;
+#[cfg(target_os = "linux")]
 mod demo;
 mod gather;
 mod man;
@@ -89,6 +90,7 @@ enum Action {
     /// List the rules, or explain one
     Rules(rules::Args),
     /// Make the incidents in throw-away network namespaces, find each one, and clean up
+    #[cfg(target_os = "linux")]
     Demo(demo::DemoArgs),
     /// Print a completion script for a shell
     Completion(completion::Args),
@@ -117,6 +119,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Action::Map(args) => map::run(args, &console),
         Action::Owner(args) => owner::run(args, &console),
         Action::Rules(args) => rules::run(args, &console),
+        #[cfg(target_os = "linux")]
         Action::Demo(args) => demo::run(args, &console),
         Action::Completion(args) => completion::run(args, command(program), &console),
         Action::Man(args) => man::run(args, command(program), &console),

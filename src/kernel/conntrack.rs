@@ -10,10 +10,8 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use netlink_sys::protocols::NETLINK_NETFILTER;
-
 use super::{
-    netlink::{Malformed, Message, Request, attributes, bytes_at, dump},
+    netlink::{Malformed, Message, NETLINK_NETFILTER, Request, attributes, bytes_at, dump},
     root::{Root, read_text},
 };
 use crate::facts::{Gap, Interfaces, Masquerade, MasqueradedFlow, PortSet, Protocol, Source, Wanted, Why, text};

@@ -27,6 +27,7 @@ mod sockets;
 mod sockstat;
 mod stopwatch;
 mod sysctl;
+mod wire;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},

@@ -1,10 +1,8 @@
 //! Traces of proxies in netfilter: nft tables and chains over nfnetlink, and the tables of the legacy iptables
 //! (include/uapi/linux/netfilter/nfnetlink.h, nf_tables.h). Needs CAP_NET_ADMIN.
 
-use netlink_sys::protocols::NETLINK_NETFILTER;
-
 use super::{
-    netlink::{Malformed, Message, Request, attributes, bytes_at, dump},
+    netlink::{Malformed, Message, NETLINK_NETFILTER, Request, attributes, bytes_at, dump},
     root::{Root, read_text},
     route::name,
 };

@@ -3,17 +3,11 @@
 //! The kernel marks a dump during which the dumped changed (`NLM_F_DUMP_INTR`), and drops messages when the receive
 //! buffer is full (`ENOBUFS`). Neither is taken for truth: the dump is asked for again, on a new socket.
 
-use std::{io, time::Duration};
+use std::io;
 
-use netlink_sys::{Socket, SocketAddr};
-use nix::{
-    errno::Errno,
-    sys::{
-        socket::{MsgFlags, setsockopt, sockopt},
-        time::TimeVal,
-    },
-};
+use nix::errno::Errno;
 
+use super::wire::{KernelWire, Wire};
 use crate::facts::{Gap, Source, Why};
 
 /// How often a torn dump is asked for.
@@ -22,9 +16,11 @@ const ATTEMPTS: u32 = 3;
 const BUFFER: usize = 32 * 1024;
 /// The largest single message that is still waited for.
 const LARGEST_MESSAGE: usize = 1024 * 1024;
-/// How long the kernel may take for one answer; a walk over a million sockets takes it 0.2 s.
-const PATIENCE: Duration = Duration::from_secs(5);
 
+// include/uapi/linux/netlink.h, as are all numbers here.
+pub(super) const NETLINK_ROUTE: isize = 0;
+pub(super) const NETLINK_SOCK_DIAG: isize = 4;
+pub(super) const NETLINK_NETFILTER: isize = 12;
 const HEADER: usize = 16;
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_DUMP: u16 = 0x300;
@@ -40,7 +36,7 @@ pub(super) struct Request<'a> {
     pub(super) source: Source,
     /// What is dumped, for people: `TCP sockets`.
     pub(super) what: &'static str,
-    /// `NETLINK_SOCK_DIAG`, `NETLINK_ROUTE`, ... (`netlink_sys::protocols`).
+    /// [`NETLINK_SOCK_DIAG`], [`NETLINK_ROUTE`], ...
     pub(super) protocol: isize,
     /// `nlmsg_type`.
     pub(super) kind: u16,
@@ -73,7 +69,7 @@ pub(super) fn dump<T>(
     start: impl FnMut() -> T,
     each: impl FnMut(&mut T, &Message<'_>) -> Result<(), Malformed>,
 ) -> Result<T, Gap> {
-    dump_over(|| KernelWire::open(request), request, start, each)
+    dump_over(|| KernelWire::open(request.protocol, request.strict), request, start, each)
 }
 
 /// The attributes of a message (`struct nlattr`), as kind and payload; flags are masked off the kind.
@@ -98,47 +94,6 @@ pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u16, 
 pub(super) fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> Result<[u8; N], Malformed> {
     let found = bytes.get(offset..).and_then(|rest| rest.first_chunk::<N>());
     found.copied().ok_or(Malformed("a message as long as its kind demands"))
-}
-
-/// Where a request goes and its answers come from.
-trait Wire {
-    /// Sends one request.
-    fn send(&mut self, request: &[u8]) -> io::Result<()>;
-
-    /// Receives one datagram and tells its true length, which may exceed the buffer's.
-    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
-}
-
-/// A netlink socket in the network namespace of the calling thread.
-struct KernelWire(Socket);
-
-impl KernelWire {
-    fn open(request: &Request<'_>) -> io::Result<Self> {
-        let mut socket = Socket::new(request.protocol)?;
-        socket.bind_auto()?;
-        let seconds = i64::try_from(PATIENCE.as_secs()).unwrap_or(i64::MAX);
-        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
-        if request.strict {
-            socket.set_netlink_get_strict_chk(true)?;
-        }
-        Ok(Self(socket))
-    }
-}
-
-impl Wire for KernelWire {
-    fn send(&mut self, request: &[u8]) -> io::Result<()> {
-        self.0.send_to(request, &SocketAddr::new(0, 0), 0).map(drop)
-    }
-
-    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let (length, sender) = self.0.recv_from(&mut &mut *buffer, MsgFlags::MSG_TRUNC.bits())?;
-            // Port 0 is the kernel; whoever else writes to this socket is not asked.
-            if sender.port_number() == 0 {
-                return Ok(length);
-            }
-        }
-    }
 }
 
 /// Why one attempt came to nothing.

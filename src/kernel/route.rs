@@ -8,9 +8,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use netlink_sys::protocols::NETLINK_ROUTE;
-
-use super::netlink::{Malformed, Message, Request, attributes, bytes_at, dump};
+use super::netlink::{Malformed, Message, NETLINK_ROUTE, Request, attributes, bytes_at, dump};
 use crate::facts::{Address, Gap, Interfaces, Link, Source, text};
 
 const RTM_NEWLINK: u16 = 16;

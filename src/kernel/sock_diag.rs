@@ -2,12 +2,10 @@
 
 use std::net::IpAddr;
 
-use netlink_sys::protocols::NETLINK_SOCK_DIAG;
-
 use crate::{
     facts::{Family, Gap, PortRange, Protocol, State},
     kernel::{
-        netlink::{self, Malformed, Request, attributes, bytes_at},
+        netlink::{self, Malformed, NETLINK_SOCK_DIAG, Request, attributes, bytes_at},
         record::{Ask, Record},
     },
 };

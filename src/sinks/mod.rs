@@ -26,6 +26,7 @@ pub use map::{write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};
 pub use owner::{owner_schema, write_owner, write_owner_json};
 pub use paint::Style;
+#[cfg(target_os = "linux")] // for `demo`
 pub(crate) use paint::{Ink, tidy, wrap};
 pub use report::{Outcome, Report};
 pub use sarif::write_sarif;

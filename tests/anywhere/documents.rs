@@ -8,14 +8,12 @@ use std::{
 use crate::architecture::names_machine;
 
 /// Written documents, and files that people read like them.
-const READ: [&str; 16] = [
+const READ: [&str; 14] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
-    "docs/how-nodeports-work.md",
-    "docs/performance.md",
     "deploy/chart/README.md",
     "deploy/chart/values.yaml",
     "dashboards/alerts.yaml",
@@ -27,11 +25,16 @@ const READ: [&str; 16] = [
     "deny.toml",
 ];
 
-/// Those, and every runbook.
+/// Folders whose pages are all read.
+const FOLDERS: [&str; 3] = ["docs", "docs/rules", "docs/runbooks"];
+
 fn documents() -> Vec<String> {
-    let runbooks = fs::read_dir(root().join("docs/runbooks")).expect("runbooks");
-    let names = runbooks.map(|entry| entry.expect("a runbook").file_name().display().to_string());
-    READ.map(str::to_owned).into_iter().chain(names.map(|name| format!("docs/runbooks/{name}"))).collect()
+    let pages = FOLDERS.into_iter().flat_map(|folder| {
+        let entries = fs::read_dir(root().join(folder)).unwrap_or_else(|error| panic!("{folder}: {error}"));
+        let names = entries.map(|entry| entry.expect("an entry").file_name().display().to_string());
+        names.filter(|name| name.ends_with(".md")).map(move |name| format!("{folder}/{name}"))
+    });
+    READ.map(str::to_owned).into_iter().chain(pages).collect()
 }
 
 fn root() -> &'static Path {

@@ -1,0 +1,91 @@
+//! A netlink socket, where the kernel is Linux.
+
+use std::io;
+
+/// Where a request goes and its answers come from.
+pub(super) trait Wire {
+    /// Sends one request.
+    fn send(&mut self, request: &[u8]) -> io::Result<()>;
+
+    /// Receives one datagram and tells its true length, which may exceed the buffer's.
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+}
+
+pub(super) use kernel::KernelWire;
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    use std::{io, time::Duration};
+
+    use netlink_sys::{Socket, SocketAddr};
+    use nix::sys::{
+        socket::{MsgFlags, setsockopt, sockopt},
+        time::TimeVal,
+    };
+
+    use super::Wire;
+
+    /// How long the kernel may take for one answer; a walk over a million sockets takes it 0.2 s.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// A netlink socket in the network namespace of the calling thread.
+    pub(in crate::kernel) struct KernelWire(Socket);
+
+    impl KernelWire {
+        /// `strict`: the kernel has to honour or refuse every field of a request.
+        pub(in crate::kernel) fn open(protocol: isize, strict: bool) -> io::Result<Self> {
+            let mut socket = Socket::new(protocol)?;
+            socket.bind_auto()?;
+            let seconds = i64::try_from(PATIENCE.as_secs()).unwrap_or(i64::MAX);
+            setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
+            if strict {
+                socket.set_netlink_get_strict_chk(true)?;
+            }
+            Ok(Self(socket))
+        }
+    }
+
+    impl Wire for KernelWire {
+        fn send(&mut self, request: &[u8]) -> io::Result<()> {
+            self.0.send_to(request, &SocketAddr::new(0, 0), 0).map(drop)
+        }
+
+        fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            loop {
+                let (length, sender) = self.0.recv_from(&mut &mut *buffer, MsgFlags::MSG_TRUNC.bits())?;
+                // Port 0 is the kernel; whoever else writes to this socket is not asked.
+                if sender.port_number() == 0 {
+                    return Ok(length);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod kernel {
+    use std::{convert::Infallible, io};
+
+    use nix::errno::Errno;
+
+    use super::Wire;
+
+    /// There is none: of such a host every fact is a gap, and only recorded nodes can be read.
+    pub(in crate::kernel) struct KernelWire(Infallible);
+
+    impl KernelWire {
+        pub(in crate::kernel) fn open(_: isize, _: bool) -> io::Result<Self> {
+            Err(Errno::EOPNOTSUPP.into())
+        }
+    }
+
+    impl Wire for KernelWire {
+        fn send(&mut self, _: &[u8]) -> io::Result<()> {
+            match self.0 {}
+        }
+
+        fn receive(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            match self.0 {}
+        }
+    }
+}
