@@ -8,16 +8,18 @@ use std::{
 use crate::architecture::names_machine;
 
 /// Written documents, and files that people read like them.
-const READ: [&str; 16] = [
+const READ: [&str; 18] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
     "docs/how-nodeports-work.md",
+    "docs/kubectl.md",
     "docs/performance.md",
     "deploy/chart/README.md",
     "deploy/chart/values.yaml",
+    "deploy/krew/manifest",
     "dashboards/alerts.yaml",
     "dashboards/alerts-without-agent.yaml",
     "Cargo.toml",
