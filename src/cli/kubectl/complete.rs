@@ -112,6 +112,8 @@ fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, Strin
 /// The nodes that have an agent, in the cluster that is meant by the words so far. A cluster that cannot be asked has
 /// none to offer: no key is worth a complaint.
 fn nodes(command: &Command, words: &[String]) -> Vec<(String, String)> {
+    // A flag whose value is being typed is not understood without it.
+    let words = words.split_last().filter(|(last, _)| last.starts_with('-')).map_or(words, |(_, words)| words);
     let line = [command.get_name().to_owned()].into_iter().chain(words.iter().cloned()).map(OsString::from);
     let Ok(mut matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Vec::new() };
     let Some((_, mut inner)) = matches.remove_subcommand() else { return Vec::new() };
