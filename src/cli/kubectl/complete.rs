@@ -120,7 +120,7 @@ fn nodes(command: &Command, words: &[String]) -> Vec<(String, String)> {
     let asked = Reach::from_arg_matches_mut(&mut inner).map_err(anyhow::Error::from).and_then(|reach| {
         runtime()?.block_on(async {
             let listed = async { reach.list(&reach.log_in().await?, &[]).await };
-            Ok(timeout(PATIENCE, listed).await??)
+            timeout(PATIENCE, listed).await?
         })
     });
     let mut names: Vec<String> = asked.unwrap_or_default().into_iter().map(|agent| agent.node).collect();
