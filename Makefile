@@ -38,7 +38,7 @@ PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test verdicts mutants bench lab guest static lint docs chart image shipped fmt tools
+.PHONY: help check build test verdicts mutants bench lab guest static lint docs chart image krew shipped fmt tools
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -114,6 +114,16 @@ image: shipped ## Build the image of a static binary, for ctr, docker load and s
 	rm -f $(IMAGE); \
 	$$buildah push portreeve docker-archive:$(IMAGE):portreeve:$(RELEASE); \
 	echo $(IMAGE)
+
+# krew knows Go's names of architectures.
+krew: shipped ## Pack the kubectl plugin for krew, and print its manifest: make krew URL=https://...
+	folder="$$(mktemp -d)"; trap 'rm -rf "$$folder"' EXIT; \
+	case "$$(uname -m)" in x86_64) arch=amd64 ;; aarch64) arch=arm64 ;; *) exit 64 ;; esac; \
+	archive="target/kubectl-portreeve-$(RELEASE)-linux-$$arch.tar.gz"; \
+	cp target/$(MUSL)/release/portreeve "$$folder/kubectl-portreeve"; \
+	cp LICENSE "$$folder"; \
+	tar --owner=0 --group=0 -czf "$$archive" -C "$$folder" kubectl-portreeve LICENSE; \
+	deploy/krew/manifest '$(URL)' "$$archive"
 
 shipped:
 	@$(MAKE) --no-print-directory tools TOOLS='musl-gcc:musl-tools'

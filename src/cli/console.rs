@@ -47,15 +47,26 @@ impl Console {
 
     /// Writes to standard output. Whoever stops reading has seen enough: that is success.
     pub(super) fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+        self.offer(write).map(|_| ())
+    }
+
+    /// The same, and says whether anybody still reads.
+    pub(super) fn offer(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<bool> {
         let mut out = BufWriter::new(stdout().lock());
         match write(&mut out).and_then(|()| out.flush()) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
                 // What is still buffered has no reader.
                 let (_, _) = out.into_parts();
-                Ok(())
+                Ok(false)
             }
-            written => Ok(written?),
+            written => Ok(written.map(|()| true)?),
         }
+    }
+
+    /// Says in one line what a person should know who sees only what scripts read.
+    pub(super) fn remark(&self, text: &str) {
+        // As below.
+        drop(writeln!(stderr(), "{}", text::clean(text, COMPLAINT)));
     }
 
     /// Says why a command failed, in one line.

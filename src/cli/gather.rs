@@ -1,16 +1,19 @@
 //! Flags that say where the facts come from, and one look with them.
 
-use std::{env, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::runtime;
 
-use super::progress::Progress;
+use super::{
+    progress::Progress,
+    said::{duration, environment, said_range},
+};
 use crate::{
     agent::{Crank, Step},
-    cluster::{ApiServer, Choice, ClusterSource, Environment, Input},
-    facts::{Learned, Mode, NodePortRange, PortRange, RangeSource, Said, Snapshot},
+    cluster::{ApiServer, Choice, ClusterSource, Input},
+    facts::{Learned, Mode, PortRange, Said, Snapshot},
     kernel::Host,
 };
 
@@ -94,41 +97,5 @@ impl Sources {
         let runtime = runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
         let progress = Progress::start();
         Ok(runtime.block_on(crank.gather(Timestamp::now(), |step: Step| progress.says(step))))
-    }
-}
-
-/// A range that a person said.
-pub(super) fn said_range(range: PortRange, place: &str) -> NodePortRange {
-    NodePortRange { range, source: RangeSource::Flag, place: place.to_owned() }
-}
-
-pub(super) fn environment() -> Environment {
-    Environment {
-        kubeconfig: env::var_os("KUBECONFIG"),
-        home: env::var_os("HOME").map(PathBuf::from),
-        in_cluster: env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
-    }
-}
-
-/// `10s`, `1m30s`, `500ms`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let wanted = "a duration longer than nothing, like 10s or 1m30s";
-    let duration: SignedDuration = text.parse().map_err(|_| format!("{text:?} is not {wanted}"))?;
-    Duration::try_from(duration)
-        .ok()
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| format!("{text:?} is not {wanted}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_out_is_a_duration_longer_than_nothing() {
-        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
-        for wrong in ["0s", "-1s", "ten", "10", ""] {
-            assert!(duration(wrong).is_err(), "{wrong:?}");
-        }
     }
 }

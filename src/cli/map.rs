@@ -3,13 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use clap::ValueEnum;
 
-use super::{console::Console, gather::Sources};
+use super::{console::Console, gather::Sources, picture::Form};
 use crate::{
     ledger::Board,
     rules::census,
-    sinks::{Outcome, Report, write_map, write_svg},
+    sinks::{Outcome, Report},
 };
 
 #[derive(Debug, clap::Args)]
@@ -21,15 +20,6 @@ pub(super) struct Args {
     output: Form,
 }
 
-/// The form of the picture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// A character a port, for a terminal
-    Text,
-    /// A self-contained picture for documents
-    Svg,
-}
-
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { gather, output } = args;
     let snapshot = gather.look(false)?;
@@ -37,10 +27,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Ok(census) => census,
         Err(gap) => bail!("the NodePort range is not known: {}; say it with --node-port-range", gap.detail),
     };
-    console.write(|out| match output {
-        Form::Text => write_map(&census, &console.style, out),
-        Form::Svg => write_svg(&census, out),
-    })?;
+    output.draw(&census, console)?;
     let outcome: Outcome = Report { snapshot: &snapshot, board: &Board::default(), min_severity: None }.outcome();
     Ok(ExitCode::from(outcome as u8))
 }

@@ -5,21 +5,27 @@
 #![allow(clippy::disallowed_methods, reason = "reads the command line, the environment, the clock and named files")]
 
 mod agent;
+mod asked;
 mod check;
 mod completion;
 mod console;
 #[cfg(target_os = "linux")]
 mod demo;
 mod gather;
+mod kubectl;
 mod man;
 mod map;
 mod nearest;
 mod owner;
+mod picture;
 mod progress;
 mod reference;
 mod replay;
 mod rules;
+mod said;
 mod snapshot;
+mod spare;
+mod suggest;
 mod tell;
 mod what_if;
 
@@ -49,10 +55,10 @@ const FAILED: u8 = 2;
 
 /// The exit codes, for the help text.
 const EXIT_CODES: &str = "\
-Exit codes of check, replay and snapshot:
+Exit codes of check, findings, replay and snapshot:
   0   nothing that counts was found
   1   findings of at least --min-severity (warning, unless chosen)
-  2   no findings, but a configured source or a core reader failed
+  2   no findings, but a configured source, a core reader or an agent failed
   64  the command line was not understood";
 
 /// Finds, explains and foretells port conflicts on Kubernetes nodes
@@ -65,6 +71,13 @@ Exit codes of check, replay and snapshot:
 struct Cli {
     #[command(subcommand)]
     action: Action,
+    #[command(flatten)]
+    speech: Speech,
+}
+
+/// How it is spoken to a person.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Speech {
     /// When to use colour; NO_COLOR is honoured
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
     color: Colour,
@@ -87,8 +100,14 @@ enum Action {
     Map(map::Args),
     /// Tell who answers on a port of this node, from everywhere, and who loses
     Owner(owner::Args),
+    /// Suggest NodePorts that are free, as far as a look at this node tells
+    Suggest(suggest::Args),
+    /// List what the agents of all nodes find, asked through the API server
+    Findings(Box<kubectl::findings::Args>),
     /// List the rules, or explain one
     Rules(rules::Args),
+    /// Explain a rule
+    Explain(rules::Explain),
     /// Make the incidents in throw-away network namespaces, find each one, and clean up
     #[cfg(target_os = "linux")]
     Demo(demo::DemoArgs),
@@ -100,34 +119,66 @@ enum Action {
 
 /// Runs a command line, its first word being the program's own name, and says how it ended.
 pub fn run(words: Vec<OsString>) -> ExitCode {
-    let program = program(words.first());
-    let parsed = command(program).try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches));
-    let Cli { action, color, verbose } = match parsed {
-        Ok(cli) => cli,
-        Err(error) => return refuse(&error),
-    };
-    let console = Console::new(program, color);
-    // An agent logs as its settings say.
-    if !matches!(action, Action::Agent(_)) {
-        log(verbose, console.style.colour);
+    match Name::of(words.first()) {
+        Name::Portreeve => {
+            let parsed = parse::<Cli>(Name::Portreeve, words);
+            parsed.map_or_else(
+                |ended| ended,
+                |Cli { action, speech }| {
+                    let console = Console::new(Name::Portreeve.typed(), speech.color);
+                    // An agent logs as its settings say.
+                    if !matches!(action, Action::Agent(_)) {
+                        log(speech.verbose, console.style.colour);
+                    }
+                    end(action.run(&console), &console)
+                },
+            )
+        }
+        Name::Plugin => {
+            let parsed = parse::<kubectl::Cli>(Name::Plugin, words);
+            parsed.map_or_else(
+                |ended| ended,
+                |kubectl::Cli { action, speech }| {
+                    let console = Console::new(Name::Plugin.typed(), speech.color);
+                    log(speech.verbose, console.style.colour);
+                    end(action.run(&console), &console)
+                },
+            )
+        }
+        Name::Completion => {
+            let console = Console::new(Name::Plugin.typed(), Colour::Never);
+            let typed: Vec<String> = words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+            end(kubectl::complete(command::<kubectl::Cli>(Name::Plugin), &typed, &console), &console)
+        }
     }
-    let done = match action {
-        Action::Check(args) => check::run(args, &console),
-        Action::Agent(args) => agent::run(*args, &console),
-        Action::Snapshot(args) => snapshot::run(args, &console),
-        Action::Replay(args) => replay::run(args, &console),
-        Action::Map(args) => map::run(args, &console),
-        Action::Owner(args) => owner::run(args, &console),
-        Action::Rules(args) => rules::run(args, &console),
-        #[cfg(target_os = "linux")]
-        Action::Demo(args) => demo::run(args, &console),
-        Action::Completion(args) => completion::run(args, command(program), &console),
-        Action::Man(args) => man::run(args, command(program), &console),
-    };
+}
+
+fn end(done: anyhow::Result<ExitCode>, console: &Console) -> ExitCode {
     done.unwrap_or_else(|error| {
         console.complain(&error);
         ExitCode::from(if error.is::<Misused>() { USAGE } else { FAILED })
     })
+}
+
+impl Action {
+    fn run(self, console: &Console) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Check(args) => check::run(args, console),
+            Self::Agent(args) => agent::run(*args, console),
+            Self::Snapshot(args) => snapshot::run(args, console),
+            Self::Replay(args) => replay::run(args, console),
+            Self::Map(args) => map::run(args, console),
+            Self::Owner(args) => owner::run(args, console),
+            Self::Suggest(args) => suggest::run(args, console),
+            Self::Findings(args) => kubectl::findings::run(&args, console),
+            Self::Rules(args) => rules::run(args, console),
+            Self::Explain(args) => args.run(console),
+            #[cfg(target_os = "linux")]
+            Self::Demo(args) => demo::run(args, console),
+            Self::Completion(args) => completion::run(args, command::<Cli>(Name::Portreeve), console),
+            Self::Man(args) => man::run(args, command::<Cli>(Name::Portreeve), console),
+        }
+    }
 }
 
 /// A command line that parses, and yet asks for something that is not there.
@@ -135,14 +186,40 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
 #[error("{0}")]
 struct Misused(String);
 
-/// What a person typed to get here: as a kubectl plugin the help must say so.
-fn program(path: Option<&OsString>) -> &'static str {
-    let name = path.and_then(|path| Path::new(path).file_stem());
-    if name.is_some_and(|name| name == "kubectl-portreeve") { "kubectl portreeve" } else { "portreeve" }
+/// By what name the program was called, which decides what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    /// The tool for this node, and its agent.
+    Portreeve,
+    /// `kubectl portreeve`, the tool for the cluster: `kubectl-portreeve`.
+    Plugin,
+    /// What kubectl asks to complete a command line of its plugin: `kubectl_complete-portreeve`.
+    Completion,
 }
 
-fn command(program: &'static str) -> Command {
-    Cli::command().bin_name(program)
+impl Name {
+    fn of(path: Option<&OsString>) -> Self {
+        match path.and_then(|path| Path::new(path).file_stem()?.to_str()) {
+            Some("kubectl-portreeve") => Self::Plugin,
+            Some("kubectl_complete-portreeve") => Self::Completion,
+            _ => Self::Portreeve,
+        }
+    }
+
+    /// What a person typed to get here: help must say so.
+    fn typed(self) -> &'static str {
+        if self == Self::Portreeve { "portreeve" } else { "kubectl portreeve" }
+    }
+}
+
+fn command<C: CommandFactory>(name: Name) -> Command {
+    C::command().bin_name(name.typed())
+}
+
+/// What was asked for, or how the program ends.
+fn parse<C: CommandFactory + FromArgMatches>(name: Name, words: Vec<OsString>) -> Result<C, ExitCode> {
+    let parsed = command::<C>(name).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches));
+    parsed.map_err(|error| refuse(&error))
 }
 
 /// Help and version are success; everything else is usage.
@@ -172,14 +249,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
-        command("portreeve").debug_assert();
+    fn the_command_lines_are_sound() {
+        command::<Cli>(Name::Portreeve).debug_assert();
+        command::<kubectl::Cli>(Name::Plugin).debug_assert();
     }
 
     #[test]
     fn a_kubectl_plugin_says_so() {
-        assert_eq!(program(Some(&"/usr/bin/kubectl-portreeve".into())), "kubectl portreeve");
-        assert_eq!(program(Some(&"./portreeve".into())), "portreeve");
-        assert_eq!(program(None), "portreeve");
+        for (path, typed) in [
+            ("/usr/bin/kubectl-portreeve", "kubectl portreeve"),
+            ("kubectl-portreeve.exe", "kubectl portreeve"),
+            ("./portreeve", "portreeve"),
+        ] {
+            assert_eq!(Name::of(Some(&path.into())).typed(), typed);
+        }
+        assert_eq!(Name::of(None), Name::Portreeve);
+        assert_eq!(Name::of(Some(&"bin/kubectl_complete-portreeve".into())), Name::Completion);
     }
 }

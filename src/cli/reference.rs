@@ -2,10 +2,10 @@
 
 use clap::Command;
 
-use super::command;
+use super::{Cli, Name, command, kubectl};
 use crate::{
     rules::RULES,
-    sinks::{document_schema, handbook_page, metrics::metrics_page, owner_schema},
+    sinks::{document_schema, fleet_schema, handbook_page, metrics::metrics_page, owner_schema, owners_schema},
 };
 
 /// Every generated document: its path below `docs/`, and its text.
@@ -15,7 +15,9 @@ pub fn handbook() -> Vec<(String, String)> {
         ("metrics.md".to_owned(), metrics_page()),
         ("rules/README.md".to_owned(), index()),
         ("schema/findings.schema.json".to_owned(), format!("{:#}\n", document_schema().to_value())),
+        ("schema/fleet.schema.json".to_owned(), format!("{:#}\n", fleet_schema().to_value())),
         ("schema/owner.schema.json".to_owned(), format!("{:#}\n", owner_schema().to_value())),
+        ("schema/owners.schema.json".to_owned(), format!("{:#}\n", owners_schema().to_value())),
     ];
     documents.extend(RULES.iter().map(|rule| (format!("rules/{}.md", rule.id), handbook_page(rule))));
     documents
@@ -23,10 +25,12 @@ pub fn handbook() -> Vec<(String, String)> {
 
 /// Every command and flag, in Markdown.
 pub fn reference() -> String {
-    let mut command = command("portreeve").term_width(100);
-    command.build();
     let mut text = String::from("# Commands\n");
-    describe(&mut command, &mut text);
+    for command in [command::<Cli>(Name::Portreeve), command::<kubectl::Cli>(Name::Plugin)] {
+        let mut command = command.term_width(100);
+        command.build();
+        describe(&mut command, &mut text);
+    }
     text
 }
 

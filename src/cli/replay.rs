@@ -50,7 +50,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Snapshot> {
 }
 
 /// The schema first: a document of another kind should be told by its name, not by its first missing field.
-fn parse(bytes: &[u8]) -> anyhow::Result<Snapshot> {
+pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<Snapshot> {
     #[derive(Deserialize)]
     struct Labelled {
         schema: Option<String>,

@@ -21,28 +21,41 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// What a rule finds, why it hurts, when it is silent, and how to fix it
-    Explain {
-        /// The rule's name
-        #[arg(value_name = "RULE")]
-        id: String,
-    },
+    Explain(Explain),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Explain {
+    /// The rule's name
+    #[arg(value_name = "RULE")]
+    id: String,
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { action, no_headers } = args;
-    let page = match action {
-        None => catalogue(&console.style, !no_headers),
-        Some(Action::Explain { id }) => match find(&id) {
-            Some(rule) => explanation(rule, &console.style),
-            None => return Err(unknown(&id).into()),
-        },
-    };
-    console.write(|out| out.write_all(page.as_bytes()))?;
-    Ok(ExitCode::SUCCESS)
+    match action {
+        Some(Action::Explain(explain)) => explain.run(console),
+        None => {
+            let page = catalogue(&console.style, !no_headers);
+            console.write(|out| out.write_all(page.as_bytes()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }
 
-fn unknown(id: &str) -> Misused {
+impl Explain {
+    pub(super) fn run(self, console: &Console) -> anyhow::Result<ExitCode> {
+        let Self { id } = self;
+        let Some(rule) = find(&id) else { return Err(unknown(&id, console).into()) };
+        let page = explanation(rule, &console.style);
+        console.write(|out| out.write_all(page.as_bytes()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn unknown(id: &str, console: &Console) -> Misused {
     let ids: Vec<&str> = RULES.iter().map(|rule| rule.id.0).collect();
     let id = text::clean(id, text::NAME);
-    Misused(format!("no rule {id:?}, did you mean {:?}? All of them: portreeve rules", nearest(&id, &ids)))
+    let program = &console.style.program;
+    Misused(format!("no rule {id:?}, did you mean {:?}? All of them: {program} rules", nearest(&id, &ids)))
 }

@@ -77,7 +77,7 @@ impl Telling {
     }
 }
 
-fn severity(word: &str) -> Result<Severity, &'static str> {
+pub(super) fn severity(word: &str) -> Result<Severity, &'static str> {
     Severity::ALL
         .into_iter()
         .find(|severity| severity.name() == word)

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, net::IpAddr, str::FromStr};
 
-use super::{gather::said_range, nearest::nearest};
+use super::{nearest::nearest, said::said_range};
 use crate::facts::{Learned, Mode, PortRange, PortSet, ProxyConfig, Reading, Snapshot};
 
 /// One fact that a person supposes.

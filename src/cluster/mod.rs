@@ -9,6 +9,7 @@
 #![allow(clippy::disallowed_methods, reason = "reads the files that a person named")]
 
 mod access;
+mod agents;
 mod api;
 mod connect;
 mod convert;
@@ -34,7 +35,8 @@ use tokio::task;
 use self::gathered::Gathered;
 pub use self::{
     access::{ACCESS, Grant},
-    connect::{Access, ApiServer, Credentials},
+    agents::{Agent, Agents, Question},
+    connect::{Access, ApiServer, Credentials, Persona},
     manifests::Input,
     renewed::client,
     source::{Choice, ClusterSource, Environment},

@@ -153,6 +153,24 @@ impl Server {
         self.in_time(path, async { self.body(path, self.answer(path).await?).await }).await
     }
 
+    /// An answer as it is, of at most `most` bytes.
+    pub(super) async fn bytes(&self, path: &str, most: usize) -> Result<Vec<u8>, Error> {
+        self.in_time(path, async {
+            let mut response = self.answer(path).await?;
+            let content = content_type(&response);
+            let mut bytes = Vec::new();
+            while let Some(frame) = response.body_mut().frame().await {
+                let frame = frame.map_err(|error| self.unreachable(path, &error))?;
+                bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref()));
+                if bytes.len() > most {
+                    return Err(self.wrong(path, &content, &format!("it is longer than {most} bytes")));
+                }
+            }
+            Ok(bytes)
+        })
+        .await
+    }
+
     /// The lines of a watch, as they come.
     pub(super) async fn watch(&self, path: &str) -> Result<Lines, Error> {
         let response = self.in_time(path, self.answer(path)).await?;

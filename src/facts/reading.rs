@@ -135,6 +135,8 @@ pub enum Source {
     NodePortRange,
     /// The port on which an agent itself answers.
     OwnPort,
+    /// What the agent of another node tells, through the API server.
+    Agent,
 }
 
 /// Why a fact is missing; kebab-case in JSON and in metric labels.

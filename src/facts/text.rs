@@ -25,8 +25,8 @@ pub fn shell_word(text: &str) -> String {
     }
 }
 
-/// Control characters, and those of Unicode's general category Cf that hide or reorder text.
-fn is_invisible(character: char) -> bool {
+/// Whether a character is one that `clean` removes: control characters, and those of Unicode's general category Cf that hide or reorder text.
+pub fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

@@ -7,13 +7,13 @@ use std::{
 };
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::facts::{Pod, Service};
 
 /// A Kubernetes object, or the cluster as a whole. Two subjects are equal when kind, namespace and name are: a
 /// re-created object keeps its findings.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Subject {
     /// What it is.
     pub kind: SubjectKind,
@@ -28,7 +28,7 @@ pub struct Subject {
 }
 
 /// What a subject is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "Kubernetes' own names")]
 pub enum SubjectKind {
     Service,

@@ -30,9 +30,10 @@ use super::{
     endpoints::{Backing, Endpoints},
     fate::{Fate, First},
     holders::service_port,
-    range::{move_service, served, spare_port},
+    range::{move_service, served},
     reach::vantages,
     setup::{Local, Setup, Setups, locals},
+    spare::spare_port,
 };
 use crate::{
     facts::{Family, Gap, Protocol, Service, ServicePort, Source, View},

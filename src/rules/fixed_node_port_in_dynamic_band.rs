@@ -20,7 +20,8 @@
 use super::{
     Limits, Patience, Rule, Scope,
     holders::service_port,
-    range::{bands_here, move_service, range_in_words, spare_port},
+    range::{bands_here, move_service, range_in_words},
+    spare::spare_port,
 };
 use crate::{
     facts::{Gap, Service, ServicePort, Source, View, Why},

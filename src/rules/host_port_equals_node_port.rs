@@ -25,9 +25,10 @@ use super::{
     fate::{Fate, First},
     holders::service_port,
     host_ports::{covers, host_ports},
-    range::{move_service, range_in_words, served, spare_port},
+    range::{move_service, range_in_words, served},
     reach::vantages,
     setup::{Local, Setup, Setups, is_link_local, locals},
+    spare::spare_port,
 };
 use crate::{
     facts::{ContainerPort, Family, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},

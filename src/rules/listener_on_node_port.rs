@@ -31,9 +31,10 @@ use super::{
         Own, Proxy, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words, workers,
     },
     host_ports::{covers, host_ports},
-    range::{effective_ephemeral, move_service, range_in_words, served, spare_port},
+    range::{effective_ephemeral, move_service, range_in_words, served},
     reach,
     setup::{Local, Setup, Setups, locals},
+    spare::spare_port,
 };
 use crate::{
     facts::{Family, Gap, Interfaces, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Source, State, View},

@@ -36,12 +36,14 @@ mod proxy_near_fd_limit;
 mod range;
 mod reach;
 mod setup;
+mod spare;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use census::{Census, Choice, Use, census};
 pub use limits::Limits;
 pub use owner::{Answer, Answered, Claim, Claimant, Ownership, owner};
+pub use spare::Spare;
 
 use crate::{
     facts::{Snapshot, Source, View},

@@ -15,7 +15,8 @@
 use super::{
     Limits, Patience, Rule, Scope,
     holders::service_port,
-    range::{known_range, move_service, range_in_words, spare_port},
+    range::{known_range, move_service, range_in_words},
+    spare::spare_port,
 };
 use crate::{
     facts::{NodePortRange, Protocol, Service, ServicePort, Source, View},

@@ -194,16 +194,6 @@ pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Vec<String> {
     }
 }
 
-/// A port that a Service could have instead: free in the API, unbound here, not an ephemeral port, the static band
-/// first.
-pub(super) fn spare_port(snapshot: &Snapshot) -> Option<u16> {
-    let range = snapshot.cluster.node_port_range.seen()?.range;
-    let allocated = allocated(snapshot.cluster.services.seen()?);
-    let bound: PortSet = snapshot.kernel.listeners.seen()?.iter().map(|socket| socket.local_port).collect();
-    let ephemeral = effective_ephemeral(snapshot).unwrap_or_default();
-    range.iter().find(|port| !allocated.contains_key(port) && !bound.contains(*port) && !ephemeral.contains(*port))
-}
-
 /// The command that moves a Service port to a spare nodePort, which is looked for once a rule: looking takes a walk over
 /// all Services.
 pub(super) fn move_service(spare: Option<u16>, service: &Service, port: &ServicePort) -> String {

@@ -108,8 +108,8 @@ fn blank(world: &mut Snapshot, source: Source) {
         Source::Nodes => gap(&mut cluster.nodes, source),
         Source::NodePortRange => gap(&mut cluster.node_port_range, source),
         Source::OwnPort => gap(&mut world.own_port, source),
-        Source::Processes | Source::Cgroups | Source::ConfigMaps => {
-            panic!("{source:?} is told per socket or object, so no rule can need it as a whole")
+        Source::Processes | Source::Cgroups | Source::ConfigMaps | Source::Agent => {
+            panic!("{source:?} is told per socket, object or node, so no rule can need it as a whole")
         }
     }
 }

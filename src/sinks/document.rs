@@ -3,11 +3,14 @@
 use std::io::{self, Write};
 
 use schemars::{JsonSchema, Schema, schema_for};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Report, paint::tidy};
 use crate::{
-    facts::{Mode, Protocol, RangeSource, Source, Why},
+    facts::{
+        Gap, Mode, Protocol, RangeSource, Source, Why,
+        text::{self, clean},
+    },
     findings::{Finding, Severity, Subject, Vantage},
 };
 
@@ -63,58 +66,58 @@ struct Range {
     source_kind: RangeSource,
 }
 
-/// One finding.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Problem {
+/// One finding, in words that are safe to print.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(super) struct Problem {
     /// The rule's name.
-    rule: String,
+    pub(super) rule: String,
     /// How bad it is.
-    severity: Severity,
+    pub(super) severity: Severity,
     /// Whom it is about.
-    subject: Subject,
+    pub(super) subject: Subject,
     /// The port it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
-    port: Option<u16>,
+    pub(super) port: Option<u16>,
     /// The protocol it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
-    protocol: Option<Protocol>,
+    pub(super) protocol: Option<Protocol>,
     /// What is wrong, in one stable sentence.
-    summary: String,
+    pub(super) summary: String,
     /// What was measured, in reading order; a name may come more than once.
-    evidence: Vec<Value>,
+    pub(super) evidence: Vec<Value>,
     /// From where clients lose something.
-    affects: Vec<Vantage>,
+    pub(super) affects: Vec<Vantage>,
     /// What to type or to change, most direct first.
-    remedy: Vec<String>,
+    pub(super) remedy: Vec<String>,
     /// When it was first seen, RFC 3339.
     #[schemars(extend("format" = "date-time"))]
-    since: String,
+    pub(super) since: String,
 }
 
 /// One piece of evidence.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Value {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(super) struct Value {
     /// What was measured.
-    name: String,
+    pub(super) name: String,
     /// What it was.
-    value: String,
+    pub(super) value: String,
 }
 
 /// One thing that could not be told or seen.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Unknown {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(super) struct Unknown {
     /// The rule that could not tell; absent where only evidence is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    rule: Option<String>,
+    pub(super) rule: Option<String>,
     /// The subject, where only this one could not be told.
     #[serde(skip_serializing_if = "Option::is_none")]
-    subject: Option<Subject>,
+    pub(super) subject: Option<Subject>,
     /// The reader whose fact is missing.
-    source: Source,
+    pub(super) source: Source,
     /// Why it is missing.
-    why: Why,
+    pub(super) why: Why,
     /// What exactly happened, for people.
-    detail: String,
+    pub(super) detail: String,
 }
 
 /// Writes the document as indented JSON and a line end.
@@ -175,7 +178,7 @@ impl Document {
 }
 
 impl Problem {
-    fn of(finding: &Finding) -> Self {
+    pub(super) fn of(finding: &Finding) -> Self {
         let Finding { key, evidence, since } = finding;
         Self {
             rule: key.rule.to_string(),
@@ -192,6 +195,40 @@ impl Problem {
             affects: evidence.affects.iter().copied().collect(),
             remedy: evidence.remedy.iter().map(|remedy| tidy(remedy)).collect(),
             since: format!("{since:.0}"),
+        }
+    }
+
+    /// One that somebody else wrote, made safe to print.
+    pub(super) fn tidied(self) -> Self {
+        Self {
+            rule: clean(&self.rule, text::NAME),
+            subject: tidy_subject(&self.subject),
+            summary: tidy(&self.summary),
+            evidence: self
+                .evidence
+                .into_iter()
+                .map(|Value { name, value }| Value { name: tidy(&name), value: tidy(&value) })
+                .collect(),
+            remedy: self.remedy.iter().map(|remedy| tidy(remedy)).collect(),
+            since: clean(&self.since, text::NAME),
+            ..self
+        }
+    }
+}
+
+impl Unknown {
+    /// What could not be told, without a rule or a subject.
+    pub(super) fn of(gap: &Gap) -> Self {
+        Self { rule: None, subject: None, source: gap.source, why: gap.why, detail: tidy(&gap.detail) }
+    }
+
+    /// One that somebody else wrote, made safe to print.
+    pub(super) fn tidied(self) -> Self {
+        Self {
+            rule: self.rule.map(|rule| clean(&rule, text::NAME)),
+            subject: self.subject.as_ref().map(tidy_subject),
+            detail: tidy(&self.detail),
+            ..self
         }
     }
 }

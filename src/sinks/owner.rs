@@ -37,7 +37,7 @@ struct Document {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Owned {
+pub(super) struct Owned {
     /// The protocol.
     protocol: Protocol,
     /// Everybody who claims the port, in the order in which a new connection meets them.
@@ -85,23 +85,25 @@ pub fn owner_schema() -> Schema {
 /// # Errors
 /// When the writer fails.
 pub fn write_owner_json(node: &str, owned: &[Ownership], out: &mut dyn Write) -> io::Result<()> {
-    let who = |it: &Claimant| Who { claim: it.claim.name().to_owned(), name: tidy(&it.name), detail: tidy(&it.detail) };
     let document = Document {
         schema: "portreeve.owner/v1".to_owned(),
         node: tidy(node),
         port: owned.first().map_or(0, |it| it.port),
         proxy_mode: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
-        protocols: owned
-            .iter()
-            .map(|it| Owned {
-                protocol: it.protocol,
-                claimants: it.claimants.iter().map(who).collect(),
-                answers: grouped(&it.answers),
-            })
-            .collect(),
+        protocols: protocols(owned),
     };
     serde_json::to_writer_pretty(&mut *out, &document)?;
     writeln!(out)
+}
+
+pub(super) fn protocols(owned: &[Ownership]) -> Vec<Owned> {
+    let who = |it: &Claimant| Who { claim: it.claim.name().to_owned(), name: tidy(&it.name), detail: tidy(&it.detail) };
+    let of_protocol = |it: &Ownership| Owned {
+        protocol: it.protocol,
+        claimants: it.claimants.iter().map(who).collect(),
+        answers: grouped(&it.answers),
+    };
+    owned.iter().map(of_protocol).collect()
 }
 
 fn grouped(answers: &[Answered]) -> Vec<Fate> {

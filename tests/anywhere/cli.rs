@@ -241,9 +241,14 @@ fn as_a_kubectl_plugin_the_help_says_so() {
     let directory = TempDir::new().expect("a directory");
     let plugin = directory.path().join("kubectl-portreeve");
     symlink(env!("CARGO_BIN_EXE_portreeve"), &plugin).expect("a link");
-    let (code, stdout, _) = ended(Command::new(plugin).args(["check", "--help"]));
+    let (code, stdout, _) = ended(Command::new(&plugin).args(["findings", "--help"]));
     assert_eq!(code, 0);
-    assert!(stdout.contains("Usage: kubectl portreeve check"), "{stdout}");
+    assert!(stdout.contains("Usage: kubectl portreeve findings"), "{stdout}");
+    let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "own-port-token"]));
+    assert_eq!(code, 64);
+    assert!(stderr.contains(r#"did you mean "own-port-taken"? All of them: kubectl portreeve rules"#), "{stderr}");
+    let (code, stdout, _) = ended(Command::new(&plugin).args(["explain", "own-port-taken"]));
+    assert!(code == 0 && stdout.starts_with("own-port-taken\n"), "{stdout}");
 }
 
 #[test]
@@ -286,4 +291,28 @@ fn rules_completion_and_manual_pages_print() {
     }
     assert!(ended(binary().arg("man")).1.contains(".TH portreeve"));
     assert!(ended(binary().args(["man", "check"])).1.contains("proxy\\-mode"));
+}
+
+#[test]
+fn a_port_is_suggested_one_a_line_and_what_is_not_known_is_said_beside() {
+    let root = TempDir::new().expect("a directory");
+    fs::create_dir_all(root.path().join("proc/sys/kernel")).expect("a folder");
+    let mut suggest = binary();
+    suggest
+        .arg("suggest")
+        .args(["--count", "2", "--services"])
+        .arg(root.path().join("none"))
+        .arg("--host-root")
+        .arg(root.path());
+    let (code, stdout, stderr) = ended(&mut suggest);
+    assert_eq!((code, stdout.as_str()), (2, ""), "without Services nothing is known to be free");
+    assert!(stderr.contains("nothing can be suggested without the Services"), "{stderr}");
+    let services = root.path().join("services.json");
+    let web = r#"{"kind":"Service","metadata":{"name":"web","namespace":"d"},"spec":{"type":"NodePort","clusterIP":"10.96.0.2","ports":[{"port":80,"nodePort":30000}]}}"#;
+    fs::write(&services, web).expect("a file");
+    let mut suggest = binary();
+    suggest.arg("suggest").args(["--count", "2", "--services"]).arg(&services).arg("--host-root").arg(root.path());
+    let (code, stdout, stderr) = ended(&mut suggest);
+    assert_eq!((code, stdout.as_str()), (2, "30001\n30002\n"), "{stderr}");
+    assert!(stderr.contains("and of no other") && stderr.contains("not known of"), "{stderr}");
 }

@@ -8,7 +8,7 @@ use std::{
 use crate::architecture::names_machine;
 
 /// Written documents, and files that people read like them.
-const READ: [&str; 14] = [
+const READ: [&str; 15] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -16,6 +16,7 @@ const READ: [&str; 14] = [
     "SECURITY.md",
     "deploy/chart/README.md",
     "deploy/chart/values.yaml",
+    "deploy/krew/manifest",
     "dashboards/alerts.yaml",
     "dashboards/alerts-without-agent.yaml",
     "Cargo.toml",

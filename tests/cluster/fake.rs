@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
+    path::PathBuf,
     sync::{Arc, Mutex},
     thread,
     time::Duration,
@@ -90,6 +91,12 @@ impl Fake {
     /// How to reach this server; a second call writes another token into the same file.
     pub(crate) fn access(&self, token: &str, request_timeout: Duration) -> Access {
         access(&self.address, &self.directory, token, request_timeout)
+    }
+
+    /// A kubeconfig for this server, as a person has one.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.access("t", Duration::from_secs(20));
+        self.directory.path().join("kubeconfig")
     }
 
     pub(crate) fn address(&self) -> &str {

@@ -5,4 +5,5 @@
 mod api;
 mod events;
 mod fake;
+mod plugin;
 mod watch;

@@ -9,6 +9,7 @@ mod dashboards;
 mod generated;
 mod helm;
 mod image;
+mod krew;
 mod monitoring;
 #[path = "../lab/parts/programs.rs"]
 #[allow(unreachable_pub, reason = "the lab's own")]

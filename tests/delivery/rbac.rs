@@ -67,6 +67,24 @@ fn every_optional_grant_can_be_switched_off_and_nothing_else() {
     assert_eq!(granted(&objects(&render(&SWITCHED_OFF))), asked(ACCESS.iter().filter(|grant| !grant.optional)));
 }
 
+/// What `kubectl portreeve` asks for, in the agents' namespace.
+const PLUGIN: [(&str, &str); 2] = [("pods", "list"), ("pods/proxy", "get")];
+
+#[test]
+fn a_reader_is_granted_two_things_in_the_agents_namespace() {
+    let subject = r#"{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"operators"}"#;
+    let subjects = format!("[{subject}]");
+    let settings = [format!(r#"reader={{"create":true,"subjects":{subjects}}}"#), "rbac.create=false".to_owned()];
+    let objects = objects(&render(&settings.each_ref().map(String::as_str)));
+    let wanted = PLUGIN.map(|(resource, verb)| ["", resource, "", verb].map(str::to_owned).into());
+    assert_eq!(granted(&objects), BTreeSet::from(wanted));
+    let of_kind = |kind: &str| objects.iter().find(|object| object["kind"] == kind).expect("one").clone();
+    let (role, binding) = (of_kind("Role"), of_kind("RoleBinding"));
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    assert_eq!(binding["subjects"].to_string(), subjects);
+    assert!([role, binding].iter().all(|object| object["metadata"]["namespace"] == "portreeve"));
+}
+
 #[test]
 fn without_roles_nothing_is_granted_and_nothing_is_bound() {
     let objects = objects(&render(&["rbac.create=false"]));

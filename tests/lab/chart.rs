@@ -17,7 +17,7 @@ const PREPARE: [&str; 2] = [
     "kubectl create namespace portreeve",
     "kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged",
 ];
-const INSTALL: &str =
+pub(crate) const INSTALL: &str =
     "helm install portreeve deploy/chart -n portreeve --set image.repository=registry.example/portreeve";
 const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
 const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reuse-values";
@@ -25,14 +25,14 @@ const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reuse-
 /// Where the agent answers.
 const PLACE: &str = "192.0.2.1:29517";
 
-fn prepare(person: &Person<'_>) {
+pub(crate) fn prepare(person: &Person<'_>) {
     for line in PREPARE {
         person.types(line);
     }
 }
 
 /// Waits until the agent that was installed last is ready: it has looked once.
-fn roll_out(person: &Person<'_>) {
+pub(crate) fn roll_out(person: &Person<'_>) {
     person.types("kubectl -n portreeve rollout status daemonset/portreeve --timeout=2m");
 }
 
@@ -63,14 +63,14 @@ fn not_permitted(told: &Value) -> BTreeSet<&str> {
 }
 
 /// A Service whose pod answers on a nodePort that the server chose, and that port.
-fn served(node: &WholeNode) -> (Value, u64) {
+pub(crate) fn served(node: &WholeNode) -> (Value, u64) {
     let service = node.cluster.api().create(&json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "web", "namespace": "shop"},
         "spec": {"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]},
     }));
-    node.stranger("shop", "web", &["0.0.0.0:8080", "pod"], &json!({}));
+    node.stranger("shop", "web", &["0.0.0.0:8080", "pod"], &json!({"nodeName": "n1"}));
     let port = service["spec"]["ports"][0]["nodePort"].as_u64().expect("a nodePort");
     (service, port)
 }

@@ -19,6 +19,7 @@ mod modes;
 mod old_proxy;
 mod outage;
 mod parts;
+mod plugin;
 mod prometheus;
 mod server;
 mod settings;

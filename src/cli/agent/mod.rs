@@ -23,7 +23,7 @@ use tracing_subscriber::{
 };
 
 use self::settings::Settings;
-use super::{console::Console, gather::environment};
+use super::{console::Console, said::environment};
 use crate::{agent, facts::text};
 
 /// Flags of the agent. Each may also come from the environment, or from the file of --config; flags win over the

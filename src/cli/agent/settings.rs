@@ -14,8 +14,8 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::{
     super::{
-        gather::{duration, said_range},
         nearest::nearest,
+        said::{duration, said_range},
     },
     LogFormat, LogLevel,
 };

@@ -4,10 +4,13 @@ use std::io;
 
 use super::{
     super::paint::{Ink, tidy},
-    Page,
+    Page, Told,
     rows::port,
 };
-use crate::findings::{Finding, Severity};
+use crate::{
+    findings::{Severity, Vantage},
+    sinks::document::{Problem, Value},
+};
 
 /// Columns of the labels at the left.
 const LABEL: usize = 8;
@@ -32,41 +35,43 @@ const PROGRAMS: [&str; 12] = [
 ];
 
 impl Page<'_> {
-    pub(super) fn block(&mut self, finding: &Finding) -> io::Result<()> {
-        let evidence = &finding.evidence;
-        let subject = tidy(&finding.key.subject.to_string());
-        let title = match port(finding) {
-            Some(port) => format!("{subject}, port {port}"),
-            None => subject,
-        };
+    pub(super) fn block(&mut self, Told { problem, nodes }: &Told<'_>) -> io::Result<()> {
+        let Problem { rule, severity, summary, evidence, affects, remedy, .. } = problem;
+        let mut title = tidy(&problem.subject.to_string());
+        if let Some(port) = port(problem) {
+            title.push_str(&format!(", port {port}"));
+        }
+        if !nodes.is_empty() {
+            title.push_str(&format!(", on {}", self.names(nodes)));
+        }
         self.blank()?;
-        let severity = self.style.paint(Ink::Bad(evidence.severity), &evidence.severity.name().to_uppercase());
-        writeln!(self.out, "{severity}  {}", self.style.paint(Ink::Heading, &title))?;
-        for (ink, line) in self.wrapped(Ink::Plain, &evidence.summary, 2) {
+        let word = self.style.paint(Ink::Bad(*severity), &severity.name().to_uppercase());
+        writeln!(self.out, "{word}  {}", self.style.paint(Ink::Heading, &title))?;
+        for (ink, line) in self.wrapped(Ink::Plain, summary, 2) {
             self.line(2, ink, &line)?;
         }
         self.blank()?;
-        if self.wide || evidence.severity > Severity::Info {
-            self.values(&evidence.values)?;
+        if self.wide || *severity > Severity::Info {
+            self.values(evidence)?;
         }
-        if !evidence.affects.is_empty() {
-            let who: Vec<String> = evidence.affects.iter().map(ToString::to_string).collect();
+        if !affects.is_empty() {
+            let who: Vec<String> = affects.iter().map(Vantage::to_string).collect();
             self.labelled(2, "Affects", LABEL, &[(Ink::Plain, who.join(", "))])?;
         }
-        let remedy: Vec<(Ink, String)> = evidence.remedy.iter().flat_map(|remedy| self.remedy(remedy)).collect();
+        let remedy: Vec<(Ink, String)> = remedy.iter().flat_map(|remedy| self.remedy(remedy)).collect();
         self.labelled(2, "Remedy", LABEL, &remedy)?;
-        let explain = format!("{} rules explain {}", self.style.program, finding.key.rule);
+        let explain = format!("{} rules explain {}", self.style.program, rule);
         self.labelled(2, "Why", LABEL, &[(Ink::Faint, explain)])
     }
 
-    fn values(&mut self, values: &[(&'static str, String)]) -> io::Result<()> {
+    fn values(&mut self, values: &[Value]) -> io::Result<()> {
         let shown = if self.wide { values.len() } else { VALUES.min(values.len()) };
-        let widest = values.iter().take(shown).map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        let widest = values.iter().take(shown).map(|it| it.name.chars().count()).max().unwrap_or(0);
         let widest = widest.min(WIDEST_NAME);
         let mut lines = Vec::new();
         let mut before = "";
-        for (name, value) in values.iter().take(shown) {
-            let label = if *name == before { "" } else { *name };
+        for Value { name, value } in values.iter().take(shown) {
+            let label = if name == before { "" } else { name };
             before = name;
             for (index, (ink, line)) in self.wrapped(Ink::Plain, value, LABEL + widest + 6).into_iter().enumerate() {
                 let label = if index == 0 { label } else { "" };

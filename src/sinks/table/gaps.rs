@@ -139,10 +139,11 @@ fn topic(source: Source, why: Why) -> &'static str {
         (Source::ConfigMaps, _) => "ConfigMaps",
         (Source::NodePortRange, _) => "NodePort range",
         (Source::OwnPort, _) => "the agent's own port",
+        (Source::Agent, _) => "another node's agent",
     }
 }
 
-fn words(why: Why) -> &'static str {
+pub(super) fn words(why: Why) -> &'static str {
     match why {
         Why::NotPermitted => "not permitted",
         Why::NotSupported => "not there",

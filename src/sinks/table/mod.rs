@@ -1,6 +1,7 @@
 //! The look for a person: what is wrong, for whom, what to type next, how we know, and what could not be seen.
 
 mod block;
+mod fleet;
 mod gaps;
 mod looked;
 mod rows;
@@ -9,12 +10,17 @@ use std::io::{self, Write};
 
 use super::{
     Outcome, Report, Style,
+    document::Problem,
     paint::{Ink, tidy, wrap},
 };
 use crate::findings::Severity;
 
+pub use fleet::{write_fleet_rows, write_fleet_table, write_fleet_wide};
+
 /// How many findings the compact table explains; it lists all of them.
 const EXPLAINED: usize = 20;
+/// How many nodes of one finding the compact table names.
+const NAMED: usize = 3;
 
 /// Writes the compact table: a list, what each finding needs to be acted on, and what stands behind it.
 ///
@@ -37,7 +43,23 @@ pub fn write_wide(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io
 /// # Errors
 /// When the writer fails.
 pub fn write_rows(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: true, out }.rows(report, false)
+    let problems = problems(report);
+    Page { style, wide: true, out }.rows(&of_one_node(&problems), false)
+}
+
+/// One finding to tell.
+struct Told<'a> {
+    problem: &'a Problem,
+    /// The nodes it was found on; none where only one is spoken of.
+    nodes: Vec<&'a str>,
+}
+
+fn problems(report: &Report<'_>) -> Vec<Problem> {
+    report.findings().map(Problem::of).collect()
+}
+
+fn of_one_node(problems: &[Problem]) -> Vec<Told<'_>> {
+    problems.iter().map(|problem| Told { problem, nodes: Vec::new() }).collect()
 }
 
 /// A page in the making.
@@ -51,22 +73,37 @@ impl Page<'_> {
     fn write(&mut self, report: &Report<'_>) -> io::Result<()> {
         let (headline, ink) = headline(report);
         self.line(0, ink, &headline)?;
-        let told = report.findings().count();
-        if told > 0 {
-            self.blank()?;
-            self.rows(report, true)?;
-            let explained = if self.wide { told } else { EXPLAINED };
-            for finding in report.findings().take(explained) {
-                self.block(finding)?;
-            }
-            if told > explained {
-                let more = format!("{} more findings are explained with -o wide.", told - explained);
-                self.blank()?;
-                self.line(0, Ink::Faint, &more)?;
-            }
-        }
+        let problems = problems(report);
+        self.explained(&of_one_node(&problems))?;
         self.looked_at(report)?;
         self.not_seen(report)
+    }
+
+    /// The list, and what each finding needs to be acted on.
+    fn explained(&mut self, told: &[Told<'_>]) -> io::Result<()> {
+        if told.is_empty() {
+            return Ok(());
+        }
+        self.blank()?;
+        self.rows(told, true)?;
+        let explained = if self.wide { told.len() } else { EXPLAINED };
+        for it in told.iter().take(explained) {
+            self.block(it)?;
+        }
+        if told.len() > explained {
+            let more = format!("{} more findings are explained with -o wide.", told.len() - explained);
+            self.blank()?;
+            self.line(0, Ink::Faint, &more)?;
+        }
+        Ok(())
+    }
+
+    /// The names of nodes; only some of many, unless everything is wanted.
+    fn names(&self, nodes: &[&str]) -> String {
+        let shown = if self.wide { nodes.len() } else { NAMED.min(nodes.len()) };
+        let more = nodes.len() - shown;
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{}{more}", nodes[..shown].join(","))
     }
 
     /// One line, as it is: neither wrapped nor cut.

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{control_plane::ControlPlane, machine::Machine, node::PRIMARY};
+use super::{control_plane::ControlPlane, machine::Machine};
 
-/// Starts the kubelet of node `n1` on a machine that runs containerd.
+/// Starts the kubelet of a node with these addresses on a machine that runs containerd.
 #[track_caller]
-pub fn start(machine: &mut Machine, cluster: &ControlPlane) {
+pub fn start(machine: &mut Machine, cluster: &ControlPlane, name: &str, addresses: [&str; 2]) {
     let configuration = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -29,12 +29,12 @@ pub fn start(machine: &mut Machine, cluster: &ControlPlane) {
     let arguments = [
         format!("--config={configuration}"),
         format!("--kubeconfig={}", cluster.kubeconfig("admin").display()),
-        "--hostname-override=n1".to_owned(),
-        format!("--node-ip={}", PRIMARY.join(",")),
+        format!("--hostname-override={name}"),
+        format!("--node-ip={}", addresses.join(",")),
     ];
     let kubelet = machine.start_program("kubelet", &arguments);
     kubelet.wait_for("Node that is Ready", || {
-        let node = cluster.api().text("/api/v1/nodes/n1")?;
+        let node = cluster.api().text(&format!("/api/v1/nodes/{name}"))?;
         let node: Value = serde_json::from_str(&node).expect("JSON");
         let conditions = node["status"]["conditions"].as_array()?;
         conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True").then_some(())

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{directory::Directory, process::Process};
+use super::{directory::Directory, namespace::Namespace, process::Process};
 
 /// How long the kernel may take to forget processes that were killed.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -30,7 +30,7 @@ touch "$2/ready"
 sleep infinity & wait
 "#;
 
-/// Processes and mounts of its own; the network is that of the thread that starts it, or starts something in it.
+/// Processes and mounts of its own; the network is that of the thread that starts it, or one that it is given.
 ///
 /// Dropping it kills everything in it at once.
 pub struct Machine {
@@ -44,12 +44,23 @@ pub struct Machine {
 impl Machine {
     #[track_caller]
     pub fn start() -> Self {
+        Self::start_by(&[])
+    }
+
+    /// The same in another network namespace than that of the calling thread.
+    #[track_caller]
+    pub fn start_in(namespace: &Namespace) -> Self {
+        Self::start_by(&["nsenter".to_owned(), format!("--net={}", namespace.path()), "--".to_owned()])
+    }
+
+    #[track_caller]
+    fn start_by(command: &[String]) -> Self {
         let directory = Directory::new();
         let cgroup = ControlGroup::new();
         fs::create_dir(cgroup.unified().join("init.scope")).expect("control groups can be made");
         let arguments = ["-c", INIT, "bash", path(&cgroup.unified()), path(directory.path())].map(str::to_owned);
         let alone = ["unshare", "--pid", "--kill-child", "--mount-proc", "--"].map(str::to_owned);
-        let mut first = Process::start_by(&alone, "/bin/bash", &arguments, directory.path());
+        let mut first = Process::start_by(&[command, &alone].concat(), "/bin/bash", &arguments, directory.path());
         first.wait_for("machine", || directory.path().join("ready").exists().then_some(()));
         Self { first, programs: Vec::new(), cgroup, directory }
     }
@@ -58,7 +69,7 @@ impl Machine {
     pub fn command(&self) -> Vec<String> {
         let pid = self.first.pid();
         let (mounts, processes) = (format!("--target={pid}"), format!("--pid=/proc/{pid}/ns/pid_for_children"));
-        let enter = ["nsenter", &mounts, "--mount", &processes, "--", "setpriv", "--pdeathsig", "KILL", "--"];
+        let enter = ["nsenter", &mounts, "--mount", "--net", &processes, "--", "setpriv", "--pdeathsig", "KILL", "--"];
         enter.map(str::to_owned).to_vec()
     }
 

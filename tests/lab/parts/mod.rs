@@ -25,6 +25,7 @@ mod prometheus;
 mod proxy;
 mod relay;
 mod role;
+mod second_node;
 #[allow(dead_code, reason = "compiled by itself, for an image")]
 mod stranger;
 mod talk;
@@ -38,7 +39,7 @@ pub use self::{
     commands::Person,
     control_plane::ControlPlane,
     directory::Directory,
-    kubectl::kubectl,
+    kubectl::{Plugin, kubectl},
     namespace::sysctl,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
     patience::slowness,
@@ -46,6 +47,7 @@ pub use self::{
     proxy::Proxy,
     relay::Relay,
     role::Role,
+    second_node::SecondNode,
     talk::{Answer, Server, answer_within, ask, http_get},
     whole_node::WholeNode,
 };

@@ -39,7 +39,7 @@ impl WholeNode {
         let cluster = ControlPlane::on(PRIMARY[0], &API_SERVER);
         let controllers = controllers::start(&cluster, machine.directory());
         containerd::start(&mut machine);
-        kubelet::start(&mut machine, &cluster);
+        kubelet::start(&mut machine, &cluster, "n1", PRIMARY);
         let proxy = Proxy::start_by(&machine.command(), &cluster, "iptables", &json!({}));
         Self { machine, _proxy: proxy, _controllers: controllers, cluster, wired }
     }

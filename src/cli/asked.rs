@@ -1,0 +1,63 @@
+//! The port that a person asks about.
+
+use std::str::FromStr;
+
+use crate::{
+    facts::{Gap, Protocol, Snapshot},
+    rules::{Limits, Ownership, owner},
+};
+
+/// A port, and the protocol where only one is asked about: `30080`, `30080/udp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) number: u16,
+    protocol: Option<Protocol>,
+}
+
+impl FromStr for Asked {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (port, protocol) = text.split_once('/').map_or((text, None), |(port, protocol)| (port, Some(protocol)));
+        let wanted = || format!("{text:?} is not a port like 30080 or 30080/udp");
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(wanted)?;
+        let protocol = match protocol {
+            None => None,
+            Some(name) => {
+                let found = Protocol::ALL.into_iter().find(|it| it.to_string().eq_ignore_ascii_case(name));
+                Some(found.ok_or_else(wanted)?)
+            }
+        };
+        Ok(Self { number: port, protocol })
+    }
+}
+
+impl Asked {
+    /// Who owns it in what one look saw. Protocols that nobody claims are told only where nobody claims anything, and
+    /// then once.
+    ///
+    /// # Errors
+    /// When something is missing without which nobody can tell.
+    pub(super) fn owned(self, snapshot: &Snapshot) -> Result<Vec<Ownership>, Gap> {
+        let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
+        let limits = Limits::default();
+        let all = protocols.into_iter().map(|protocol| owner(snapshot, &limits, protocol, self.number));
+        let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
+        let claimed: Vec<Ownership> = all.iter().filter(|it| !it.claimants.is_empty()).cloned().collect();
+        Ok(if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_may_name_its_protocol() {
+        assert_eq!("30080".parse(), Ok(Asked { number: 30080, protocol: None }));
+        assert_eq!("53/UDP".parse(), Ok(Asked { number: 53, protocol: Some(Protocol::Udp) }));
+        for wrong in ["", "0", "65536", "http", "80/quic", "80/"] {
+            assert!(wrong.parse::<Asked>().is_err(), "{wrong:?}");
+        }
+    }
+}

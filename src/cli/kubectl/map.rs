@@ -1,0 +1,42 @@
+//! `map`: the NodePort range of a node as a picture.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use super::{
+    looks::{Looked, looks},
+    reach::Reach,
+};
+use crate::{
+    cli::{console::Console, picture::Form},
+    rules::census,
+};
+
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// The node, where there is more than one agent
+    #[arg(long, value_name = "NODE", help_heading = "Agents")]
+    node: Option<String>,
+    #[command(flatten)]
+    reach: Reach,
+    /// The form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
+    output: Form,
+}
+
+pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let nodes: Vec<String> = args.node.iter().cloned().collect();
+    let mut looked = looks(&args.reach, &nodes, census)?;
+    let Some(Looked { node, made }) = looked.pop() else {
+        bail!("nothing is known: no agent is listed in namespace {}", args.reach.agent_namespace());
+    };
+    if let Some(other) = looked.last() {
+        bail!("several nodes have agents, {} and {node} among them; say which one with --node", other.node);
+    }
+    match made {
+        Err(gap) => bail!("the NodePort range of {node} cannot be drawn: {}", gap.detail),
+        Ok(census) => args.output.draw(&census, console),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,76 @@
+//! `kubectl portreeve`: what the agents of a cluster know, asked through the API server with the rights of whoever asks.
+//!
+//! It runs anywhere, and knows nothing of the machine it runs on.
+
+mod complete;
+pub(super) mod findings;
+mod looks;
+mod map;
+mod owner;
+mod reach;
+mod snapshot;
+mod suggest;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub(super) use complete::complete;
+
+use super::{Speech, console::Console, replay, rules};
+
+/// The exit codes, for the help text.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   nothing that counts was found
+  1   findings of at least --min-severity (warning, unless chosen)
+  2   no findings, but not every agent could be asked, or an agent could not look
+  64  the command line was not understood";
+
+/// Finds, explains and foretells port conflicts on the nodes of a cluster
+///
+/// Asks the agents of the nodes through the API server, with your own rights: `list` of pods and `get` of pods/proxy in
+/// the agents' namespace is all it takes. It speaks of the nodes whose agents are listed there, and changes nothing.
+#[derive(Debug, Parser)]
+#[command(name = "portreeve", version, after_help = EXIT_CODES, arg_required_else_help = true)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) action: Action,
+    #[command(flatten)]
+    pub(super) speech: Speech,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Action {
+    /// List what is wrong on all nodes, with evidence and remedy, and an exit code
+    Findings(Box<findings::Args>),
+    /// Tell who answers on a port of each node, from everywhere, and who loses
+    Owner(owner::Args),
+    /// Draw the NodePort range of a node, a hundred ports a row
+    Map(map::Args),
+    /// Suggest NodePorts that are free on all nodes
+    Suggest(suggest::Args),
+    /// Print everything that the last look at a node saw as one JSON document, for a bug report or for `replay`
+    Snapshot(snapshot::Args),
+    /// Judge a snapshot again, and ask what if
+    Replay(replay::Args),
+    /// List the rules, or explain one
+    Rules(rules::Args),
+    /// Explain a rule
+    Explain(rules::Explain),
+}
+
+impl Action {
+    pub(super) fn run(self, console: &Console) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Findings(args) => findings::run(&args, console),
+            Self::Owner(args) => owner::run(&args, console),
+            Self::Map(args) => map::run(&args, console),
+            Self::Suggest(args) => suggest::run(&args, console),
+            Self::Snapshot(args) => snapshot::run(&args, console),
+            Self::Replay(args) => replay::run(args, console),
+            Self::Rules(args) => rules::run(args, console),
+            Self::Explain(args) => args.run(console),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The forms of the NodePort range's picture.
+
+use clap::ValueEnum;
+
+use super::console::Console;
+use crate::{
+    rules::Census,
+    sinks::{write_map, write_svg},
+};
+
+/// The form of the picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    /// A character a port, for a terminal
+    Text,
+    /// A self-contained picture for documents
+    Svg,
+}
+
+impl Form {
+    pub(super) fn draw(self, census: &Census, console: &Console) -> anyhow::Result<()> {
+        console.write(|out| match self {
+            Self::Text => write_map(census, &console.style, out),
+            Self::Svg => write_svg(census, out),
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! How free NodePorts are told: one a line for scripts, and what is not known beside it.
+
+use std::{num::NonZeroU16, process::ExitCode};
+
+use anyhow::bail;
+
+use super::console::Console;
+use crate::{
+    facts::{Source, Why},
+    rules::Spare,
+    sinks::Outcome,
+};
+
+/// How many are wanted.
+#[derive(Debug, clap::Args)]
+pub(super) struct Count {
+    /// How many ports to suggest
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    count: NonZeroU16,
+}
+
+impl Count {
+    /// Prints the first free ports, and on standard error of what they are known: `scope`, and what is missing of it.
+    ///
+    /// # Errors
+    /// When there are not that many, or nothing is known to be free.
+    pub(super) fn tell(&self, spare: &Spare, scope: &str, console: &Console) -> anyhow::Result<ExitCode> {
+        let wanted = usize::from(self.count.get());
+        let ports: Vec<u16> = spare.ports().take(wanted).collect();
+        console.write(|out| ports.iter().try_for_each(|port| writeln!(out, "{port}")))?;
+        console.remark("no Service has them, nobody listens there, and no kernel gives them to outgoing connections");
+        console.remark(&format!("as far as is known: this speaks {scope}"));
+        for (node, gap) in &spare.unread {
+            console.remark(&format!("not known of {node}: {}", gap.detail));
+        }
+        if !spare.is_known() {
+            bail!("nothing can be suggested without the Services and the NodePort range");
+        }
+        if ports.len() < wanted {
+            bail!("only {} of {wanted} ports could be suggested", ports.len());
+        }
+        // Pods, whose hostPorts are taken too, need not be in the files that a person gives.
+        let failed = spare.unread.iter().any(|(_, gap)| (gap.source, gap.why) != (Source::Pods, Why::NotAsked));
+        Ok(ExitCode::from(if failed { Outcome::NotChecked } else { Outcome::Clear } as u8))
+    }
+}

@@ -1,0 +1,122 @@
+//! The agents of a cluster, each asked about its node through the API server's pod proxy, with the rights of whoever asks.
+//!
+//! It takes `list` of pods and `get` of `pods/proxy` in the agents' namespace, and nothing else. What an agent answers is
+//! handed on as it came: its node may have been taken over.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::{
+    connect::{Access, Persona, connect_as},
+    error::Error,
+    requests::{Server, encoded},
+};
+use crate::facts::{Gap, Pod, Source, Why};
+
+/// The label by which the chart marks agents.
+const LABEL: &str = "app.kubernetes.io/name=portreeve";
+/// How long a login may take: a credential plug-in may be waiting for a person.
+const LOGIN: Duration = Duration::from_secs(300);
+
+/// What an agent is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Where it answers, like `/findings`.
+    pub path: &'static str,
+    /// The longest answer that is taken, in bytes.
+    pub longest: usize,
+    /// How many agents are asked at a time.
+    pub at_once: usize,
+}
+
+impl Question {
+    /// What is wrong on a node.
+    pub const FINDINGS: Self = Self { path: "/findings", longest: 8 << 20, at_once: 16 };
+    /// Everything that a look saw, with all Services of the cluster.
+    pub const SNAPSHOT: Self = Self { path: "/snapshot", longest: 128 << 20, at_once: 2 };
+}
+
+/// One agent, as the API server lists its pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// The pod's name.
+    pub pod: String,
+    /// The node it runs on, as the scheduler wrote it: what the agent says of itself decides nothing. Empty where it was
+    /// given none.
+    pub node: String,
+    /// The port it answers on, or why it need not be asked.
+    port: Result<u16, Gap>,
+}
+
+/// The agents of one namespace.
+#[derive(Clone)]
+pub struct Agents {
+    server: Server,
+    namespace: String,
+}
+
+impl Agents {
+    /// Connects, acting as somebody else where that is asked for.
+    ///
+    /// # Errors
+    /// When the credentials cannot be used.
+    pub async fn reach(access: &Access, persona: &Persona, namespace: &str) -> Result<Self, Gap> {
+        let login = Access { request_timeout: access.request_timeout.max(LOGIN), ..access.clone() };
+        let (client, address) = connect_as(&login, persona).await.map_err(|error| error.gap(Source::Pods))?;
+        let server = Server::new(client, address, access.request_timeout);
+        Ok(Self { server, namespace: namespace.to_owned() })
+    }
+
+    /// Every agent that is listed, by node; `selector` selects further by labels of the pods.
+    ///
+    /// # Errors
+    /// When the API server does not list them.
+    pub async fn list(&self, selector: Option<&str>) -> Result<Vec<Agent>, Gap> {
+        let selector = selector.map_or_else(|| LABEL.to_owned(), |more| format!("{LABEL},{more}"));
+        let path = format!("/api/v1/namespaces/{}/pods", encoded(&self.namespace));
+        let listed = self.server.list(&path, "Pod", &format!("&labelSelector={}", encoded(&selector))).await;
+        let pods = listed.map_err(|error| error.gap(Source::Pods))?.pods;
+        let mut agents: Vec<Agent> = pods.iter().map(|pod| agent(pod)).collect();
+        agents.sort_by(|a, b| (&a.node, &a.pod).cmp(&(&b.node, &b.pod)));
+        Ok(agents)
+    }
+
+    /// Asks agents, a few at a time, and hands on what each says as soon as it has: the number of the agent, and its
+    /// answer or why there is none.
+    pub async fn ask(&self, agents: &[Agent], question: Question, mut take: impl FnMut(usize, Result<Vec<u8>, Gap>)) {
+        let mut asking = JoinSet::new();
+        let mut waiting = agents.iter().enumerate();
+        loop {
+            for (number, agent) in waiting.by_ref().take(question.at_once - asking.len()) {
+                let (agents, agent) = (self.clone(), agent.clone());
+                asking.spawn(async move { (number, agents.ask_one(&agent, question).await) });
+            }
+            match asking.join_next().await {
+                Some(Ok((number, answer))) => take(number, answer),
+                // A panic is a bug; it must not be mistaken for an agent that is well.
+                Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
+                None => return,
+            }
+        }
+    }
+
+    async fn ask_one(&self, agent: &Agent, Question { path, longest, .. }: Question) -> Result<Vec<u8>, Gap> {
+        let port = agent.port.clone()?;
+        let (namespace, pod) = (encoded(&self.namespace), encoded(&agent.pod));
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}");
+        self.server.bytes(&path, longest).await.map_err(|error: Error| error.gap(Source::Agent))
+    }
+}
+
+fn agent(pod: &Pod) -> Agent {
+    let silent = |why, what: &str| Err(Gap::new(Source::Agent, why, format!("its pod {} {what}", pod.name)));
+    let port = match pod.ports.first() {
+        _ if pod.node.is_none() => silent(Why::NotYet, "was given no node yet"),
+        _ if pod.finished => silent(Why::Unreachable, "has ended"),
+        _ if !pod.ready => silent(Why::Unreachable, "is not Ready"),
+        None => silent(Why::Malformed, "names no port to ask"),
+        Some(port) => Ok(port.port),
+    };
+    Agent { pod: pod.name.clone(), node: pod.node.clone().unwrap_or_default(), port }
+}

@@ -1,0 +1,337 @@
+//! `kubectl portreeve`, the shipped binary, and agents that misbehave behind the pod proxy.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::BufReader,
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Command, Output, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Deserializer, Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    api::list,
+    fake::{Fake, Reply},
+};
+
+/// The binary under one of its names, in a home where nothing is configured.
+struct Plugin(TempDir);
+
+impl Plugin {
+    fn new() -> Self {
+        let directory = TempDir::new().expect("a directory");
+        for name in ["kubectl-portreeve", "kubectl_complete-portreeve"] {
+            symlink(env!("CARGO_BIN_EXE_portreeve"), directory.path().join(name)).expect("a link");
+        }
+        Self(directory)
+    }
+
+    fn command(&self, name: &str, fake: &Fake, words: &[&str]) -> Command {
+        let mut command = Command::new(self.0.path().join(name));
+        command.env_clear().env("HOME", self.0.path()).env("KUBECONFIG", fake.kubeconfig()).stdin(Stdio::null());
+        command.args(words);
+        command
+    }
+
+    /// Exit code, standard output and standard error of `kubectl portreeve`.
+    fn run(&self, fake: &Fake, words: &[&str]) -> (i32, String, String) {
+        ended(self.command("kubectl-portreeve", fake, words))
+    }
+}
+
+fn ended(mut command: Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().expect("the binary runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code().expect("an exit code"), text(stdout), text(stderr))
+}
+
+fn pod(node: &str, ready: bool) -> String {
+    json!({
+        "metadata": {"name": format!("portreeve-{node}"), "namespace": "portreeve"},
+        "spec": {"nodeName": node, "hostNetwork": true, "containers": [{"ports": [
+            {"name": "http", "containerPort": 29517, "hostPort": 29517, "protocol": "TCP"},
+        ]}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]},
+    })
+    .to_string()
+}
+
+fn told(node: &str, findings: &Value) -> Reply {
+    let document = json!({
+        "schema": "portreeve/v1", "node": node, "at": "2026-11-21T12:00:00Z", "findings": findings, "unknown": [],
+    });
+    Reply::Json(document.to_string())
+}
+
+fn listener() -> Value {
+    json!([{
+        "rule": "listener-on-node-port", "severity": "critical",
+        "subject": {"kind": "Service", "namespace": "shop", "name": "web"}, "port": 30080, "protocol": "tcp",
+        "summary": "Something listens here\u{1b}[2J.", "evidence": [], "affects": ["remote"],
+        "remedy": [], "since": "2026-11-21T12:00:00Z",
+    }])
+}
+
+/// A cluster whose agents answer as `agent` says, which gets the node, the path after the proxy, and how often that was
+/// asked before.
+fn cluster(nodes: &'static [&'static str], agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static) -> Fake {
+    Fake::new(move |path, before| {
+        if path.starts_with("/api/v1/namespaces/portreeve/pods?") {
+            let pods: Vec<String> = nodes.iter().map(|node| pod(node, !node.starts_with("unready"))).collect();
+            return list("Pod", &pods.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        let place = path.strip_prefix("/api/v1/namespaces/portreeve/pods/portreeve-");
+        match place.and_then(|place| place.split_once(":29517/proxy")) {
+            Some((node, asked)) => agent(node, asked, before),
+            None => Reply::Status(404, "not found"),
+        }
+    })
+}
+
+/// Each node with why it is unknown, or `told`.
+fn standings(document: &Value) -> BTreeMap<String, String> {
+    let standing = |node: &Value| match node.get("findings") {
+        Some(_) => "told".to_owned(),
+        None => node["unknown"][0]["why"].as_str().expect("a reason").to_owned(),
+    };
+    let nodes = document["nodes"].as_array().expect("nodes").iter();
+    nodes.map(|node| (node["node"].as_str().expect("a name").to_owned(), standing(node))).collect()
+}
+
+const WORLD: &[&str] =
+    &["fine", "forbidden", "garbage", "gone", "huge", "hung", "liar", "old", "refused", "silent", "torn", "unready"];
+
+fn misbehave(node: &str, _: &str, _: usize) -> Reply {
+    match node {
+        "forbidden" => Reply::Status(403, "pods is forbidden"),
+        "garbage" => Reply::Html("<html>who are you?</html>"),
+        "gone" => Reply::Status(404, "pods not found"),
+        "huge" => Reply::Json(format!("\"{}\"", "x".repeat(9 << 20))),
+        "hung" => Reply::Hangup,
+        "liar" => told("fine", &listener()),
+        "old" => Reply::Json(r#"{"schema":"portreeve/v0"}"#.to_owned()),
+        "refused" => Reply::Status(503, "error trying to reach service: connection refused"),
+        "silent" => Reply::Silence,
+        "torn" => Reply::Torn(r#"{"schema":"portreeve/v1""#),
+        node => told(node, &json!([])),
+    }
+}
+
+#[test]
+fn an_agent_that_cannot_be_asked_is_unknown_with_its_node_and_why() {
+    let fake = cluster(WORLD, misbehave);
+    let plugin = Plugin::new();
+    let (code, stdout, stderr) = plugin.run(&fake, &["findings", "-o", "json", "--request-timeout", "3s"]);
+    let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
+    let expected = [
+        ("fine", "told"),
+        ("forbidden", "not-permitted"),
+        ("garbage", "malformed"),
+        ("gone", "not-supported"),
+        ("huge", "malformed"),
+        ("hung", "unreachable"),
+        ("liar", "malformed"),
+        ("old", "malformed"),
+        ("refused", "unreachable"),
+        ("silent", "timed-out"),
+        ("torn", "unreachable"),
+        ("unready", "unreachable"),
+    ];
+    let expected = expected.map(|(node, why)| (node.to_owned(), why.to_owned()));
+    assert_eq!(standings(&document), BTreeMap::from(expected), "{document:#}");
+    assert_eq!((code, stderr.as_str()), (2, ""), "no findings, but not everybody was asked");
+    assert!(!fake.asked().iter().any(|path| path.contains("unready")), "nobody is there to be asked");
+    assert!(!stdout.contains("listener-on-node-port"), "nobody speaks for another node");
+    let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/fleet.schema.json"));
+    let schema: Value = serde_json::from_str(&schema.expect("a schema")).expect("JSON");
+    jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn findings_are_told_from_everywhere_and_decide_the_exit_code() {
+    let fake = cluster(&["n1", "n2", "unready"], |node, _, _| told(node, &listener()));
+    let plugin = Plugin::new();
+    let (code, table, _) = plugin.run(&fake, &["findings"]);
+    assert_eq!(code, 1);
+    assert!(table.starts_with("1 critical; 2 agents asked, 1 could not be asked\n"), "{table}");
+    assert!(
+        table.contains("critical  listener-on-node-port  Service shop/web  30080/tcp  remote   n1,n2\n"),
+        "{table}"
+    );
+    assert!(table.contains("its pod portreeve-unready is not Ready"), "{table}");
+    assert!(table.contains("the 3 agents listed in namespace portreeve"), "{table}");
+    assert!(!table.contains('\u{1b}'), "{table:?}");
+    let code = |words: &[&str]| plugin.run(&fake, &[&["findings"], words].concat()).0;
+    assert_eq!(code(&["--exit-zero"]), 2);
+    assert_eq!(code(&["--exit-zero", "--node", "n1"]), 0);
+    assert_eq!(code(&["--node", "n1", "-n", "office"]), 0);
+    assert_eq!(code(&["--node", "n1", "-n", "shop"]), 1);
+    assert_eq!(code(&["--node", "n1", "-A"]), 1);
+    assert_eq!(code(&["--node", "n9"]), 2);
+    assert_eq!(code(&["-A", "-n", "shop"]), 64);
+    assert_eq!(plugin.run(&fake, &["findings", "-o", "name"]).1, "service/web\n");
+    let (_, rows, _) = plugin.run(&fake, &["findings", "--no-headers"]);
+    assert_eq!(rows.lines().count(), 1, "{rows}");
+}
+
+#[test]
+fn agents_are_selected_by_their_labels_in_their_own_namespace() {
+    let fake = cluster(&[], misbehave);
+    let plugin = Plugin::new();
+    let (code, stdout, _) = plugin.run(&fake, &["findings", "-l", "app.kubernetes.io/instance=blue"]);
+    assert_eq!(code, 2, "no agent, no knowledge");
+    assert!(stdout.contains("no agent is listed"), "{stdout}");
+    let label = "labelSelector=app.kubernetes.io%2Fname%3Dportreeve%2Capp.kubernetes.io%2Finstance%3Dblue";
+    assert!(fake.asked()[0].contains(label), "{:?}", fake.asked());
+    let (code, _, stderr) = plugin.run(&fake, &["findings", "--agent-namespace", "else/where"]);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("namespaces/else%2Fwhere/pods"), "{stderr}");
+}
+
+#[test]
+fn a_few_agents_are_asked_at_a_time() {
+    const NODES: &[&str] = &["a"; 60];
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&most);
+    let fake = cluster(NODES, move |node, _, _| {
+        seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(20));
+        now.fetch_sub(1, Ordering::SeqCst);
+        told(node, &json!([]))
+    });
+    let (code, stdout, stderr) = Plugin::new().run(&fake, &["findings"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let most = most.load(Ordering::SeqCst);
+    assert!((2..=16).contains(&most), "{most} at a time");
+}
+
+#[test]
+fn a_watch_tells_anew_what_has_changed_and_nothing_else() {
+    let fake = cluster(&["n1"], |node, _, before| match before {
+        0..3 => told(node, &json!([])),
+        3 => Reply::Hangup,
+        _ => told(node, &listener()),
+    });
+    let plugin = Plugin::new();
+    let mut watch = plugin.command("kubectl-portreeve", &fake, &["findings", "-w", "--interval", "50ms", "-o", "json"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().expect("the binary runs");
+    let out = BufReader::new(watch.stdout.take().expect("a pipe"));
+    let documents: Vec<Value> =
+        Deserializer::from_reader(out).into_iter().take(3).map(|document| document.expect("JSON")).collect();
+    watch.kill().expect("it still watches");
+    watch.wait().expect("it ends");
+    let findings = documents.iter().map(|document| document["nodes"][0]["findings"].as_array().map(Vec::len));
+    assert_eq!(findings.collect::<Vec<_>>(), [Some(0), None, Some(1)]);
+}
+
+/// The healthy world as the agent of a node saw it, with one more listener.
+fn snapshot(node: &str, port: u16) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");
+    let mut world: Value = serde_json::from_slice(&fs::read(path).expect("the recorded world")).expect("JSON");
+    world["cluster"]["node_name"] = json!(node);
+    let listeners = world["kernel"]["listeners"]["seen"].as_array_mut().expect("listeners");
+    let kubelets = |socket: &&Value| socket["local_port"] == 10250;
+    let mut socket = listeners.iter().find(kubelets).expect("the kubelet listens").clone();
+    (socket["local"], socket["local_port"]) = (json!("0.0.0.0"), json!(port));
+    listeners.push(socket);
+    world.to_string()
+}
+
+/// A cluster of two nodes whose agents tell what they saw, and one more that does not.
+fn seen() -> Fake {
+    cluster(&["n1", "n2", "odd"], |node, path, _| match (node, path) {
+        ("odd", _) => Reply::Json(r#"{"schema":"portreeve.snapshot/v1"}"#.to_owned()),
+        (_, "/snapshot") => Reply::Json(snapshot(node, if node == "n1" { 30000 } else { 30001 })),
+        _ => Reply::Status(404, "not found"),
+    })
+}
+
+#[test]
+fn a_port_is_owned_on_each_node_by_whoever_its_agent_saw() {
+    let (fake, plugin) = (seen(), Plugin::new());
+    let (code, text, _) = plugin.run(&fake, &["owner", "30001/tcp"]);
+    assert_eq!(code, 2, "{text}");
+    let [first, second, odd] = &text.split("\n\n").filter(|it| it.starts_with("node ")).collect::<Vec<_>>()[..] else {
+        panic!("{text}")
+    };
+    assert!(first.contains("nobody claims it"), "{text}");
+    assert!(second.starts_with("node n2") && second.contains("30001/tcp, proxy mode"), "{text}");
+    assert!(odd.starts_with("node odd\n  cannot be told: its answer is no snapshot"), "{text}");
+    let (code, stdout, _) = plugin.run(&fake, &["owner", "30080", "--node", "n1", "-o", "json"]);
+    assert_eq!(code, 0);
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(document["nodes"][0]["protocols"][0]["claimants"][0]["claim"], "node-port");
+    let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/owners.schema.json"));
+    let schema: Value = serde_json::from_str(&schema.expect("a schema")).expect("JSON");
+    jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn a_port_is_suggested_that_is_free_on_every_node() {
+    let (fake, plugin) = (seen(), Plugin::new());
+    let (code, stdout, stderr) = plugin.run(&fake, &["suggest", "--count", "2"]);
+    assert_eq!((code, stdout.as_str()), (2, "30002\n30003\n"), "{stderr}");
+    assert!(stderr.contains("of the 3 agents listed in namespace portreeve"), "{stderr}");
+    assert!(stderr.contains("not known of odd: its answer is no snapshot"), "{stderr}");
+}
+
+#[test]
+fn a_snapshot_and_a_map_are_of_the_node_that_is_named() {
+    let (fake, plugin) = (seen(), Plugin::new());
+    let (code, stdout, _) = plugin.run(&fake, &["snapshot", "n2"]);
+    assert_eq!(code, 0);
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(document, serde_json::from_str::<Value>(&snapshot("n2", 30001)).expect("JSON"), "as it came");
+    let (code, _, stderr) = plugin.run(&fake, &["snapshot", "odd"]);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("what pod portreeve-odd answers is no snapshot"), "{stderr}");
+    let (code, map, _) = plugin.run(&fake, &["map", "--node", "n1"]);
+    assert_eq!(code, 0);
+    assert!(map.contains("30000  process kubelet listens"), "{map}");
+    let (code, _, stderr) = plugin.run(&fake, &["map"]);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("say which one with --node"), "{stderr}");
+}
+
+#[test]
+fn kubectl_is_told_what_can_be_typed_next() {
+    let (fake, plugin) = (seen(), Plugin::new());
+    let complete = |words: &[&str]| {
+        let (code, stdout, stderr) = ended(plugin.command("kubectl_complete-portreeve", &fake, words));
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        stdout
+    };
+    assert_eq!(
+        complete(&["fi"]),
+        "findings\tList what is wrong on all nodes, with evidence and remedy, and an exit code\n:4\n"
+    );
+    assert_eq!(complete(&["findings", "--agent-n"]), "--agent-namespace\tThe namespace the agents run in\n:4\n");
+    assert!(complete(&["findings", "-o", "j"]).starts_with("json\t"));
+    assert_eq!(complete(&["snapshot", ""]), "n1\nn2\nodd\n:4\n");
+    assert_eq!(complete(&["owner", "30080", "--node", "n"]), "n1\nn2\n:4\n");
+    assert!(complete(&["explain", "own-"]).starts_with("own-port-taken\t"));
+    assert_eq!(complete(&["findings", "--kubeconfig", ""]), ":0\n", "files are the shell's affair");
+    assert_eq!(complete(&["no", "such"]), ":4\n");
+}
+
+#[test]
+fn without_a_cluster_nothing_is_asked() {
+    let plugin = Plugin::new();
+    let fake = cluster(&[], misbehave);
+    let mut command = plugin.command("kubectl-portreeve", &fake, &["findings"]);
+    command.env_remove("KUBECONFIG");
+    let (code, _, stderr) = ended(command);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("no cluster is configured"), "{stderr}");
+    let (code, _, stderr) = plugin.run(&fake, &["findings", "--as-group", "g"]);
+    assert_eq!(code, 64, "{stderr}");
+}

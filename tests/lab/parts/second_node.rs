@@ -1,0 +1,43 @@
+//! The node `n2` of a cluster whose first is a [`WholeNode`].
+
+use serde_json::json;
+
+use super::{containerd, kubelet, machine::Machine, process::Process, talk::http_get, whole_node::WholeNode};
+
+/// What the client of a [`super::Wired`] node has.
+const ADDRESSES: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
+
+/// A second node with kubelet, containerd, runc and kube-proxy in mode iptables, where the first one's client is. Pods with
+/// networks of their own would have the addresses of the first one's.
+pub struct SecondNode {
+    /// Where everything runs.
+    pub machine: Machine,
+    _proxy: Process,
+}
+
+impl SecondNode {
+    /// One that is Ready, has the images, and reaches the API server as its Service.
+    #[track_caller]
+    pub fn join(first: &WholeNode) -> Self {
+        let mut machine = Machine::start_in(&first.wired.client);
+        containerd::start(&mut machine);
+        kubelet::start(&mut machine, &first.cluster, "n2", ADDRESSES);
+        let configuration = json!({
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": "iptables",
+            "hostnameOverride": "n2",
+            // The agent asks on loopback, the test from the first node.
+            "metricsBindAddress": "0.0.0.0:10249",
+            "clusterCIDR": "10.244.0.0/16,fd00:244::/56",
+            "clientConnection": {"kubeconfig": first.cluster.kubeconfig("admin")},
+            "conntrack": {"maxPerCore": 0},
+        });
+        let file = machine.directory().write("kube-proxy.yaml", &configuration.to_string());
+        let arguments = [format!("--config={file}")];
+        let mut proxy = Process::start_by(&machine.command(), "kube-proxy", &arguments, machine.directory().path());
+        let place = format!("{}:10249", ADDRESSES[0]);
+        proxy.wait_for("proxy mode", || http_get(&place, "/proxyMode"));
+        Self { machine, _proxy: proxy }
+    }
+}

@@ -1,0 +1,145 @@
+//! `kubectl portreeve` by the real kubectl, on two nodes that run pods, by somebody who may do two things.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use serde_json::{Value, json};
+
+use crate::{
+    chart::{INSTALL, prepare, roll_out, served},
+    parts::{Plugin, SecondNode, WholeNode, until},
+};
+
+/// Grants `observer` what `kubectl portreeve` needs, and nothing else.
+const READER: &str = "--set reader.create=true --set reader.subjects[0].kind=User \
+                      --set reader.subjects[0].apiGroup=rbac.authorization.k8s.io --set reader.subjects[0].name=observer";
+
+/// The document that `kubectl portreeve findings -o json` prints, once it has findings on both nodes.
+fn two_findings(observer: &Plugin) -> Value {
+    until("finding on each node", || {
+        let (_, stdout, _) = observer.types("kubectl portreeve findings -o json");
+        let document: Value = serde_json::from_str(&stdout).ok()?;
+        let nodes = document["nodes"].as_array()?;
+        let found = |node: &Value| node["findings"].as_array().is_some_and(|findings| !findings.is_empty());
+        (nodes.len() == 2 && nodes.iter().all(found)).then_some(document)
+    })
+}
+
+#[test]
+fn an_incident_on_each_of_two_nodes_is_seen_by_who_may_only_list_pods_and_get_their_proxy() {
+    let node = WholeNode::start();
+    let second = SecondNode::join(&node);
+    for name in ["shop", "office"] {
+        node.namespace(name);
+    }
+    let person = node.person();
+    prepare(&person);
+    person.types(&format!("{INSTALL} {READER}"));
+    roll_out(&person);
+    let (_, port) = served(&node);
+    for (name, place) in [("printer", "n1"), ("scanner", "n2")] {
+        let more = json!({"hostNetwork": true, "nodeName": place});
+        node.stranger("office", name, &[&format!("0.0.0.0:{port}"), "process"], &more);
+    }
+
+    let observer = Plugin::of(&node.cluster.kubeconfig("observer"));
+    let document = two_findings(&observer);
+    for (number, place, pod) in [(0, "n1", "printer"), (1, "n2", "scanner")] {
+        let told = &document["nodes"][number];
+        let finding = &told["findings"][0];
+        assert_eq!((&told["node"], &finding["rule"]), (&json!(place), &json!("listener-on-node-port")));
+        assert!(finding["summary"].to_string().contains(&format!("office/{pod} listens")), "{finding:#}");
+    }
+    let (code, table, _) = observer.types("kubectl portreeve findings -n shop");
+    assert_eq!(code, 1, "{table}");
+    for place in ["n1", "n2"] {
+        let row =
+            |line: &str| line.starts_with("critical  listener-on-node-port  Service shop/web") && line.ends_with(place);
+        assert!(table.lines().any(row), "{table}");
+    }
+    assert!(table.contains("This speaks of the 2 agents listed in namespace portreeve."), "{table}");
+
+    other_commands(&node, &observer, port);
+    other_credentials(&node, &observer);
+    nothing_else_is_granted(&observer);
+
+    let processes = second.machine.processes();
+    let agent = processes.iter().find(|(_, words)| words[0] == "/portreeve" && !words.contains(&"--probe".to_owned()));
+    let (pid, _) = agent.expect("an agent");
+    second.machine.run(&["kill", "-STOP", &pid.to_string()]);
+    let asked = "kubectl portreeve findings --request-timeout 3s";
+    let (code, table, _) = observer.types(asked);
+    assert_eq!(code, 1, "what is known is told: {table}");
+    assert!(table.contains("1 agent asked, 1 could not be asked"), "{table}");
+    let (code, table, _) = observer.types(&format!("{asked} -n office"));
+    assert_eq!(code, 2, "nothing was found, but not everybody was asked: {table}");
+    let silent = table.lines().find(|line| line.starts_with("  n2 ")).unwrap_or_else(|| panic!("{table}"));
+    assert!(silent.contains("took too long"), "{table}");
+}
+
+/// Everything else that the agents can be asked about.
+fn other_commands(node: &WholeNode, observer: &Plugin, port: u64) {
+    let (code, owner, _) = observer.types(&format!("kubectl portreeve owner {port}/tcp --node n2"));
+    assert_eq!(code, 0);
+    assert!(
+        owner.starts_with("node n2\n") && owner.contains("shop/web") && owner.contains("office/scanner"),
+        "{owner}"
+    );
+    let (code, map, _) = observer.types("kubectl portreeve map --node n1");
+    assert_eq!(code, 0);
+    assert!(map.contains(&format!("{port}  pod office/printer listens, owned by Service shop/web")), "{map}");
+    let (code, snapshot, _) = observer.types("kubectl portreeve snapshot n2");
+    assert_eq!(code, 0);
+    let file = observer.write("n2.json", &snapshot);
+    let (code, replayed, _) = observer.types(&format!("kubectl portreeve replay {file} -o json"));
+    assert_eq!(code, 1);
+    assert!(replayed.contains("office/scanner"), "{replayed}");
+
+    let (code, free, remark) = observer.types("kubectl portreeve suggest");
+    assert_eq!(code, 0, "{remark}");
+    let free: u64 = free.trim().parse().expect("a port");
+    node.cluster.api().create(&json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "suggested", "namespace": "shop"},
+        "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": free}]},
+    }));
+    let (_, next, _) = observer.types("kubectl __complete portreeve snapshot n");
+    assert_eq!(next, "n1\nn2\n:4\n");
+}
+
+/// Whose rights count: those of a login program, or those of somebody else.
+fn other_credentials(node: &WholeNode, observer: &Plugin) {
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "observer"},
+    });
+    let script = observer.write("log-in", &format!("#!/bin/sh\ncat <<END\n{credential}\nEND\n"));
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).expect("our file");
+    let admin = fs::read_to_string(node.cluster.kubeconfig("admin")).expect("a kubeconfig");
+    let exec =
+        format!("{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: {script}, interactiveMode: Never}}}}");
+    assert!(admin.contains("{token: admin}"), "{admin}");
+    let with_exec = observer.write("exec.kubeconfig", &admin.replace("{token: admin}", &exec));
+    let (code, _, stderr) = observer.types(&format!("kubectl portreeve findings --kubeconfig {with_exec}"));
+    assert_eq!(code, 1, "{stderr}");
+
+    let admin = Plugin::of(&node.cluster.kubeconfig("admin"));
+    assert_eq!(admin.types("kubectl portreeve findings --context lab --as observer").0, 1);
+    let (code, _, refusal) = admin.types("kubectl portreeve findings --as nobody --as-group lab");
+    assert_eq!(code, 2);
+    assert!(refusal.contains(r#"User "nobody" cannot list resource "pods""#), "{refusal}");
+}
+
+fn nothing_else_is_granted(observer: &Plugin) {
+    for question in [
+        "list services -A",
+        "list nodes",
+        "list pods -n shop",
+        "get pods/log -n portreeve",
+        "create pods/proxy -n portreeve",
+    ] {
+        let (_, answer, _) = observer.types(&format!("kubectl auth can-i {question}"));
+        assert_eq!(answer.trim(), "no", "{question}");
+    }
+}
