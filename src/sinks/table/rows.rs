@@ -59,7 +59,7 @@ fn row(finding: &Finding) -> [String; 5] {
 }
 
 /// `30080/tcp`, or as much of it as the finding is about.
-pub(super) fn port(finding: &Finding) -> Option<String> {
+pub(in crate::sinks) fn port(finding: &Finding) -> Option<String> {
     let port = finding.key.port?;
     Some(match finding.key.protocol {
         Some(protocol) => format!("{port}/{protocol}"),
