@@ -1,6 +1,7 @@
 //! The parts of Kubernetes, run for real in network namespaces: any number at once, and nothing is left behind.
 
 mod agent;
+mod alertmanager;
 mod api;
 mod audit;
 mod commands;
@@ -17,6 +18,7 @@ pub mod memory;
 mod namespace;
 mod node;
 pub mod objects;
+mod page;
 mod patience;
 pub mod process;
 mod programs;
@@ -31,6 +33,7 @@ mod whole_node;
 
 pub use self::{
     agent::{Agent, events, reasons, until},
+    alertmanager::Alertmanager,
     api::Api,
     audit::Audit,
     commands::Person,
@@ -39,6 +42,7 @@ pub use self::{
     kubectl::kubectl,
     namespace::sysctl,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
+    page::{AGENT, Reader},
     patience::slowness,
     prometheus::Prometheus,
     proxy::Proxy,
