@@ -8,12 +8,13 @@ use std::{
 use crate::architecture::names_machine;
 
 /// Written documents, and files that people read like them.
-const READ: [&str; 16] = [
+const READ: [&str; 17] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
+    "docs/dashboards.md",
     "docs/how-nodeports-work.md",
     "docs/performance.md",
     "deploy/chart/README.md",
