@@ -10,7 +10,8 @@ CARGO ?= cargo
 TOOLS := cc:gcc ip:iproute2 ss:iproute2 nft:nftables iptables:iptables ps:procps \
          setpriv:util-linux unshare:util-linux capsh:libcap2-bin openssl:openssl perl:perl-base \
          buildah:buildah containerd:containerd runc:runc /usr/lib/cni/bridge:containernetworking-plugins \
-         conntrack:conntrack prometheus:prometheus promtool:prometheus nsenter:util-linux strip:binutils musl-gcc:musl-tools \
+         conntrack:conntrack curl:curl jq:jq prometheus:prometheus promtool:prometheus nsenter:util-linux strip:binutils \
+         prometheus-alertmanager:prometheus-alertmanager musl-gcc:musl-tools \
          qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio ipset:ipset
 
 # Kubernetes itself, and helm, built once per machine and version; a program in $KUBEBUILDER_ASSETS or on the PATH comes
@@ -38,7 +39,7 @@ PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test verdicts mutants bench lab guest static lint docs chart image krew shipped fmt tools
+.PHONY: help check build test verdicts pictures mutants bench lab guest static lint docs chart image krew shipped fmt tools
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -52,7 +53,7 @@ build: ## Build the release binary
 # The runner keeps tests off this machine's own network. cargo's own lines come last. Tests in a guest, whose every
 # instruction is emulated, are a verb of their own: `make verdicts`.
 test: tools lab static lint ## Install what tests need, lint, and run every test; kernel tests need root
-	$(LABELLED) $(CARGO) test --locked $(PRIVATE) -- --skip ipvs::
+	$(LABELLED) $(CARGO) test --locked $(PRIVATE) -- --skip ipvs:: --skip pictures::
 
 # What runs on nodes is measured: the binary of the image. A bench profile would make the benchmark itself small too, which
 # takes minutes.
@@ -64,6 +65,14 @@ verdicts: tools lab guest ## Ask packets about every verdict, in a guest with ip
 	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs::
 	@awk '{ cells += $$2; wrong += $$3; print } END { print "all", cells, wrong }' target/tmp/verdicts/* | \
 	    awk 'BEGIN { printf "%-24s %8s %8s %8s\n", "configuration", "cells", "agree", "differ" } { printf "%-24s %8d %8d %8d\n", $$1, $$2, $$2 - $$3, $$3 }'
+
+# What Grafana's components are made of is heavy, and nothing that is shipped.
+pictures: lab ## Draw the documents' pictures anew, of what a Prometheus of the lab answered; needs root
+	@$(MAKE) --no-print-directory tools TOOLS='$(TOOLS) chromium:chromium npm:npm pngquant:pngquant'
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- pictures::
+	cd tests/pictures && npm ci
+	node tests/pictures/draw.mjs target/tmp/pictures dashboards docs/pictures
+	pngquant --force --ext .png --strip 64 docs/pictures/*.png
 
 # A package of its own; what it is made of stays out of the lock file of the program.
 mutants: ## Invert every condition of every rule, one at a time, and see that a test notices; needs root

@@ -1,6 +1,11 @@
 //! Answers over HTTP, and takes its port as soon as it can.
 
-use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration, time::Instant};
+use std::{
+    io::{self, ErrorKind},
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -18,7 +23,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{connections, document::Document, feed::View, page::page, process, pulse, scanner::Busy};
+use super::{connections, document::Document, feed::View, process, pulse, scanner::Busy};
 use crate::{
     facts::{Gap, OwnPort, Reading, Snapshot, Source, Why},
     ledger::Board,
@@ -26,7 +31,7 @@ use crate::{
         Report,
         events::Recorder,
         metrics::{Exposition, Telling, Work, metrics},
-        write_json,
+        write_json, write_page,
     },
 };
 
@@ -78,7 +83,7 @@ pub(super) async fn open(front: Front, address: SocketAddr) -> Receiver<Reading<
 async fn keep(
     front: Front,
     address: SocketAddr,
-    mut attempt: std::io::Result<TcpListener>,
+    mut attempt: io::Result<TcpListener>,
     standings: Sender<Reading<OwnPort>>,
 ) {
     let mut pause = FIRST_PAUSE;
@@ -101,7 +106,7 @@ async fn keep(
     connections::serve(listener, router(front)).await;
 }
 
-fn standing(address: SocketAddr, attempt: &std::io::Result<TcpListener>) -> Reading<OwnPort> {
+fn standing(address: SocketAddr, attempt: &io::Result<TcpListener>) -> Reading<OwnPort> {
     match attempt {
         Ok(_) => Reading::Seen(OwnPort { address, taken: false }),
         Err(error) if error.kind() == ErrorKind::AddrInUse => Reading::Seen(OwnPort { address, taken: true }),
@@ -131,8 +136,11 @@ impl Front {
 async fn people(State(front): State<Front>) -> Response {
     let look = front.look();
     let html = match &look {
-        None => Ok(page(None).into()),
-        Some((snapshot, board)) => front.documents.page.of(snapshot, || Ok(page(Some((snapshot, board))).into_bytes())),
+        None => written(|out| write_page(None, out)).map(Bytes::from),
+        Some((snapshot, board)) => {
+            let report = Report { snapshot, board, min_severity: None };
+            front.documents.page.of(snapshot, || written(|out| write_page(Some(&report), out)))
+        }
     };
     let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
     ([(header::CONTENT_SECURITY_POLICY, policy)], answer(html, "text/html; charset=utf-8")).into_response()
@@ -166,19 +174,23 @@ async fn findings(State(front): State<Front>) -> Response {
     let Some((snapshot, board)) = front.look() else { return too_early() };
     let document = front.documents.findings.of(&snapshot, || {
         let report = Report { snapshot: &snapshot, board: &board, min_severity: None };
-        let mut document = Vec::new();
-        write_json(&report, &mut document).map(|()| document)
+        written(|out| write_json(&report, out))
     });
     answer(document, "application/json")
 }
 
 async fn snapshot(State(front): State<Front>) -> Response {
     let Some((snapshot, _)) = front.look() else { return too_early() };
-    let make = || serde_json::to_vec_pretty(&*snapshot).map_err(std::io::Error::other);
+    let make = || serde_json::to_vec_pretty(&*snapshot).map_err(io::Error::other);
     answer(front.documents.snapshot.of(&snapshot, make), "application/json")
 }
 
-fn answer(document: std::io::Result<Bytes>, kind: &'static str) -> Response {
+fn written(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<Vec<u8>> {
+    let mut document = Vec::new();
+    write(&mut document).map(|()| document)
+}
+
+fn answer(document: io::Result<Bytes>, kind: &'static str) -> Response {
     match document {
         Ok(document) => ([(header::CONTENT_TYPE, kind)], document).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),

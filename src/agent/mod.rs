@@ -12,7 +12,6 @@ mod daemon;
 mod document;
 mod feed;
 mod front;
-mod page;
 mod process;
 mod pulse;
 mod scanner;

@@ -14,6 +14,7 @@ pub mod metrics;
 mod npd;
 mod owner;
 mod owners;
+mod page;
 mod paint;
 mod report;
 mod sarif;
@@ -29,6 +30,7 @@ pub use map::{write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};
 pub use owner::{owner_schema, write_owner, write_owner_json};
 pub use owners::{NodeOwner, owners_schema, write_owners, write_owners_json};
+pub use page::write_page;
 pub use paint::Style;
 #[cfg(target_os = "linux")] // for `demo`
 pub(crate) use paint::{Ink, tidy, wrap};

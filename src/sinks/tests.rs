@@ -119,6 +119,7 @@ fn every_form(report: &Report<'_>) -> Vec<(&'static str, String)> {
         ("junit", written(|out| write_junit(report, out))),
         ("sarif", written(|out| write_sarif(report, out))),
         ("npd", npd_line(report)),
+        ("page", written(|out| write_page(Some(report), out))),
     ]
 }
 
@@ -191,6 +192,63 @@ fn hostile_text_breaks_no_line_of_any_form() {
         let strange = text.chars().find(|c| (c.is_control() && *c != '\n') || matches!(c, '\u{202e}' | '\u{200b}'));
         assert_eq!(strange, None, "{form}: {text}");
         assert!(!text.lines().any(|line| line.starts_with("<forged")), "{form}: {text}");
+    }
+}
+
+/// The page, and for messages its words without the picture.
+fn page_of(world: &(Snapshot, Board)) -> (String, String) {
+    let page = written(|out| write_page(Some(&report(world)), out));
+    let words = page.split("<svg").next().unwrap_or_default().to_owned();
+    (page, words)
+}
+
+#[test]
+fn the_page_says_what_since_when_what_to_do_and_what_could_not_be_seen() {
+    let (page, words) = page_of(&rich());
+    for part in [
+        "<title>Node n1: 1 critical, 1 warning, 1 info - Portreeve</title>",
+        "<h3><b>critical</b> Service default/web, port 30080/tcp</h3>",
+        "listener-on-node-port since <time datetime=\"2027-01-15T08:00:00Z\">2027-01-15 08:00:00 UTC</time>, for less than",
+        "Affects remote clients, its pods.",
+        "<li><code>sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767</code></li>",
+        "<tr><th scope=\"row\">listener</th><td>tcp LISTEN 0.0.0.0:30080</td></tr>",
+        "<th scope=\"row\">nft, iptables rules</th><td><b class=\"plain\">not permitted</b>",
+        "not judged: proxy-left-behind",
+        "<title id=\"title\">NodePorts 30000-32767 (",
+    ] {
+        assert!(page.contains(part), "{part}: {words}");
+    }
+}
+
+#[test]
+fn the_page_of_a_node_that_could_not_be_checked_never_says_that_all_is_well() {
+    let (page, words) = page_of(&blind());
+    assert!(page.contains("<title>Node n1: could not be checked - Portreeve</title>"), "{words}");
+    assert!(page.contains("no answer</b><br>https://192.0.2.7:6443: connection refused"), "{words}");
+    assert!(!page.contains("class=\"well\""), "{words}");
+    let (calm, words) = page_of(&healthy());
+    assert!(calm.contains("<p class=\"well\">Nothing that could be seen.</p>"), "{words}");
+    let early = written(|out| write_page(None, out));
+    assert!(early.contains("Nothing has been looked at yet.") && !early.contains("class=\"well\""), "{early}");
+}
+
+#[test]
+fn the_page_is_whole_and_nothing_of_it_is_foreign() {
+    for world in [rich(), healthy(), blind()] {
+        let (page, words) = page_of(&world);
+        let mut open = Vec::new();
+        for tag in page.split('<').skip(1).filter_map(|rest| rest.split('>').next()) {
+            let name = tag.split([' ', '\n']).next().unwrap_or_default();
+            match name.strip_prefix('/') {
+                Some(name) => assert_eq!(open.pop(), Some(name), "{words}"),
+                None if ["!doctype", "meta", "br"].contains(&name) || tag.ends_with('/') => {}
+                None => open.push(name),
+            }
+        }
+        assert!(open.is_empty(), "{open:?} is never closed: {words}");
+        for foreign in ["<script", "<img", "<link", "<iframe", " src=", "url(", "@import", " onclick"] {
+            assert!(!page.contains(foreign), "{foreign}: {words}");
+        }
     }
 }
 

@@ -191,3 +191,58 @@ fn links_lead_to_pages_and_runbooks() {
     }
     assert!(seen > 20, "panels name their runbooks");
 }
+
+#[test]
+fn a_port_in_a_table_is_no_quantity_and_an_empty_cell_no_good_news() {
+    let mut seen = 0;
+    for (name, panel) in panels().into_iter().filter(|(_, panel)| panel["type"] == "table") {
+        let columns = panel["transformations"][0]["options"]["indexByName"].as_object().expect("columns");
+        let set = |column: &str, property: &str| {
+            let of_column = |it: &&Value| {
+                it["matcher"]["options"]
+                    .as_str()
+                    .is_some_and(|of| of.trim_matches(['/', '^', '$', '(', ')']).split('|').any(|it| it == column))
+            };
+            let overrides = list(&panel["fieldConfig"], "overrides").iter().filter(of_column);
+            let mut properties = overrides.flat_map(|it| list(it, "properties")).filter(|it| it["id"] == property);
+            properties.next().map(|it| it["value"].clone())
+        };
+        if columns.contains_key("port") {
+            assert_eq!(set("Port", "unit"), Some(json!("string")), "{name}: 30080 is not 30.1 K");
+            for column in ["Namespace", "Port", "Protocol"] {
+                assert_eq!(set(column, "noValue"), Some(json!("-")), "{name}: {column} may be empty");
+            }
+            assert_eq!(
+                set("Severity", "mappings").expect("words")[0]["options"]["1"]["text"],
+                "critical",
+                "{name}: the worst first"
+            );
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 2, "the findings of the fleet and those of a node");
+}
+
+#[test]
+fn every_dashboard_and_the_page_is_to_be_seen_in_the_documents() {
+    let page = fs::read_to_string(root().join("docs/dashboards.md")).expect("docs/dashboards.md");
+    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
+    let mut wanted = BTreeSet::new();
+    for name in NAMES.into_iter().chain(["page-desktop", "page-phone"]) {
+        for mode in ["light", "dark"] {
+            let picture = root().join(format!("docs/pictures/{name}-{mode}.png"));
+            let bytes =
+                fs::read(&picture).unwrap_or_else(|error| panic!("{}: {error}: `make pictures`", picture.display()));
+            assert!(bytes.starts_with(b"\x89PNG\r\n"), "{name}-{mode} is a picture");
+            assert!(bytes.len() < 150_000, "{name}-{mode} has {} bytes", bytes.len());
+            assert!(page.contains(&format!("\"pictures/{name}-{mode}.png\"")), "{name}-{mode} is in no document");
+            wanted.insert(picture);
+        }
+    }
+    for named in readme.split("\"docs/pictures/").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert!(wanted.contains(&root().join("docs/pictures").join(named)), "{named} is not there");
+    }
+    let there =
+        fs::read_dir(root().join("docs/pictures")).expect("pictures").map(|entry| entry.expect("a file").path());
+    assert_eq!(there.collect::<BTreeSet<_>>(), wanted, "no picture is left over");
+}

@@ -104,9 +104,13 @@ pub(crate) fn catalogue() -> BTreeMap<String, Metric> {
     for row in page.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
-        let (name, kind, labels) = (quoted(cells[1]).remove(0), cells[2], quoted(cells[3]).into_iter().collect());
+        let (name, kind) = (quoted(cells[1]).remove(0), cells[2]);
+        let labels: BTreeSet<String> = quoted(cells[3]).into_iter().collect();
         if kind == "histogram" {
             let with_bound = BTreeSet::from(["le".to_owned()]);
+            for part in ["_sum", "_count"] {
+                all.insert(name.clone() + part, Metric { is_counter: true, labels: labels.clone() });
+            }
             all.insert(name + "_bucket", Metric { is_counter: true, labels: &labels | &with_bound });
         } else {
             all.insert(name, Metric { is_counter: kind == "counter", labels });

@@ -17,7 +17,7 @@ const PREPARE: [&str; 2] = [
     "kubectl create namespace portreeve",
     "kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged",
 ];
-pub(crate) const INSTALL: &str =
+pub const INSTALL: &str =
     "helm install portreeve deploy/chart -n portreeve --set image.repository=registry.example/portreeve";
 const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
 const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reuse-values";
@@ -25,14 +25,14 @@ const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reuse-
 /// Where the agent answers.
 const PLACE: &str = "192.0.2.1:29517";
 
-pub(crate) fn prepare(person: &Person<'_>) {
+pub fn prepare(person: &Person<'_>) {
     for line in PREPARE {
         person.types(line);
     }
 }
 
 /// Waits until the agent that was installed last is ready: it has looked once.
-pub(crate) fn roll_out(person: &Person<'_>) {
+pub fn roll_out(person: &Person<'_>) {
     person.types("kubectl -n portreeve rollout status daemonset/portreeve --timeout=2m");
 }
 

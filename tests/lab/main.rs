@@ -7,6 +7,7 @@
 #![allow(unreachable_pub, reason = "a test program has no outside")]
 
 mod agent;
+mod alertmanager;
 mod bands;
 mod chart;
 mod churn;
@@ -18,9 +19,12 @@ mod metrics;
 mod modes;
 mod old_proxy;
 mod outage;
+mod panels;
 mod parts;
+mod pictures;
 mod plugin;
 mod prometheus;
+mod runbooks;
 mod server;
 mod settings;
 mod verdicts;

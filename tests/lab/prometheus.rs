@@ -1,33 +1,13 @@
 //! What people see: the dashboards' queries and the alerts, in a real Prometheus that scrapes a real agent during an incident.
 
-use std::{fs, net::TcpListener, path::Path};
+use std::net::TcpListener;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::parts::{Agent, ControlPlane, Prometheus, Proxy, Wired, cluster, objects, serve, until};
-
-/// Panels that are empty while nothing fails, and say so.
-const EMPTY_WHEN_WELL: [&str; 4] =
-    ["Panics", "Failures to read the cluster", "Sources that could not be read", "Verdicts that could not be given"];
-
-/// The title and every query of each panel, as Grafana would send them.
-fn queries() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards");
-    let panels = ["fleet.json", "node.json", "agent.json"].map(|name| {
-        let text = fs::read_to_string(folder.join(name)).expect("a dashboard");
-        let mut dashboard: Value = serde_json::from_str(&text).expect("JSON");
-        dashboard["panels"].take()
-    });
-    let panels = panels.iter().flat_map(|panels| panels.as_array().expect("panels"));
-    let queries = panels.flat_map(|panel| {
-        let targets = panel["targets"].as_array().into_iter().flatten();
-        targets.map(|target| (panel["title"].clone(), target["expr"].clone()))
-    });
-    let variables = [("$__rate_interval", "1m"), ("$__range", "1h"), ("$cluster", ".*"), ("$node", "n1")];
-    let word = |value: Value| value.as_str().expect("a word").to_owned();
-    let set = |query: Value| variables.iter().fold(word(query), |query, (name, value)| query.replace(name, value));
-    queries.map(|(title, query)| (word(title), set(query))).collect()
-}
+use crate::{
+    panels::{EMPTY_WHEN_WELL, questions},
+    parts::{Agent, ControlPlane, Prometheus, Proxy, Wired, cluster, objects, serve, until},
+};
 
 #[test]
 fn every_panel_has_something_to_show_and_the_alert_names_the_victim() {
@@ -37,15 +17,16 @@ fn every_panel_has_something_to_show_and_the_alert_names_the_victim() {
     let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
     let _squatter = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
     let _agent = Agent::start(&cluster, &[]);
-    let prometheus = Prometheus::start("127.0.0.1:29517");
+    let prometheus = Prometheus::start(&[("n1", "127.0.0.1:29517")]);
 
-    let queries = queries();
-    assert!(queries.len() > 40, "three dashboards");
-    for (title, query) in queries.iter().filter(|(title, _)| !EMPTY_WHEN_WELL.contains(&title.as_str())) {
-        until(&format!("data for {title}: {query}"), || (!prometheus.query(query).is_empty()).then_some(()));
-    }
-    for (_, query) in queries.iter().filter(|(title, _)| EMPTY_WHEN_WELL.contains(&title.as_str())) {
-        prometheus.query(query);
+    let questions = questions("1m");
+    assert!(questions.len() > 40, "three dashboards");
+    for it in &questions {
+        let data = || Some(prometheus.query(&it.query)).filter(|series| !series.is_empty());
+        match EMPTY_WHEN_WELL.contains(&it.title.as_str()) {
+            true => drop(prometheus.query(&it.query)),
+            false => drop(until(&format!("data for {}: {}", it.title, it.query), data)),
+        }
     }
 
     let alert = until("alert", || prometheus.query(r#"ALERTS{alertname="PortreeveCriticalFinding"}"#).pop());

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{
-    super::paint::{Ink, tidy},
+    super::paint::{Ink, is_command, tidy},
     Page, Told,
     rows::port,
 };
@@ -18,27 +18,12 @@ const LABEL: usize = 8;
 const VALUES: usize = 6;
 /// The widest name that others are aligned with.
 const WIDEST_NAME: usize = 26;
-/// Programs that a remedy may tell to run; such a line is printed to be copied, never wrapped.
-const PROGRAMS: [&str; 12] = [
-    "kubectl",
-    "sysctl",
-    "ip",
-    "nft",
-    "iptables",
-    "ipvsadm",
-    "systemctl",
-    "echo",
-    "printf",
-    "kill",
-    "portreeve",
-    "sudo",
-];
 
 impl Page<'_> {
     pub(super) fn block(&mut self, Told { problem, nodes }: &Told<'_>) -> io::Result<()> {
         let Problem { rule, severity, summary, evidence, affects, remedy, .. } = problem;
         let mut title = tidy(&problem.subject.to_string());
-        if let Some(port) = port(problem) {
+        if let Some(port) = port(problem.port, problem.protocol) {
             title.push_str(&format!(", port {port}"));
         }
         if !nodes.is_empty() {
@@ -86,11 +71,6 @@ impl Page<'_> {
 
     fn remedy(&self, remedy: &str) -> Vec<(Ink, String)> {
         let remedy = tidy(remedy);
-        let program = remedy.split_whitespace().next().unwrap_or_default();
-        if PROGRAMS.contains(&program) {
-            vec![(Ink::Command, remedy)]
-        } else {
-            self.wrapped(Ink::Plain, &remedy, LABEL + 4)
-        }
+        if is_command(&remedy) { vec![(Ink::Command, remedy)] } else { self.wrapped(Ink::Plain, &remedy, LABEL + 4) }
     }
 }

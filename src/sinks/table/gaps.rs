@@ -21,10 +21,10 @@ const LABEL: usize = 21;
 
 /// Things unseen for one reason.
 #[derive(Default)]
-struct Group<'a> {
-    details: Vec<&'a str>,
-    rules: BTreeSet<RuleId>,
-    failed: bool,
+pub(in crate::sinks) struct Group<'a> {
+    pub(in crate::sinks) details: Vec<&'a str>,
+    pub(in crate::sinks) rules: BTreeSet<RuleId>,
+    pub(in crate::sinks) failed: bool,
 }
 
 impl Page<'_> {
@@ -70,10 +70,11 @@ impl Page<'_> {
     }
 }
 
+/// What it is, why it was not seen, and what would help.
 type Heading = (&'static str, Why, Option<&'static str>);
 
 /// Failures first, then in the order of the readers.
-fn groups<'a>(unseen: &[Unseen<'a>], failures: &[&Gap]) -> Vec<(Heading, Group<'a>)> {
+pub(in crate::sinks) fn groups<'a>(unseen: &[Unseen<'a>], failures: &[&Gap]) -> Vec<(Heading, Group<'a>)> {
     let mut places: BTreeMap<(&str, Why), usize> = BTreeMap::new();
     let mut groups: Vec<(Heading, Group<'a>)> = Vec::new();
     for Unseen { rule, gap, .. } in unseen {
@@ -93,7 +94,8 @@ fn groups<'a>(unseen: &[Unseen<'a>], failures: &[&Gap]) -> Vec<(Heading, Group<'
     groups
 }
 
-fn unjudged(rules: &BTreeSet<RuleId>, wide: bool) -> String {
+/// The rules that could not tell; the first few, or all.
+pub(in crate::sinks) fn unjudged(rules: &BTreeSet<RuleId>, wide: bool) -> String {
     const SHOWN: usize = 3;
     let shown = if wide { rules.len() } else { SHOWN };
     let names: Vec<&str> = rules.iter().take(shown).map(|rule| rule.0).collect();
@@ -143,7 +145,8 @@ fn topic(source: Source, why: Why) -> &'static str {
     }
 }
 
-pub(super) fn words(why: Why) -> &'static str {
+/// Why, for people.
+pub(in crate::sinks) fn words(why: Why) -> &'static str {
     match why {
         Why::NotPermitted => "not permitted",
         Why::NotSupported => "not there",

@@ -8,6 +8,10 @@ mod rows;
 
 use std::io::{self, Write};
 
+pub(super) use self::{
+    gaps::{groups, unjudged, words},
+    rows::port,
+};
 use super::{
     Outcome, Report, Style,
     document::Problem,

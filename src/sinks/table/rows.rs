@@ -6,7 +6,7 @@ use super::{
     super::paint::{Ink, shorten, tidy},
     Page, Told,
 };
-use crate::{findings::Vantage, sinks::document::Problem};
+use crate::{facts::Protocol, findings::Vantage, sinks::document::Problem};
 
 const HEADINGS: [&str; 6] = ["SEVERITY", "RULE", "SUBJECT", "PORT", "AFFECTS", "NODES"];
 const SUBJECT: usize = 2;
@@ -51,7 +51,7 @@ impl Page<'_> {
             problem.severity.to_string(),
             problem.rule.clone(),
             tidy(&problem.subject.to_string()),
-            port(problem).unwrap_or_else(|| "-".to_owned()),
+            port(problem.port, problem.protocol).unwrap_or_else(|| "-".to_owned()),
             if affects.is_empty() { "-".to_owned() } else { affects.join(",") },
             self.names(nodes),
         ];
@@ -61,9 +61,9 @@ impl Page<'_> {
 }
 
 /// `30080/tcp`, or as much of it as the finding is about.
-pub(super) fn port(problem: &Problem) -> Option<String> {
-    let port = problem.port?;
-    Some(match problem.protocol {
+pub(in crate::sinks) fn port(port: Option<u16>, protocol: Option<Protocol>) -> Option<String> {
+    let port = port?;
+    Some(match protocol {
         Some(protocol) => format!("{port}/{protocol}"),
         None => port.to_string(),
     })

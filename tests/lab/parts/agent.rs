@@ -57,7 +57,13 @@ impl Agent {
     /// The same, of another node and answering at another place.
     #[track_caller]
     pub fn of(cluster: &ControlPlane, node: &str, place: &'static str, arguments: &[&str]) -> Self {
-        let kubeconfig = cluster.kubeconfig("observer").display().to_string();
+        Self::with(&cluster.kubeconfig("observer"), node, place, arguments)
+    }
+
+    /// The same with a kubeconfig.
+    #[track_caller]
+    pub fn with(kubeconfig: &Path, node: &str, place: &'static str, arguments: &[&str]) -> Self {
+        let kubeconfig = kubeconfig.display().to_string();
         let arguments = [&["--kubeconfig", &kubeconfig], arguments].concat();
         Self::run(Directory::new(), &[env!("CARGO_BIN_EXE_portreeve")], node, place, &arguments)
     }

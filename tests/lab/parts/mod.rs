@@ -1,6 +1,7 @@
 //! The parts of Kubernetes, run for real in network namespaces: any number at once, and nothing is left behind.
 
 mod agent;
+mod alertmanager;
 mod api;
 mod audit;
 mod cluster;
@@ -18,6 +19,7 @@ pub mod memory;
 mod namespace;
 mod node;
 pub mod objects;
+mod page;
 mod patience;
 pub mod process;
 mod programs;
@@ -33,6 +35,7 @@ mod whole_node;
 
 pub use self::{
     agent::{Agent, events, reasons, until},
+    alertmanager::Alertmanager,
     api::Api,
     audit::Audit,
     cluster::{cluster, serve},
@@ -42,6 +45,7 @@ pub use self::{
     kubectl::{Plugin, kubectl},
     namespace::sysctl,
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
+    page::{AGENT, Reader},
     patience::slowness,
     prometheus::Prometheus,
     proxy::Proxy,

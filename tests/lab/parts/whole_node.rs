@@ -23,7 +23,7 @@ const API_SERVER: [&str; 2] =
 pub struct WholeNode {
     /// Where containerd and the kubelet run, and with them pods.
     pub machine: Machine,
-    _proxy: Proxy,
+    proxy: Option<Proxy>,
     _controllers: [Process; 2],
     pub cluster: ControlPlane,
     /// Who else may ask the node.
@@ -41,12 +41,17 @@ impl WholeNode {
         containerd::start(&mut machine);
         kubelet::start(&mut machine, &cluster, "n1", PRIMARY);
         let proxy = Proxy::start_by(&machine.command(), &cluster, "iptables", &json!({}));
-        Self { machine, _proxy: proxy, _controllers: controllers, cluster, wired }
+        Self { machine, proxy: Some(proxy), _controllers: controllers, cluster, wired }
     }
 
     /// Somebody who uses the cluster with all rights.
     pub fn person(&self) -> Person<'_> {
         Person::of(&self.cluster)
+    }
+
+    /// Ends kube-proxy; what it has programmed stays.
+    pub fn stop_proxy(&mut self) {
+        self.proxy = None;
     }
 
     /// Makes a namespace that pods can be started in.

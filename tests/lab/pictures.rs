@@ -1,0 +1,101 @@
+//! What pictures are made of: the answers of a real Prometheus to every panel, and the agent's page, while things go wrong
+//! on two nodes, one after the other. `make pictures` draws it.
+
+use std::{
+    fs,
+    net::{TcpListener, TcpStream},
+    path::Path,
+    thread::sleep,
+    time::{Duration, SystemTime},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    panels::{EMPTY_WHEN_WELL, questions},
+    parts::{Agent, ControlPlane, PRIMARY, Prometheus, Proxy, Role, Wired, http_get, objects, sysctl},
+};
+
+/// How long something is to be seen before the next thing happens.
+const SCENE: Duration = Duration::from_secs(20);
+/// The nodes, and where their agents answer.
+const AGENTS: [(&str, &str); 2] = [("n1", "127.0.0.1:29517"), ("n2", "192.0.2.100:29517")];
+
+/// A cluster of two nodes whose Services have NodePorts that somebody wrote, and such that the server chose.
+#[track_caller]
+fn cluster() -> ControlPlane {
+    let mut cluster = ControlPlane::on(PRIMARY[0], &[]);
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    cluster.api().create(&objects::node("n2", &["192.0.2.100", "2001:db8::100"]));
+    for (name, port) in [("web", 30080), ("mail", 30025), ("metrics", 32700)] {
+        let service = cluster.api().create(&objects::service(name, &[objects::port(80, Some(port))]));
+        cluster.api().create(&objects::endpoint_slice(&service, Some((Wired::HERE[0], "n1")), "IPv4"));
+    }
+    for number in 1..=9 {
+        cluster.api().create(&objects::service(&format!("team-{number}"), &[objects::port(80, None)]));
+    }
+    Role::of_chart().grant(&mut cluster);
+    cluster
+}
+
+/// Writes what pictures are made of.
+#[track_caller]
+fn keep(name: &str, text: &str) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures");
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::write(folder.join(name), text).expect("a file");
+}
+
+#[track_caller]
+fn keep_page(name: &str) {
+    keep(name, &http_get(AGENTS[0].1, "/").expect("a page"));
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later than 1970").as_secs()
+}
+
+#[test]
+fn every_panel_has_something_to_draw_while_one_thing_after_the_other_goes_wrong() {
+    let wired = Wired::enter();
+    let mut cluster = cluster();
+    let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
+    let arguments = ["--request-timeout", "2s"];
+    // As the chart has it by default.
+    let _here = Agent::start_as_nobody(&cluster, &arguments);
+    let kubeconfig = cluster.kubeconfig("observer");
+    // No proxy answers there: the agent says what it cannot tell.
+    let _there = wired.client.run(move || Agent::with(&kubeconfig, AGENTS[1].0, AGENTS[1].1, &arguments));
+    let prometheus = Prometheus::start(&AGENTS);
+    let begin = now();
+    sleep(SCENE);
+    keep_page("page-well.html");
+
+    sysctl("net.ipv4.ip_local_port_range", "32500 33099");
+    let mut connections = Vec::new();
+    for _ in 0..36 {
+        connections.extend((0..10).map(|_| TcpStream::connect((Wired::HERE[0], Wired::PORT)).expect("a connection")));
+        sleep(SCENE / 36);
+    }
+    let _first = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
+    sleep(SCENE);
+    cluster.kill();
+    sleep(SCENE);
+    cluster.restart();
+    let _second = wired.client.run(|| TcpListener::bind("0.0.0.0:30025").expect("the port is free"));
+    sleep(SCENE);
+    let span = [begin, now()];
+    keep_page("page.html");
+
+    let mut answers = json!({});
+    for it in questions("15s") {
+        let series = match it.is_instant {
+            true => prometheus.query(&it.query),
+            false => prometheus.query_range(&it.query, span),
+        };
+        let may_be_empty = EMPTY_WHEN_WELL[..1].contains(&it.title.as_str());
+        assert!(may_be_empty || !series.is_empty(), "nothing for {} of {}: {}", it.title, it.dashboard, it.query);
+        answers[it.dashboard][&it.panel][&it.target] = Value::Array(series);
+    }
+    keep("answers.json", &json!({"from": span[0], "to": span[1], "answers": answers}).to_string());
+}
