@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use super::{console::Console, gather::Sources};
 use crate::{
+    facts::Connections,
     ledger::Board,
     rules::census,
     sinks::{Outcome, Report, write_map, write_svg},
@@ -32,7 +33,7 @@ enum Form {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { gather, output } = args;
-    let snapshot = gather.look(false)?;
+    let snapshot = gather.look(Connections::NONE, false)?;
     let census = match census(&snapshot) {
         Ok(census) => census,
         Err(gap) => bail!("the NodePort range is not known: {}; say it with --node-port-range", gap.detail),

@@ -407,7 +407,7 @@ fn kernel(at: Timestamp) -> KernelFacts {
             route_localnet: Reading::Seen(true),
             tcp_tw_reuse: Reading::Seen(2),
         },
-        sockstat: Reading::Seen(SockStat { tcp: 30, tcp_time_wait: 5, udp: 5 }),
+        sockstat: Reading::Seen(SockStat { tcp: 30, tcp_time_wait: 5, udp: 5, tcp_everywhere: 30 }),
         interfaces: Reading::Seen(interfaces()),
         nameservers: Reading::Seen(vec![ip("198.51.100.53")]),
         ip_vs: gap(Source::IpVs, Why::NotSupported),
