@@ -1,6 +1,6 @@
 //! What the node's kernel and its proxy show.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -138,7 +138,7 @@ pub struct Interfaces {
 impl Interfaces {
     /// The addresses of a link by its name.
     pub fn of<'a>(&'a self, link: &'a str) -> impl Iterator<Item = &'a Address> {
-        self.addresses.iter().filter(move |address| address.link == link)
+        self.addresses.iter().filter(move |address| *address.link == *link)
     }
 }
 
@@ -166,8 +166,8 @@ pub struct Address {
     pub ip: IpAddr,
     /// The prefix length in bits.
     pub prefix: u8,
-    /// The name of its link.
-    pub link: String,
+    /// The name of its link, one copy for all of its addresses: kube-ipvs0 may have ten thousand.
+    pub link: Arc<str>,
 }
 
 /// The links on which an ipvs proxy binds Service addresses: kube-proxy's and kube-router's.
@@ -176,7 +176,7 @@ pub const IPVS_LINKS: [&str; 2] = ["kube-ipvs0", "kube-dummy-if"];
 impl Address {
     /// Whether it was bound by an ipvs proxy for a Service.
     pub fn is_ipvs(&self) -> bool {
-        IPVS_LINKS.contains(&self.link.as_str())
+        IPVS_LINKS.contains(&&*self.link)
     }
 }
 

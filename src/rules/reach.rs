@@ -32,7 +32,7 @@ pub(super) fn answers(socket: &Socket, address: IpAddr, interfaces: &Interfaces)
         return vantages(address);
     }
     let device = interfaces.links.iter().find(|it| it.index == socket.device).map(|it| it.name.as_str());
-    let has_it = interfaces.addresses.iter().any(|it| it.ip == address && Some(it.link.as_str()) == device);
+    let has_it = interfaces.addresses.iter().any(|it| it.ip == address && Some(&*it.link) == device);
     match (address.is_loopback(), device, has_it) {
         (true, Some("lo"), _) => &[Vantage::Loopback],
         (true, ..) => &[],
