@@ -104,9 +104,12 @@ fn looks_to(is_found: impl Fn() -> bool) -> f64 {
     scans() - before
 }
 
+/// Whether there is a finding of `listener-on-node-port` about it.
 fn is_found(port: u16) -> bool {
-    let label = format!("port=\"{port}\"");
-    metrics().lines().any(|line| line.starts_with("portreeve_finding_info{") && line.contains(&label))
+    let (rule, port) = ("rule=\"listener-on-node-port\"", format!("port=\"{port}\""));
+    let metrics = metrics();
+    let mut single = metrics.lines().filter(|line| line.starts_with("portreeve_finding_info{"));
+    single.any(|line| line.contains(rule) && line.contains(&port))
 }
 
 /// NodePorts that are taken, by the metrics.

@@ -201,7 +201,7 @@ mod tests {
         let mut tally = Tally::default();
         tally.count(&record(Protocol::Tcp, State::Established, "10.0.0.1:40000", "10.0.0.2:443"));
         tally.count(&record(Protocol::Tcp, State::Established, "[::ffff:10.0.0.1]:40001", "[::ffff:10.0.0.2]:443"));
-        assert_eq!(tally.finish(None).ephemeral.busiest[0].used, 2);
+        assert_eq!(tally.finish(None, 1).ephemeral.busiest[0].used, 2);
     }
 
     #[test]
