@@ -14,6 +14,9 @@ TOOLS := cc:gcc ip:iproute2 ss:iproute2 nft:nftables iptables:iptables ps:procps
          prometheus-alertmanager:prometheus-alertmanager musl-gcc:musl-tools \
          qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio ipset:ipset
 
+# What a benchmark compares with.
+CONTENDERS := ss:iproute2 netstat:net-tools lsof:lsof nsenter:util-linux
+
 # Kubernetes itself, and helm, built once per machine and version; a program in $KUBEBUILDER_ASSETS or on the PATH comes
 # first. Each is a name, its package, the folder of the go.mod that has it, and where it is kept.
 pinned = $(shell sed -n 's|^\t$(1) \(v[0-9.]*\).*|\1|p' $(2)/go.mod)
@@ -57,8 +60,9 @@ test: tools lab static lint ## Install what tests need, lint, and run every test
 
 # What runs on nodes is measured: the binary of the image. A bench profile would make the benchmark itself small too, which
 # takes minutes.
-bench: tools lab shipped ## Measure what the agent costs; fails where it is more than promised; needs root
-	$(LABELLED) $(CARGO) bench --locked --profile dev --bench footprint $(PRIVATE) -- target/$(MUSL)/release/portreeve
+bench: tools lab shipped ## Measure what it costs, beside ss, lsof and others; UPDATE=1 keeps it; FAMILIES=pods; needs root
+	@$(MAKE) --no-print-directory tools TOOLS='$(CONTENDERS)'
+	$(LABELLED) $(CARGO) bench --locked --profile dev --bench cost $(PRIVATE) -- target/$(MUSL)/release/portreeve $(FAMILIES)
 
 verdicts: tools lab guest ## Ask packets about every verdict, in a guest with ipvs too, and count the cells; needs root
 	rm -rf target/tmp/verdicts

@@ -9,11 +9,13 @@ use tracing::{debug, info};
 use super::wanted;
 use crate::{
     cluster::{self, ClusterSource},
-    facts::{Gap, NodePortRange, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Said, Snapshot, Source, View, Why},
+    facts::{
+        Connections, Gap, NodePortRange, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Said, Snapshot, Source, View, Why,
+    },
     findings::RuleId,
     kernel::Host,
     ledger::{Board, Change, Ledger, Turn},
-    rules::{self, Limits, Opinion, Patience},
+    rules::{self, Limits, Opinion, Patience, RULES, Rule},
 };
 
 /// What one look needs to know in advance.
@@ -31,6 +33,8 @@ pub struct Crank {
     pub node_port_range: Option<NodePortRange>,
     /// Ports whose sockets' holders are wanted besides those that rules ask about.
     pub owner_ports: PortSet,
+    /// How far connections are looked through.
+    pub connections: Connections,
     /// Whether command lines of processes may be kept; they can hold secrets.
     pub command_lines: bool,
 }
@@ -59,7 +63,7 @@ impl fmt::Display for Step {
 impl Crank {
     /// Gathers everything once; each step is announced. `at` is the time of the look.
     pub async fn gather(&self, at: Timestamp, announce: impl Fn(Step)) -> Snapshot {
-        let Self { cluster: source, node, host, said, node_port_range, owner_ports, command_lines } = self;
+        let Self { cluster: source, node, host, said, node_port_range, owner_ports, connections, command_lines } = self;
         announce(Step::Cluster);
         let mut cluster = cluster::read(source, node.as_deref(), &host.hostname()).await;
         if let Some(range) = node_port_range {
@@ -70,6 +74,7 @@ impl Crank {
         announce(Step::Node);
         let mut wanted = wanted(&cluster, *command_lines);
         wanted.owner_ports = wanted.owner_ports.union(owner_ports);
+        wanted.connections = *connections;
         let host = host.clone();
         let reader = spawn_blocking(move || host.read(&wanted));
         // A panic in a reader is a bug; it must not be mistaken for an empty node.
@@ -82,8 +87,13 @@ impl Crank {
 
 /// Judges one look by itself, without patience: what is wrong in it is told.
 pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
+    judge_by(RULES, snapshot, limits)
+}
+
+/// The same by some rules only.
+pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
     let mut ledger = Ledger::default();
-    let opinions = rules::evaluate(View { now: snapshot, before: None }, limits);
+    let opinions = rules::ask(rules, View { now: snapshot, before: None }, limits);
     turn(opinions, snapshot.at, Pace::AtOnce, &mut ledger);
     ledger.board()
 }
@@ -138,7 +148,6 @@ fn part(Opinion { rule, judgements }: Opinion, pace: Pace) -> Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::RULES;
 
     #[test]
     fn a_rule_that_panicked_could_not_tell_and_is_named() {

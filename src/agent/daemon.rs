@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     cluster::{self, ClusterSource},
-    facts::{OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, View, Wanted},
+    facts::{Connections, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, View, Wanted},
     findings::{Finding, Severity},
     kernel::Host,
     ledger::{Change, Ledger},
@@ -46,6 +46,8 @@ const REREAD: Duration = Duration::from_secs(5);
 const FIRST_VIEW: Duration = Duration::from_secs(1);
 /// The longest interval, however much a look costs.
 const LONGEST: Duration = Duration::from_secs(600);
+/// Every so many looks, clients are looked for that can only have bound their port on purpose, where that takes long.
+const EVERY_CLIENT: u64 = 20;
 /// How long work that is under way may hold up the end.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// How long Events that are not written yet may hold up the end.
@@ -193,6 +195,9 @@ impl Agent {
         let own = [self.config.listen.port()].into_iter().collect();
         wanted.owner_ports = wanted.owner_ports.union(&own);
         wanted.masquerade_ports = node_ports_of(&facts).into();
+        if self.is_every_client_due() {
+            wanted.connections = Connections::EVERY;
+        }
         let Scanned { seen, cost } = self.scanner.scan(wanted).await;
         self.costs = [self.costs[1], cost];
         match seen {
@@ -208,6 +213,13 @@ impl Agent {
             Err(panic) => self.contain("reader", &panic),
         }
         time::Instant::from_std(begun) + stretched(&self.config, self.costs)
+    }
+
+    /// Whether client sockets are looked for whatever that costs: now and then, and as long as there are any.
+    fn is_every_client_due(&self) -> bool {
+        let before = self.before.as_ref().map(|before| &before.kernel.clients);
+        let none_before = before.and_then(Reading::seen).is_some_and(|clients| clients.outgoing == 0);
+        !none_before || self.told.borrow().work.scans.is_multiple_of(EVERY_CLIENT)
     }
 
     fn judge(&mut self, snapshot: Snapshot) {

@@ -18,7 +18,7 @@ mod scanner;
 mod wanted;
 
 pub use config::Config;
-pub use crank::{Crank, Step, judge};
+pub use crank::{Crank, Step, judge, judge_by};
 pub use daemon::run;
 pub use pulse::{Dead, probe};
 pub use wanted::wanted;

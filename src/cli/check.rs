@@ -14,5 +14,5 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { gather, tell } = args;
-    tell.tell(&gather.look(true)?, console)
+    tell.tell(&gather.look(tell.connections(), true)?, console)
 }

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     agent::{Crank, Step},
     cluster::{ApiServer, Choice, ClusterSource, Input},
-    facts::{Learned, Mode, PortRange, Said, Snapshot},
+    facts::{Connections, Learned, Mode, PortRange, Said, Snapshot},
     kernel::Host,
 };
 
@@ -57,16 +57,17 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Looks once. Command lines are kept only for a person at this node.
-    pub(super) fn look(self, command_lines: bool) -> anyhow::Result<Snapshot> {
-        self.look_for(None, command_lines)
+    pub(super) fn look(self, connections: Connections, command_lines: bool) -> anyhow::Result<Snapshot> {
+        self.look_for(None, connections, command_lines)
     }
 
     /// The same, and who holds sockets on this port too.
     pub(super) fn look_at(self, port: u16, command_lines: bool) -> anyhow::Result<Snapshot> {
-        self.look_for(Some(port), command_lines)
+        // Whoever asks about one port wants to know of everybody who may have it.
+        self.look_for(Some(port), Connections::EVERY, command_lines)
     }
 
-    fn look_for(self, port: Option<u16>, command_lines: bool) -> anyhow::Result<Snapshot> {
+    fn look_for(self, port: Option<u16>, connections: Connections, command_lines: bool) -> anyhow::Result<Snapshot> {
         let Self {
             services,
             kubeconfig,
@@ -92,6 +93,7 @@ impl Sources {
             said: Said { proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }) },
             node_port_range: node_port_range.map(|range| said_range(range, "--node-port-range")),
             owner_ports: port.into_iter().collect(),
+            connections,
             command_lines,
         };
         let runtime = runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;

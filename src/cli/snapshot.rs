@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use super::{console::Console, gather::Sources};
 use crate::{
+    facts::Connections,
     ledger::Board,
     sinks::{Outcome, Report},
 };
@@ -16,7 +17,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { gather } = args;
-    let snapshot = gather.look(false)?;
+    let snapshot = gather.look(Connections::EVERY, false)?;
     console.write(|out| {
         serde_json::to_writer_pretty(&mut *out, &snapshot)?;
         writeln!(out)

@@ -6,10 +6,10 @@ use clap::ValueEnum;
 
 use super::console::Console;
 use crate::{
-    agent::judge,
-    facts::Snapshot,
+    agent::judge_by,
+    facts::{Connections, Snapshot, Source},
     findings::Severity,
-    rules::Limits,
+    rules::{self, Limits, RULES, Rule},
     sinks::{self, Outcome, Report},
 };
 
@@ -24,6 +24,11 @@ pub(super) struct Telling {
     /// Unless it is given, every finding is told, and those from warning on count for the exit code.
     #[arg(long, value_name = "SEVERITY", help_heading = "Output", value_parser = severity)]
     min_severity: Option<Severity>,
+    /// Ask this rule only; may be given several times
+    ///
+    /// What takes long and none of them needs is not read: connections, on a node that has many.
+    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
+    rules: Vec<&'static Rule>,
     /// Do not exit with 1 for findings
     #[arg(long, help_heading = "Output")]
     exit_zero: bool,
@@ -52,10 +57,17 @@ enum Form {
 }
 
 impl Telling {
+    /// What the rules that are asked need of connections.
+    pub(super) fn connections(&self) -> Connections {
+        let need = |source| self.rules.is_empty() || self.rules.iter().any(|rule| rule.needs.contains(&source));
+        let (clients, ephemeral_use) = (need(Source::Clients), need(Source::EphemeralUse));
+        Connections { clients, ephemeral_use, ..Connections::NEEDED }
+    }
+
     /// Judges a snapshot, prints the report, and says how the command ends.
     pub(super) fn tell(&self, snapshot: &Snapshot, console: &Console) -> anyhow::Result<ExitCode> {
-        let Self { output, min_severity, exit_zero, no_headers } = *self;
-        let board = judge(snapshot, &Limits::default());
+        let Self { output, min_severity, ref rules, exit_zero, no_headers } = *self;
+        let board = judge_by(if rules.is_empty() { RULES } else { rules }, snapshot, &Limits::default());
         let report = Report { snapshot, board: &board, min_severity };
         let style = &console.style;
         console.write(|out| match output {
@@ -75,6 +87,10 @@ impl Telling {
         };
         Ok(ExitCode::from(outcome as u8))
     }
+}
+
+fn rule(id: &str) -> Result<&'static Rule, &'static str> {
+    rules::find(id).ok_or("not a rule: `portreeve rules` lists them")
 }
 
 pub(super) fn severity(word: &str) -> Result<Severity, &'static str> {

@@ -188,7 +188,7 @@ impl Snapshot {
             });
         }
         let ip = ip(address);
-        interfaces.addresses.push(Address { ip, prefix: if ip.is_ipv4() { 32 } else { 128 }, link: link.to_owned() });
+        interfaces.addresses.push(Address { ip, prefix: if ip.is_ipv4() { 32 } else { 128 }, link: link.into() });
         self
     }
 
@@ -408,7 +408,7 @@ fn kernel(at: Timestamp) -> KernelFacts {
             route_localnet: Reading::Seen(true),
             tcp_tw_reuse: Reading::Seen(2),
         },
-        sockstat: Reading::Seen(SockStat { tcp: 30, tcp_time_wait: 5, udp: 5 }),
+        sockstat: Reading::Seen(SockStat { tcp: 30, tcp_time_wait: 5, udp: 5, tcp_everywhere: 30 }),
         interfaces: Reading::Seen(interfaces()),
         nameservers: Reading::Seen(vec![ip("198.51.100.53")]),
         ip_vs: gap(Source::IpVs, Why::NotSupported),
@@ -443,7 +443,7 @@ fn kernel(at: Timestamp) -> KernelFacts {
 fn interfaces() -> Interfaces {
     let link =
         |index, name: &str| Link { index, name: name.to_owned(), kind: None, udp_port: None, master: None, up: true };
-    let address = |link: &str, address: &str, prefix| Address { ip: ip(address), prefix, link: link.to_owned() };
+    let address = |link: &str, address: &str, prefix| Address { ip: ip(address), prefix, link: link.into() };
     Interfaces {
         links: vec![link(1, "lo"), link(2, "eth0")],
         addresses: vec![

@@ -1,6 +1,6 @@
 //! What the node's kernel and its proxy show.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,8 @@ pub struct Wanted {
     pub owner_ports: PortSet,
     /// Local ports whose client sockets are listed, and unanswered masqueraded flows.
     pub client_ports: PortSet,
+    /// How far connections are looked through.
+    pub connections: Connections,
     /// Ports on which masqueraded flows are counted; empty where nobody wants to know, since counting takes about a
     /// microsecond for every such flow of the node.
     pub masquerade_ports: PortSet,
@@ -65,6 +67,32 @@ pub struct Wanted {
     pub health_check_ports: Vec<u16>,
     /// Whether command lines may be kept; they can hold secrets.
     pub command_lines: bool,
+}
+
+/// How far connections are looked through: on a host with many of them that costs more than all else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// Whether client sockets are looked for.
+    pub clients: bool,
+    /// Whether that is done where they can only have bound their port on purpose too, on a host with many connections.
+    pub bound_on_purpose: bool,
+    /// Whether the use of ephemeral ports is counted, the host's and that of pods.
+    pub ephemeral_use: bool,
+}
+
+impl Connections {
+    /// Every rule has what it needs.
+    pub const NEEDED: Self = Self { clients: true, bound_on_purpose: false, ephemeral_use: true };
+    /// Whatever it costs.
+    pub const EVERY: Self = Self { bound_on_purpose: true, ..Self::NEEDED };
+    /// None at all.
+    pub const NONE: Self = Self { clients: false, bound_on_purpose: false, ephemeral_use: false };
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self::NEEDED
+    }
 }
 
 /// Settings below `/proc/sys/net`, of the reader's own network namespace.
@@ -91,6 +119,9 @@ pub struct SockStat {
     pub tcp_time_wait: u32,
     /// UDP sockets in use, both families.
     pub udp: u32,
+    /// TCP sockets of every network namespace of the host, without TIME_WAIT.
+    #[serde(default)]
+    pub tcp_everywhere: u32,
 }
 
 /// Links, their addresses and the default gateways.
@@ -107,7 +138,7 @@ pub struct Interfaces {
 impl Interfaces {
     /// The addresses of a link by its name.
     pub fn of<'a>(&'a self, link: &'a str) -> impl Iterator<Item = &'a Address> {
-        self.addresses.iter().filter(move |address| address.link == link)
+        self.addresses.iter().filter(move |address| *address.link == *link)
     }
 }
 
@@ -135,8 +166,8 @@ pub struct Address {
     pub ip: IpAddr,
     /// The prefix length in bits.
     pub prefix: u8,
-    /// The name of its link.
-    pub link: String,
+    /// The name of its link, one copy for all of its addresses: kube-ipvs0 may have ten thousand.
+    pub link: Arc<str>,
 }
 
 /// The links on which an ipvs proxy binds Service addresses: kube-proxy's and kube-router's.
@@ -145,7 +176,7 @@ pub const IPVS_LINKS: [&str; 2] = ["kube-ipvs0", "kube-dummy-if"];
 impl Address {
     /// Whether it was bound by an ipvs proxy for a Service.
     pub fn is_ipvs(&self) -> bool {
-        IPVS_LINKS.contains(&self.link.as_str())
+        IPVS_LINKS.contains(&&*self.link)
     }
 }
 

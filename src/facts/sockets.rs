@@ -214,6 +214,13 @@ pub struct Clients {
     pub sockets: Vec<Socket>,
     /// How many more there are.
     pub beyond: u64,
+    /// How many of all these no listener accepted.
+    #[serde(default)]
+    pub outgoing: u64,
+    /// Nothing was looked for: the kernel cannot have chosen one of the ports for a connection, and to find one that
+    /// was bound on purpose takes a walk over every connection of a host that has many.
+    #[serde(default)]
+    pub passed_over: bool,
 }
 
 /// One pod's network namespace.

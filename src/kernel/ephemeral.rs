@@ -30,12 +30,12 @@ pub struct Counting<'a> {
     pub tcp_tw_reuse: Option<u8>,
 }
 
-/// The use of the ephemeral range, and for each of its busiest destinations a socket whose holder is an example.
+/// The use of the ephemeral range, and for the busiest destinations a socket whose holder is an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
     /// The counts; owners are not asked yet.
     pub ephemeral: EphemeralUse,
-    /// As many as there are busiest destinations, in their order.
+    /// Of those of the busiest destinations that use as many ports as make a walk worthwhile, in their order.
     pub examples: Vec<Claim>,
 }
 
@@ -56,7 +56,7 @@ impl Sockets {
             // Some were forgotten on the way, so what is left are candidates: count exactly those.
             tally = self.tally(counting, &accepting, tally.recount())?;
         }
-        Ok(tally.finish(at_most))
+        Ok(tally.finish(at_most, counting.worth_walking))
     }
 
     fn tally(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, mut tally: Tally) -> Result<Tally, Gap> {
@@ -145,11 +145,14 @@ impl Tally {
         }
     }
 
-    fn finish(self, at_most: Option<u32>) -> Counted {
+    /// A process with many connections is long to look through, for one socket of many: only a destination that uses
+    /// enough to be told of has an example.
+    fn finish(self, at_most: Option<u32>, worth_telling: u32) -> Counted {
         let mut busiest: Vec<_> = self.counts.into_iter().filter(|(_, count)| count.used > 0).collect();
         busiest.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.used), *destination));
         busiest.truncate(TOLD);
-        let examples = busiest.iter().map(|(_, count)| count.example).collect();
+        let telling = busiest.iter().take_while(|(_, count)| count.used >= worth_telling);
+        let examples = telling.map(|(_, count)| count.example).collect();
         let told = |((protocol, source, destination, port), count): (Destination, Count)| DestinationUse {
             protocol,
             source,
@@ -186,7 +189,7 @@ mod tests {
         }
         tally.count(&towards(443, 40010, State::Established));
         tally.count(&towards(80, 40000, State::Established));
-        let Counted { ephemeral, examples } = tally.finish(None);
+        let Counted { ephemeral, examples } = tally.finish(None, 1);
         let told: Vec<_> = ephemeral.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
         assert_eq!(told, [(443, 11, 10), (80, 1, 0)]);
         assert_eq!(examples[0].state, State::Established, "TIME_WAIT has no holder to name");
@@ -198,7 +201,7 @@ mod tests {
         let mut tally = Tally::default();
         tally.count(&record(Protocol::Tcp, State::Established, "10.0.0.1:40000", "10.0.0.2:443"));
         tally.count(&record(Protocol::Tcp, State::Established, "[::ffff:10.0.0.1]:40001", "[::ffff:10.0.0.2]:443"));
-        assert_eq!(tally.finish(None).ephemeral.busiest[0].used, 2);
+        assert_eq!(tally.finish(None, 1).ephemeral.busiest[0].used, 2);
     }
 
     #[test]

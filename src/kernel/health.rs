@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn only_addresses_of_this_host_that_a_proxy_may_use_are_asked() {
-        let address = |ip: &str, link: &str| Address { ip: ip.parse().unwrap(), prefix: 24, link: link.to_owned() };
+        let address = |ip: &str, link: &str| Address { ip: ip.parse().unwrap(), prefix: 24, link: link.into() };
         let interfaces = Interfaces {
             addresses: vec![
                 address("127.0.0.1", "lo"),

@@ -46,7 +46,7 @@ pub use self::{
 use self::{owner::unasked, proxy::Answers, root::Root, stopwatch::Stopwatch};
 use crate::facts::{
     Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, Owner, PortRange, PortSet,
-    Reading, SockStat, Socket, Source, Sysctls, VirtualServer, Wanted, text,
+    Reading, SockStat, Socket, Source, Sysctls, VirtualServer, Wanted, Why, text,
 };
 
 /// Where kube-proxy answers unless `metricsBindAddress` says otherwise; which of the two follows `bindAddress`.
@@ -55,6 +55,9 @@ const PROXY_PLACES: [SocketAddr; 2] =
 
 /// Where kube-proxy answers for its own health; no fact is read there, but whoever holds it is named.
 const PROXY_HEALTH_PORT: u16 = 10256;
+
+/// So many connections of the host are walked at every look: one or two milliseconds.
+const FEW_CONNECTIONS: u32 = 16_384;
 
 /// A host to read: the live one, or a recorded tree of files.
 #[derive(Clone, Debug)]
@@ -110,7 +113,10 @@ impl Host {
         let unanswered = masquerade.seen().map_or(&[][..], |it| &it.unanswered);
         let ip_vs_connections =
             watch.on(Source::IpVsConn, || ip_vs::connections(&self.root, &wanted.client_ports, unanswered)).into();
-        let pod_namespaces = || pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2);
+        let pod_namespaces = || match wanted.connections.ephemeral_use {
+            false => Err(not_asked(Source::PodNamespaces)),
+            true => pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2),
+        };
         let facts = KernelFacts {
             hostname: self.hostname(),
             release: self.name("osrelease"),
@@ -175,8 +181,15 @@ impl Host {
         };
         // Without listeners nothing is known to be accepted, which costs the list its order only.
         let known = listeners.as_deref().unwrap_or_default();
-        let mut clients = watch.on(Source::Clients, || reader.clients(&wanted.client_ports, known));
-        let mut counted = watch.on(Source::EphemeralUse, || counted(&reader, &listeners, sysctls, sockstat));
+        let mut clients = watch.on(Source::Clients, || match wanted.connections.clients {
+            false => Err(not_asked(Source::Clients)),
+            true if can_pass_over(wanted, sysctls, sockstat) => Ok(Clients { passed_over: true, ..Clients::default() }),
+            true => reader.clients(&wanted.client_ports, known),
+        });
+        let mut counted = watch.on(Source::EphemeralUse, || match wanted.connections.ephemeral_use {
+            false => Err(not_asked(Source::EphemeralUse)),
+            true => counted(&reader, &listeners, sysctls, sockstat),
+        });
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
         let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH_PORT]);
@@ -250,6 +263,24 @@ struct HostSockets {
     ephemeral: Reading<EphemeralUse>,
 }
 
+/// Whether a walk over every connection, to find client sockets, would cost much and find nothing but ports that
+/// were bound on purpose.
+fn can_pass_over(wanted: &Wanted, sysctls: &Sysctls, sockstat: &Reading<SockStat>) -> bool {
+    let (Some(stat), Some(range), Some(reserved)) =
+        (sockstat.seen(), sysctls.ip_local_port_range.seen(), sysctls.ip_local_reserved_ports.seen())
+    else {
+        return false;
+    };
+    let many = stat.tcp_everywhere.saturating_add(stat.tcp_time_wait) > FEW_CONNECTIONS;
+    let chosen = PortSet::from(*range).minus(reserved);
+    many && !wanted.connections.bound_on_purpose && chosen.minus(&wanted.client_ports).len() == chosen.len()
+}
+
+/// The gap of what no rule asks for.
+fn not_asked(source: Source) -> Gap {
+    Gap::new(source, Why::NotAsked, "no rule that was asked needs it")
+}
+
 /// Counts the use of the ephemeral range, where at least half of it can be in use: no rule warns below that.
 fn counted(
     reader: &Sockets,
@@ -269,4 +300,28 @@ fn counted(
     };
     // What was accepted cannot be told from what was opened without the listeners.
     reader.ephemeral_use(&counting, listeners.as_ref().map_err(of_ephemeral)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Connections, Snapshot};
+
+    #[test]
+    fn clients_are_passed_over_where_there_are_many_connections_and_none_of_them_was_given_a_port_that_matters() {
+        let KernelFacts { mut sysctls, .. } = Snapshot::healthy().kernel;
+        let stat = |tcp_everywhere| Reading::Seen(SockStat { tcp: 9, tcp_time_wait: 1, udp: 0, tcp_everywhere });
+        let many = stat(FEW_CONNECTIONS);
+        let node_ports = Wanted { client_ports: PortRange::DEFAULT_NODE_PORTS.into(), ..Wanted::default() };
+        assert!(can_pass_over(&node_ports, &sysctls, &many));
+        assert!(!can_pass_over(&node_ports, &sysctls, &stat(FEW_CONNECTIONS - 1)), "they are few");
+        let unknown = Reading::Gap(not_asked(Source::Sockstat));
+        assert!(!can_pass_over(&node_ports, &sysctls, &unknown), "nobody knows how many");
+        let every = Wanted { connections: Connections::EVERY, ..node_ports.clone() };
+        assert!(!can_pass_over(&every, &sysctls, &many), "whatever it costs");
+        sysctls.ip_local_port_range = Reading::Seen(PortRange { first: 1024, last: 65535 });
+        assert!(!can_pass_over(&node_ports, &sysctls, &many), "the kernel gives NodePorts to connections");
+        sysctls.ip_local_reserved_ports = Reading::Seen(PortRange::DEFAULT_NODE_PORTS.into());
+        assert!(can_pass_over(&node_ports, &sysctls, &many), "they are reserved");
+    }
 }

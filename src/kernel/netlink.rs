@@ -3,7 +3,7 @@
 //! The kernel marks a dump during which the dumped changed (`NLM_F_DUMP_INTR`), and drops messages when the receive
 //! buffer is full (`ENOBUFS`). Neither is taken for truth: the dump is asked for again, on a new socket.
 
-use std::io;
+use std::{cell::Cell, io};
 
 use nix::errno::Errno;
 
@@ -96,6 +96,11 @@ pub(super) fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> Result<[u
     found.copied().ok_or(Malformed("a message as long as its kind demands"))
 }
 
+thread_local! {
+    /// The receive buffer of the last dump of this thread.
+    static IDLE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// Why one attempt came to nothing.
 enum Stop {
     /// Asking again may help.
@@ -112,13 +117,29 @@ fn dump_over<W: Wire, T>(
     mut start: impl FnMut() -> T,
     mut each: impl FnMut(&mut T, &Message<'_>) -> Result<(), Malformed>,
 ) -> Result<T, Gap> {
-    let mut buffer = vec![0; BUFFER];
+    // One buffer a thread: a look has a dozen dumps, and a new one is nine pages that the kernel has to make empty.
+    let mut buffer = IDLE.take();
+    buffer.resize(BUFFER.max(buffer.len()), 0);
+    let dumped = attempts(&mut open, request, &mut start, &mut each, &mut buffer);
+    if buffer.len() == BUFFER {
+        IDLE.set(buffer);
+    }
+    dumped
+}
+
+fn attempts<W: Wire, T>(
+    open: &mut impl FnMut() -> io::Result<W>,
+    request: &Request<'_>,
+    start: &mut impl FnMut() -> T,
+    each: &mut impl FnMut(&mut T, &Message<'_>) -> Result<(), Malformed>,
+    buffer: &mut Vec<u8>,
+) -> Result<T, Gap> {
     let mut torn = "";
     for sequence in 1..=ATTEMPTS {
         let mut wire = open().map_err(|error| request.failed("netlink socket", &error))?;
         wire.send(&request.encode(sequence)).map_err(|error| request.failed("netlink request", &error))?;
         let mut collected = start();
-        match receive(&mut wire, request, sequence, &mut buffer, |message| each(&mut collected, message)) {
+        match receive(&mut wire, request, sequence, buffer, |message| each(&mut collected, message)) {
             Ok(()) => return Ok(collected),
             Err(Stop::Torn(why)) => torn = why,
             Err(Stop::Truncated(needed)) if needed <= LARGEST_MESSAGE => {

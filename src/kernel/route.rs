@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
 };
 
 use super::netlink::{Malformed, Message, NETLINK_ROUTE, Request, attributes, bytes_at, dump};
@@ -45,7 +46,7 @@ pub(super) fn read() -> Result<Interfaces, Gap> {
         links.extend(link(message)?);
         Ok(())
     })?;
-    let names: BTreeMap<u32, &str> = links.iter().map(|link| (link.index, link.name.as_str())).collect();
+    let names: BTreeMap<u32, Arc<str>> = links.iter().map(|link| (link.index, link.name.as_str().into())).collect();
     let addresses = dump(&request("addresses", RTM_GETADDR, &[0; 8]), Vec::new, |addresses, message| {
         addresses.extend(address(message, &names)?);
         Ok(())
@@ -110,7 +111,7 @@ fn kind(info: &[u8]) -> Result<(Option<String>, Option<u16>), Malformed> {
 }
 
 /// `struct ifaddrmsg` and its attributes.
-fn address(message: &Message<'_>, names: &BTreeMap<u32, &str>) -> Result<Option<Address>, Malformed> {
+fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result<Option<Address>, Malformed> {
     if message.kind != RTM_NEWADDR {
         return Ok(None);
     }
@@ -129,7 +130,7 @@ fn address(message: &Message<'_>, names: &BTreeMap<u32, &str>) -> Result<Option<
         ip,
         prefix,
         // A link that came after the links were listed.
-        link: names.get(&index).map_or_else(|| format!("#{index}"), |name| (*name).to_owned()),
+        link: names.get(&index).map_or_else(|| format!("#{index}").into(), Arc::clone),
     }))
 }
 
@@ -221,11 +222,11 @@ mod tests {
 
     #[test]
     fn an_address_bears_the_name_of_its_link() {
-        let names = BTreeMap::from([(1, "lo")]);
+        let names = BTreeMap::from([(1, "lo".into())]);
         let found = address(&Message { kind: RTM_NEWADDR, body: &LOOPBACK }, &names).unwrap().unwrap();
-        assert_eq!(found, Address { ip: Ipv4Addr::LOCALHOST.into(), prefix: 8, link: "lo".to_owned() });
+        assert_eq!(found, Address { ip: Ipv4Addr::LOCALHOST.into(), prefix: 8, link: "lo".into() });
         let unnamed = address(&Message { kind: RTM_NEWADDR, body: &LOOPBACK }, &BTreeMap::new()).unwrap().unwrap();
-        assert_eq!(unnamed.link, "#1");
+        assert_eq!(&*unnamed.link, "#1");
     }
 
     #[test]

@@ -93,7 +93,9 @@ impl Sockets {
                 Err(gap) => return Err(gap),
             }
         }
-        Ok(Clients { sockets: kept.by_rank.into_iter().flat_map(in_order).collect(), beyond: kept.beyond })
+        let Kept { by_rank, beyond, outgoing } = kept;
+        let sockets = by_rank.into_iter().flat_map(in_order).collect();
+        Ok(Clients { sockets, beyond, outgoing, passed_over: false })
     }
 
     /// One walk, by sock_diag where this kernel has it for the protocol.
@@ -126,6 +128,7 @@ pub(super) enum ToldBy {
 struct Kept {
     by_rank: [Vec<Record>; 3],
     beyond: u64,
+    outgoing: u64,
 }
 
 impl Kept {
@@ -136,6 +139,7 @@ impl Kept {
             record if !accepting.covers(record) => 1,
             _ => 2,
         };
+        self.outgoing += u64::from(rank < 2);
         if self.by_rank.iter().map(Vec::len).sum::<usize>() >= CLIENTS {
             self.beyond += 1;
             if self.by_rank.iter_mut().skip(rank + 1).rev().find_map(Vec::pop).is_none() {
@@ -175,7 +179,7 @@ mod tests {
         kept.keep(&hanging, &accepting);
         kept.keep(&accepted, &accepting);
         assert_eq!(kept.by_rank.each_ref().map(Vec::len), [1, 1, CLIENTS - 2]);
-        assert_eq!(kept.beyond, 3);
+        assert_eq!((kept.beyond, kept.outgoing), (3, 2));
     }
 
     #[test]

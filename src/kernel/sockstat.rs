@@ -35,6 +35,7 @@ struct Sums {
     tcp: Option<u32>,
     tcp_time_wait: Option<u32>,
     udp: Option<u32>,
+    tcp_everywhere: Option<u32>,
 }
 
 impl Sums {
@@ -50,6 +51,7 @@ impl Sums {
             // Told once, for both families together.
             if let (Some(wait), "TCP") = (wait, protocol) {
                 *wait = Some(count(counts, "tw")?);
+                self.tcp_everywhere = Some(count(counts, "alloc")?);
             }
             Some(())
         })
@@ -57,9 +59,12 @@ impl Sums {
 
     fn finish(self, name: &Path) -> Result<SockStat, Gap> {
         match self {
-            Self { tcp: Some(tcp), tcp_time_wait: Some(tcp_time_wait), udp: Some(udp) } => {
-                Ok(SockStat { tcp, tcp_time_wait, udp })
-            }
+            Self {
+                tcp: Some(tcp),
+                tcp_time_wait: Some(tcp_time_wait),
+                udp: Some(udp),
+                tcp_everywhere: Some(tcp_everywhere),
+            } => Ok(SockStat { tcp, tcp_time_wait, udp, tcp_everywhere }),
             _ => {
                 let detail = format!("{}: wanted the lines TCP and UDP", name.display());
                 Err(Gap::new(Source::Sockstat, Why::Malformed, detail))
@@ -98,12 +103,12 @@ mod tests {
 
     #[test]
     fn both_families_are_summed() {
-        assert_eq!(recorded(V4, Some(V6)), Ok(SockStat { tcp: 9, tcp_time_wait: 2, udp: 4 }));
+        assert_eq!(recorded(V4, Some(V6)), Ok(SockStat { tcp: 9, tcp_time_wait: 2, udp: 4, tcp_everywhere: 7 }));
     }
 
     #[test]
     fn a_kernel_without_ipv6_has_ipv4_only() {
-        assert_eq!(recorded(V4, None), Ok(SockStat { tcp: 5, tcp_time_wait: 2, udp: 3 }));
+        assert_eq!(recorded(V4, None), Ok(SockStat { tcp: 5, tcp_time_wait: 2, udp: 3, tcp_everywhere: 7 }));
     }
 
     #[test]

@@ -10,7 +10,10 @@
 //! ## Silent when
 //! - a listener covers the local port: then the connection was accepted, not made;
 //! - the local address is one on which this proxy takes nothing (127.0.0.1 in nftables and ipvs mode);
-//! - the connection is over, or about to be.
+//! - the connection is over, or about to be;
+//! - the ephemeral range covers none of these ports, on a host with more than 16,384 connections: then only a process
+//!   that binds the port on purpose has it, and to find that takes a walk over all of them. The agent walks at every
+//!   twentieth look, and as long as it finds any; `portreeve owner PORT` and `portreeve snapshot` always do.
 //!
 //! ## Fix
 //! Reserve the NodePort range, so that the kernel does not choose from it, and restart or reconnect the process. A

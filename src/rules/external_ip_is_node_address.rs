@@ -77,7 +77,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         alone: nodes.len() == 1,
         mode: snapshot.proxy_mode(),
         links: snapshot.kernel.interfaces.get().map(|interfaces| {
-            interfaces.addresses.iter().map(|it| (it.ip, it.is_ipvs().then_some(it.link.as_str()))).collect()
+            interfaces.addresses.iter().map(|it| (it.ip, it.is_ipvs().then_some(&*it.link))).collect()
         }),
         own: snapshot.own_node().map(|node| node.name.as_str()),
         listeners: snapshot.kernel.listeners.get().map(|listeners| by_port(listeners)),

@@ -52,7 +52,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     if held.is_empty() {
         return Ok(Vec::new());
     }
-    held.sort_by_key(|address| (address.ip, address.link.as_str()));
+    held.sort_by_key(|address| (address.ip, &*address.link));
     let known = Known::of(snapshot, interfaces, &held);
     let mut foreign = Vec::new();
     let mut gap = None;
@@ -206,7 +206,7 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
             words(owners)
         ),
         _ => {
-            let links: BTreeSet<&str> = foreign.iter().map(|(address, _)| address.link.as_str()).collect();
+            let links: BTreeSet<&str> = foreign.iter().map(|(address, _)| &*address.link).collect();
             let addresses = listed(foreign.iter().map(|(address, _)| address.ip));
             format!(
                 "{} holds addresses of others, {addresses}: what this node sends there ends at home.",

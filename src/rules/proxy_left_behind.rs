@@ -180,7 +180,7 @@ fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a 
     let explained: HashSet<IpAddr> =
         snapshot.cluster.services.get()?.iter().flat_map(|service| addresses_of(service)).collect();
     held.retain(|address| !explained.contains(&address.ip));
-    held.sort_by_key(|address| (address.ip, address.link.as_str()));
+    held.sort_by_key(|address| (address.ip, &*address.link));
     Ok(held)
 }
 

@@ -32,7 +32,7 @@ pub(super) fn answers(socket: &Socket, address: IpAddr, interfaces: &Interfaces)
         return vantages(address);
     }
     let device = interfaces.links.iter().find(|it| it.index == socket.device).map(|it| it.name.as_str());
-    let has_it = interfaces.addresses.iter().any(|it| it.ip == address && Some(it.link.as_str()) == device);
+    let has_it = interfaces.addresses.iter().any(|it| it.ip == address && Some(&*it.link) == device);
     match (address.is_loopback(), device, has_it) {
         (true, Some("lo"), _) => &[Vantage::Loopback],
         (true, ..) => &[],
@@ -57,7 +57,7 @@ mod tests {
         let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one").clone();
         assert_eq!(answers(&socket, ip(PRIMARY[0]), &interfaces), vantages(ip(PRIMARY[0])));
         let link = &interfaces.addresses.iter().find(|it| it.ip == ip(PRIMARY[0])).expect("an address").link;
-        let device = interfaces.links.iter().find(|it| it.name == *link).expect("a link").index;
+        let device = interfaces.links.iter().find(|it| *it.name == **link).expect("a link").index;
         let bound = Socket { device, ..socket };
         assert_eq!(answers(&bound, ip(PRIMARY[0]), &interfaces), [Vantage::Remote, Vantage::Node]);
         assert_eq!(answers(&bound, ip("127.0.0.1"), &interfaces), []);

@@ -108,3 +108,29 @@ async fn the_interval_is_stretched_while_looks_are_costly_and_no_longer() {
     let due = agent.look().await;
     assert!(due <= time::Instant::now() + interval, "a cheap look is not put off");
 }
+
+#[tokio::test]
+async fn clients_that_bound_their_port_on_purpose_are_looked_for_now_and_then_and_as_long_as_there_are_any() {
+    let outgoing = Arc::new(AtomicBool::new(false));
+    let (there, asked) = (Arc::clone(&outgoing), Arc::new(AtomicBool::new(false)));
+    let told = Arc::clone(&asked);
+    let mut agent = agent(move |wanted| {
+        let every = wanted.connections == Connections::EVERY;
+        told.store(every, Ordering::Relaxed);
+        let mut facts = trapped();
+        if let Reading::Seen(clients) = &mut facts.clients {
+            clients.passed_over = !every;
+            clients.outgoing = u64::from(every && there.load(Ordering::Relaxed));
+        }
+        facts
+    })
+    .await;
+    let mut looks = Vec::new();
+    for number in 0..2 * EVERY_CLIENT + 4 {
+        // One is there for two of the looks that find it.
+        outgoing.store((EVERY_CLIENT..EVERY_CLIENT + 2).contains(&number), Ordering::Relaxed);
+        agent.look().await;
+        looks.extend(asked.load(Ordering::Relaxed).then_some(number));
+    }
+    assert_eq!(looks, [0, EVERY_CLIENT, EVERY_CLIENT + 1, EVERY_CLIENT + 2, 2 * EVERY_CLIENT]);
+}

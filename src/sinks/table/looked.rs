@@ -84,6 +84,9 @@ fn sockets(snapshot: &Snapshot) -> Option<String> {
     let listeners = counted(snapshot.kernel.listeners.seen()?.len(), "listener");
     let clients = match snapshot.kernel.clients.seen() {
         None => "client sockets not known".to_owned(),
+        Some(clients) if clients.passed_over => {
+            "client sockets cannot be on ports that matter unless bound to".to_owned()
+        }
         Some(clients) => {
             let known = u64::try_from(clients.sockets.len()).unwrap_or(u64::MAX);
             format!("{} on ports that matter", counted(known.saturating_add(clients.beyond), "client socket"))

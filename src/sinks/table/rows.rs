@@ -6,7 +6,7 @@ use super::{
     super::paint::{Ink, shorten, tidy},
     Page, Told,
 };
-use crate::{facts::Protocol, findings::Vantage, sinks::document::Problem};
+use crate::{facts::Protocol, findings::Vantage};
 
 const HEADINGS: [&str; 6] = ["SEVERITY", "RULE", "SUBJECT", "PORT", "AFFECTS", "NODES"];
 const SUBJECT: usize = 2;

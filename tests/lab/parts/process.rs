@@ -42,8 +42,12 @@ impl Process {
         let program = path.file_name().and_then(OsStr::to_str).expect("a program has a name");
         let log = directory.join(format!("{program}.log"));
         let output = File::options().create(true).append(true).open(&log).expect("a log");
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--"])
+        let cgroup = own_cgroup(program);
+        // It joins before it is what it is: a socket belongs to the control group in which it was opened.
+        let child = Command::new("sh")
+            .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""])
+            .arg(&cgroup)
+            .args(["setpriv", "--pdeathsig", "KILL", "--"])
             .args(command)
             .arg(&path)
             .args(arguments)
@@ -53,7 +57,6 @@ impl Process {
             .stderr(output)
             .spawn()
             .expect("setpriv of util-linux is installed");
-        let cgroup = own_cgroup(program, child.id());
         Self { child, log, cgroup }
     }
 
@@ -109,8 +112,8 @@ impl Drop for Process {
     }
 }
 
-/// Moves a process that has not opened a socket yet into a new cgroup.
-fn own_cgroup(program: &str, pid: u32) -> PathBuf {
+/// A new cgroup.
+fn own_cgroup(program: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
     let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());
@@ -118,6 +121,5 @@ fn own_cgroup(program: &str, pid: u32) -> PathBuf {
     let name = format!("portreeve-lab-{}-{number}-{program}", std::process::id());
     let cgroup = mount.expect("a cgroup2 hierarchy is mounted").join(name);
     fs::create_dir(&cgroup).expect("cgroups can be made: run these tests as root");
-    fs::write(cgroup.join("cgroup.procs"), pid.to_string()).expect("a process can be moved");
     cgroup
 }

@@ -1,6 +1,6 @@
 //! Services as clusters have them: written by a tool that leaves its annotation, with labels and managedFields.
 
-use std::{path::Path, thread};
+use std::{ops::Range, path::Path, thread};
 
 use serde_json::{Value, json};
 
@@ -9,28 +9,20 @@ use crate::parts::{Api, objects};
 /// How many clients write at once.
 const WRITERS: usize = 4;
 
-/// Creates Services with an EndpointSlice each, the first `node_ports` of them with a NodePort. Returns how long a
-/// Service is on average, in bytes of JSON as the server keeps it.
-pub fn fill(kubeconfig: &Path, services: usize, node_ports: usize) -> usize {
-    let write = |writer: usize| {
+/// Creates Services with an EndpointSlice each; every other one has a NodePort, `node_ports` of all at most.
+pub fn fill(kubeconfig: &Path, services: Range<usize>, node_ports: usize) {
+    let write = &|writer: usize| {
         let api = Api::of(kubeconfig).expect("a kubeconfig");
-        let mut bytes = 0;
-        for number in (writer..services).step_by(WRITERS) {
-            let kept = api.create(&service(number, number < node_ports));
-            bytes += kept.to_string().len();
+        for number in services.clone().skip(writer).step_by(WRITERS) {
+            let kept = api.create(&service(number, number % 2 == 0 && number / 2 < node_ports));
             api.create(&endpoints(&kept, number));
         }
-        bytes
     };
-    let bytes: usize = thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
-        writers.into_iter().map(|writer| writer.join().expect("a writer that does not panic")).sum()
-    });
-    bytes / services
+    thread::scope(|scope| (0..WRITERS).for_each(|writer| drop(scope.spawn(move || write(writer)))));
 }
 
 fn service(number: usize, node_port: bool) -> Value {
-    let name = format!("checkout-service-{number:04}");
+    let name = format!("checkout-service-{number:05}");
     let mut service = objects::service(&name, &[objects::port(80, None), objects::port(9090, None)]);
     let labels = json!({
         "app.kubernetes.io/name": name,
@@ -63,7 +55,7 @@ fn endpoints(service: &Value, number: usize) -> Value {
     let one = slice["endpoints"][0].clone();
     let many = (1..=3).map(|replica| {
         let mut endpoint = one.clone();
-        endpoint["addresses"] = json!([format!("10.{}.{}.{replica}", 1 + number / 250, number % 250)]);
+        endpoint["addresses"] = json!([format!("10.{}.{}.{replica}", 1 + number / 250 % 90, number % 250)]);
         endpoint
     });
     slice["endpoints"] = many.collect();

@@ -1,0 +1,82 @@
+//! The addresses of a node on which kube-proxy in ipvs mode has put every Service's address.
+
+use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr, process::Command};
+
+use nix::ifaddrs::getifaddrs;
+
+use crate::{
+    growth::{self, Point},
+    rounds::{Contender, of, rounds},
+    row::{Promise, Row},
+    sizes::short,
+    world::{World, run},
+};
+
+/// The row of each number of addresses.
+pub fn measure(world: &World, numbers: &[usize], count: usize) -> Vec<Row> {
+    // Not every kernel has dummy links; what bears the addresses makes no difference to who reads them.
+    run(Command::new("ip").args(["link", "add", "kube-ipvs0", "type", "veth", "peer", "name", "spare"]));
+    let most = numbers.last().expect("a number of addresses");
+    let (mut rows, mut points) = (Vec::new(), Vec::new());
+    for pair in numbers.windows(2) {
+        let told = of_number(world, pair[0]..pair[1], pair[1] == *most, count);
+        points.push(Point { size: pair[1] as f64, took: told[1].ours.median });
+        rows.extend(told);
+    }
+    rows.push(growth::row("reading addresses, with addresses", &points, Promise::AtMost(growth::LINEAR)));
+    run(Command::new("ip").args(["link", "del", "kube-ipvs0"]));
+    rows
+}
+
+fn of_number(world: &World, more: std::ops::Range<usize>, promised: bool, count: usize) -> Vec<Row> {
+    let addresses = more.end;
+    let mut commands = String::new();
+    for number in more {
+        writeln!(
+            commands,
+            "addr add 10.{}.{}.{}/32 dev kube-ipvs0",
+            100 + number / 62_500,
+            number / 250 % 250,
+            number % 250 + 1
+        )
+        .expect("a string");
+    }
+    run(Command::new("ip").arg("-batch").arg(world.file("addresses", &commands)));
+
+    let agent = world.agent();
+    let snapshot = world.snapshot();
+    let told = snapshot["interfaces"]["seen"]["addresses"].as_array().expect("addresses");
+    let word = |value: &serde_json::Value| value.as_str().expect("a word").to_owned();
+    let ours: BTreeSet<(String, IpAddr)> =
+        told.iter().map(|it| (word(&it["link"]), word(&it["ip"]).parse().expect("an address"))).collect();
+    let by_libc = || -> BTreeSet<(String, IpAddr)> {
+        let all = getifaddrs().expect("addresses");
+        let ip = |it: nix::ifaddrs::InterfaceAddress| {
+            let address = it.address?;
+            let ip = address.as_sockaddr_in().map(|it| IpAddr::V4(it.ip()));
+            Some((it.interface_name, ip.or_else(|| address.as_sockaddr_in6().map(|it| IpAddr::V6(it.ip())))?))
+        };
+        all.filter_map(ip).collect()
+    };
+    let alike = if ours == by_libc() { Ok(()) } else { Err("getifaddrs tells other addresses".to_owned()) };
+    let measured = rounds(
+        count,
+        vec![
+            Contender::telling("agent", || agent.look().by("addresses")),
+            Contender::timed("getifaddrs", || drop(getifaddrs().expect("addresses"))),
+        ],
+    );
+    let ours = of(&measured, "agent");
+    let what = format!("{} addresses, agent", short(addresses));
+    let promise = |promise| if promised { promise } else { Promise::None };
+    vec![
+        Row::against(
+            format!("{what}, vs getifaddrs"),
+            ours,
+            ("getifaddrs", of(&measured, "getifaddrs")),
+            promise(Promise::Times(2.0)),
+        )
+        .provided(&alike),
+        Row::alone(what, "ms", ours.to_vec(), promise(Promise::AtMost(4.0))).provided(&alike),
+    ]
+}

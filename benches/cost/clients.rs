@@ -1,0 +1,35 @@
+//! Connections whose local port is a NodePort, where the kernel may choose such a port.
+
+use crate::{
+    parts::sysctl,
+    programs::{by_ss, is_node_port, ss_all},
+    rounds::{Contender, of, rounds},
+    row::{Promise, Row},
+    sizes::short,
+    world::{World, ends, run, same},
+};
+
+/// NodePorts from which there are connections, and those on which one has just ended.
+const FROM: [u16; 2] = [32_100, 32_140];
+const ENDED: [u16; 2] = [32_150, 32_170];
+
+/// The rows of one size.
+pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
+    // The kernel may choose NodePorts, so that nothing may be passed over; nobody connects meanwhile.
+    sysctl("net.ipv4.ip_local_port_range", "1024 65535");
+    (FROM[0]..FROM[1]).for_each(|port| world.order(&format!("client 127.0.0.1:{port}")));
+    (ENDED[0]..ENDED[1]).for_each(|port| world.order(&format!("wait 127.0.0.1:{port}")));
+    let ours = ends(&world.snapshot()["clients"]["seen"]["sockets"], is_node_port);
+    let alike = same(&ours, &by_ss(&run(&mut ss_all()), false), "ss");
+
+    let mut portreeve = world.portreeve(&["check", "--rule", "client-socket-on-node-port", "--output", "json"]);
+    let measured = rounds(
+        count,
+        vec![Contender::timed("process", || run(&mut portreeve)), Contender::timed("ss", || run(&mut ss_all()))],
+    );
+    sysctl("net.ipv4.ip_local_port_range", "32768 60999");
+    world.order("hang up");
+    let promise = if sockets < 100_000 { Promise::None } else { Promise::Times(1.4) };
+    let what = format!("connections on NodePorts, {} sockets, process, vs ss", short(sockets));
+    vec![Row::against(what, of(&measured, "process"), ("ss", of(&measured, "ss")), promise).provided(&alike)]
+}

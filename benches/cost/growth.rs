@@ -1,0 +1,31 @@
+//! How cost grows: the exponent of a power that goes through what was measured.
+
+use crate::row::{Promise, Row};
+
+/// What is linear, as far as can be told from a few points.
+pub const LINEAR: f64 = 1.15;
+
+/// What does not grow at all, as far as can be told.
+pub const NONE: f64 = 0.15;
+
+/// What something took at a size.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    pub size: f64,
+    pub took: f64,
+}
+
+/// The exponent as a row.
+pub fn row(what: &str, points: &[Point], promise: Promise) -> Row {
+    Row::alone(format!("growth of {what}"), "exponent", [exponent(points)], promise)
+}
+
+/// The slope of the line through the logarithms that has the smallest sum of squares beside it.
+pub fn exponent(points: &[Point]) -> f64 {
+    let count = points.len() as f64;
+    let logarithms = || points.iter().map(|point| (point.size.ln(), point.took.ln()));
+    let (x, y) = logarithms().fold((0.0, 0.0), |sum, point| (sum.0 + point.0 / count, sum.1 + point.1 / count));
+    let (above, below) = logarithms()
+        .fold((0.0, 0.0), |sum, point| (sum.0 + (point.0 - x) * (point.1 - y), sum.1 + (point.0 - x).powi(2)));
+    above / below
+}

@@ -1,0 +1,110 @@
+//! What a holder does: makes sockets as it is told over standard input, and holds them until it is killed.
+
+use std::{
+    fs,
+    io::{BufRead as _, Write as _, stdin, stdout},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::{AsRawFd as _, OwnedFd},
+    process::{ExitCode, id},
+};
+
+use nix::sys::{
+    resource::{Resource, getrlimit, setrlimit},
+    socket::{
+        AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt::ReuseAddr,
+    },
+};
+
+use crate::parts::enter_alone;
+
+/// Everything that a holder holds.
+struct Held {
+    /// Where connections are accepted.
+    place: TcpListener,
+    pairs: Vec<[TcpStream; 2]>,
+    listeners: Vec<TcpListener>,
+    datagrams: Vec<UdpSocket>,
+    clients: Vec<(OwnedFd, TcpStream)>,
+    files: Vec<fs::File>,
+}
+
+/// Moves to a control group, and to a network namespace of its own where that is wanted; then does as it is told, one
+/// order a line, and answers each with a line.
+pub fn hold(cgroup: &str, place: &str, apart: bool) -> ExitCode {
+    fs::write(format!("{cgroup}/cgroup.procs"), id().to_string()).expect("a process can be moved");
+    if apart {
+        enter_alone();
+    }
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("the hard limit");
+    let place: SocketAddr = place.parse().expect("an address");
+    let mut held = Held {
+        place: TcpListener::bind(place).expect("an address that is free"),
+        pairs: Vec::new(),
+        listeners: Vec::new(),
+        datagrams: Vec::new(),
+        clients: Vec::new(),
+        files: Vec::new(),
+    };
+    for order in stdin().lock().lines() {
+        let order = order.expect("an order");
+        let words: Vec<&str> = order.split(' ').collect();
+        held.obey(&words);
+        stdout().write_all(b"done\n").and_then(|()| stdout().flush()).expect("somebody waits");
+    }
+    ExitCode::SUCCESS
+}
+
+impl Held {
+    fn obey(&mut self, order: &[&str]) {
+        let number = |word: &str| word.parse::<usize>().expect("a number");
+        let address = |word: &str| word.parse::<SocketAddr>().expect("an address");
+        match order {
+            ["pairs", count] => self.pairs(number(count)),
+            ["listen", place] => self.listeners.push(TcpListener::bind(address(place)).expect("a free port")),
+            ["datagrams", count] => {
+                let more = (0..number(count)).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a free port"));
+                self.datagrams.extend(more);
+            }
+            ["client", from] => {
+                let client = self.client(address(from));
+                self.clients.push(client);
+            }
+            ["hang", "up"] => self.clients.clear(),
+            ["wait", from] => self.wait(address(from)),
+            ["files", count] => {
+                let more = (0..number(count)).map(|_| fs::File::open("/dev/null").expect("a file"));
+                self.files.extend(more);
+            }
+            other => panic!("{other:?} is no order"),
+        }
+    }
+
+    /// Has so many established connections to itself.
+    fn pairs(&mut self, count: usize) {
+        let place = self.place.local_addr().expect("an address");
+        while self.pairs.len() < count {
+            let near = TcpStream::connect(place).expect("a connection");
+            self.pairs.push([near, self.place.accept().expect("a connection").0]);
+        }
+        self.pairs.truncate(count);
+    }
+
+    /// An outgoing connection whose local end was chosen.
+    fn client(&self, from: SocketAddr) -> (OwnedFd, TcpStream) {
+        let near = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+        setsockopt(&near, ReuseAddr, &true).expect("an option");
+        bind(near.as_raw_fd(), &SockaddrStorage::from(from)).expect("a free port");
+        let to = self.place.local_addr().expect("an address");
+        connect(near.as_raw_fd(), &SockaddrStorage::from(to)).expect("a connection");
+        (near, self.place.accept().expect("a connection").0)
+    }
+
+    /// A connection in TIME_WAIT whose local end was chosen: that end hangs up first.
+    fn wait(&self, from: SocketAddr) {
+        let (near, far) = self.client(from);
+        let near = TcpStream::from(near);
+        near.shutdown(Shutdown::Write).expect("open");
+        far.shutdown(Shutdown::Write).expect("open");
+    }
+}

@@ -1,0 +1,153 @@
+//! How long it takes until something new is told: in the metrics, as a finding, as an Event.
+
+use std::{
+    net::TcpListener,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    parts::{ControlPlane, PRIMARY, directory::Directory, events, http_get, objects, process::Process, sysctl},
+    row::{Promise, Row},
+    world::{PLACE, number},
+};
+
+/// From one look to the next: shorter than usual, so that there are many, and told in looks where it matters.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// How often an answer is looked for.
+const OFTEN: Duration = Duration::from_millis(5);
+/// The first NodePort that is used.
+const FIRST: u16 = 30_100;
+/// How long the first verdict may take without an API server, how long a change of the cluster, in milliseconds.
+const FIRST_VERDICT: f64 = 2000.0;
+const CHANGE: f64 = 1000.0;
+
+/// The rows.
+pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
+    let times = if small { 2 } else { 15 };
+    let directory = Directory::new();
+    let alone = |_| {
+        let begun = Instant::now();
+        // Nobody is there yet.
+        let _agent = start(binary, "https://127.0.0.1:6443", &directory);
+        patiently(|| http_get(PLACE, "/readyz"));
+        millis(begun)
+    };
+    let kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n\
+                      clusters: [{name: a, cluster: {server: \"https://127.0.0.1:6443\"}}]\nusers: [{name: a, user: {token: a}}]\n";
+    directory.write("kubeconfig", kubeconfig);
+    let first: Vec<f64> = (0..times).map(alone).collect();
+
+    let cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    std::fs::copy(cluster.kubeconfig("admin"), directory.path().join("kubeconfig")).expect("a kubeconfig");
+    let agent = start(binary, "https://127.0.0.1:6443", &directory);
+    patiently(|| http_get(PLACE, "/readyz"));
+    let changes: Vec<[f64; 3]> = (0..times).map(|time| change(&cluster, FIRST + time)).collect();
+    let looks: Vec<f64> = (0..times).map(|time| listener(&cluster, FIRST + 100 + time)).collect();
+    let settings: Vec<f64> = (0..times).map(|_| setting()).collect();
+    drop(agent);
+    let of = |index: usize| changes.iter().map(move |times| times[index]);
+    vec![
+        Row::alone("start to first verdict without an API server", "ms", first, Promise::AtMost(FIRST_VERDICT)),
+        Row::alone("a Service that changed to the look that judged it", "ms", of(0), Promise::AtMost(CHANGE)),
+        Row::alone("the same to the finding, which has to last", "ms", of(1), Promise::None),
+        Row::alone("the same to the Event", "ms", of(2), Promise::None),
+        // Two that last, one that may have begun just before, and the part of one until the next begins.
+        Row::alone("a new listener to the finding, which has to last", "looks", looks, Promise::AtMost(3.0)),
+        Row::alone("a sysctl that changed to the finding", "looks", settings, Promise::AtMost(2.0)),
+    ]
+}
+
+/// A NodePort that somebody listens on becomes a Service's: milliseconds to the metrics, the finding and the Event.
+fn change(cluster: &ControlPlane, port: u16) -> [f64; 3] {
+    let _listener = TcpListener::bind(("0.0.0.0", port)).expect("a free port");
+    let name = format!("s{port}");
+    let allocated = || states(&metrics());
+    let before = allocated();
+    let begun = Instant::now();
+    cluster.api().create(&objects::service(&name, &[objects::port(80, Some(port))]));
+    patiently(|| (allocated() > before).then_some(()));
+    let seen = millis(begun);
+    patiently(|| is_found(port).then_some(()));
+    let found = millis(begun);
+    patiently(|| events(cluster).iter().any(|event| event["regarding"]["name"] == name.as_str()).then_some(()));
+    [seen, found, millis(begun)]
+}
+
+/// Somebody begins to listen on a Service's NodePort: looks to the finding.
+fn listener(cluster: &ControlPlane, port: u16) -> f64 {
+    let before = states(&metrics());
+    cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
+    patiently(|| (states(&metrics()) > before).then_some(()));
+    let _listener = TcpListener::bind(("0.0.0.0", port)).expect("a free port");
+    looks_to(|| is_found(port))
+}
+
+/// The ephemeral range comes to cover the NodePorts: looks to the finding.
+fn setting() -> f64 {
+    let series = "portreeve_findings{rule=\"ephemeral-range-overlaps-node-ports\"";
+    let is_told = || metrics().lines().any(|line| line.starts_with(series) && !line.ends_with(" 0.0"));
+    let range = |range| sysctl("net.ipv4.ip_local_port_range", range);
+    range("1024 65535");
+    let looks = looks_to(is_told);
+    range("32768 60999");
+    patiently(|| (!is_told()).then_some(()));
+    looks
+}
+
+fn looks_to(is_found: impl Fn() -> bool) -> f64 {
+    let scans = || number(&metrics(), "portreeve_scans_total");
+    let before = scans();
+    patiently(|| is_found().then_some(()));
+    scans() - before
+}
+
+/// Whether there is a finding of `listener-on-node-port` about it.
+fn is_found(port: u16) -> bool {
+    let (rule, port) = ("rule=\"listener-on-node-port\"", format!("port=\"{port}\""));
+    let metrics = metrics();
+    let mut single = metrics.lines().filter(|line| line.starts_with("portreeve_finding_info{"));
+    single.any(|line| line.contains(rule) && line.contains(&port))
+}
+
+/// NodePorts that are taken, by the metrics.
+fn states(metrics: &str) -> f64 {
+    let taken =
+        metrics.lines().filter(|line| line.starts_with("portreeve_node_ports{") && !line.contains("state=\"free\""));
+    taken.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+fn metrics() -> String {
+    http_get(PLACE, "/metrics").expect("metrics")
+}
+
+fn start(binary: &Path, server: &str, directory: &Directory) -> Process {
+    let arguments = [
+        "agent".to_owned(),
+        format!("--kubeconfig={}/kubeconfig", directory.path().display()),
+        format!("--apiserver={server}"),
+        "--node=n1".to_owned(),
+        "--proxy-mode=iptables".to_owned(),
+        format!("--interval={}s", INTERVAL.as_secs()),
+        "--cpu-percent=100".to_owned(),
+        format!("--listen={PLACE}"),
+        format!("--heartbeat={}/heartbeat", directory.path().display()),
+    ];
+    Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
+}
+
+/// Asks again and again, without an end: a benchmark has no right time.
+fn patiently<T>(mut probe: impl FnMut() -> Option<T>) -> T {
+    loop {
+        match probe() {
+            Some(answer) => return answer,
+            None => thread::sleep(OFTEN),
+        }
+    }
+}
+
+fn millis(begun: Instant) -> f64 {
+    1000.0 * begun.elapsed().as_secs_f64()
+}

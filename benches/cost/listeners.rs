@@ -1,0 +1,89 @@
+//! Who listens on a NodePort: `portreeve` as a process, the look inside a running agent, and what else people use.
+
+use std::{
+    collections::BTreeSet,
+    env,
+    net::SocketAddr,
+    process::{Command, ExitCode},
+};
+
+use crate::{
+    programs::{by_netstat, by_ss, is_node_port, netstat_listeners, ss_listeners},
+    rounds::{Contender, of, rounds},
+    row::{Promise, Row},
+    sizes::short,
+    world::{Looking, World, ends, run, same},
+};
+
+/// What asks for listeners only.
+const CHECK: [&str; 5] = ["check", "--rule", "listener-on-node-port", "--output", "json"];
+
+/// The rows of one size.
+pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> Vec<Row> {
+    let ours =
+        ends(&world.snapshot()["listeners"]["seen"], |socket| socket["protocol"] == "tcp" && is_node_port(socket));
+    let own = env::current_exe().expect("a program");
+    let by_procfs = || {
+        let output = run(Command::new(&own).arg("procfs"));
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        text.lines().map(|line| line.parse().expect("an address")).collect::<BTreeSet<SocketAddr>>()
+    };
+    let alike = same(&ours, &by_ss(&run(&mut ss_listeners()), true), "ss")
+        .and_then(|()| same(&ours, &by_netstat(&run(&mut netstat_listeners())), "netstat"))
+        .and_then(|()| same(&ours, &by_procfs(), "the procfs crate"));
+
+    let mut portreeve = world.portreeve(&CHECK);
+    let mut whole = world.portreeve(&["check", "--output", "json"]);
+    let mut looks = Vec::new();
+    let measured = rounds(
+        count,
+        vec![
+            Contender::timed("process", || run(&mut portreeve)),
+            Contender::timed("ss", || run(&mut ss_listeners())),
+            Contender::telling("agent", || {
+                let took = agent.look();
+                looks.push(took.whole());
+                took.by("listeners")
+            }),
+            Contender::timed("netstat", || run(&mut netstat_listeners())),
+            Contender::timed("procfs", by_procfs),
+            Contender::timed("every rule", || run(&mut whole)),
+        ],
+    );
+    let took = |name: &str| of(&measured, name);
+    let promised = |at_100k: f64, at_500k: f64| match sockets {
+        100_000 => Promise::Times(at_100k),
+        500_000 => Promise::Times(at_500k),
+        _ => Promise::None,
+    };
+    let size = short(sockets);
+    let process = format!("listeners on NodePorts, {size} sockets, process");
+    let inside = format!("listeners on NodePorts, {size} sockets, agent");
+    let against = |what: &str, ours: &str, theirs: &'static str, promise| {
+        Row::against(format!("{what}, vs {theirs}"), took(ours), (theirs, took(theirs)), promise).provided(&alike)
+    };
+    vec![
+        against(&process, "process", "ss", promised(10.0, 40.0)),
+        against(&process, "process", "procfs", promised(100.0, 400.0)),
+        against(&process, "process", "netstat", Promise::None),
+        against(&inside, "agent", "ss", promised(100.0, 300.0)),
+        against(&format!("every rule, {size} sockets, process"), "every rule", "ss", Promise::None),
+        Row::alone(
+            format!("a whole look with every rule, {size} sockets, agent"),
+            "ms",
+            looks.iter().copied(),
+            Promise::None,
+        ),
+    ]
+}
+
+/// What a program with the procfs crate does: reads both tables, and says who listens on a NodePort.
+pub fn by_procfs() -> ExitCode {
+    let tables = [procfs::net::tcp(), procfs::net::tcp6()];
+    let sockets = tables.into_iter().flat_map(|table| table.expect("a table"));
+    let listening = sockets.filter(|socket| socket.state == procfs::net::TcpState::Listen);
+    for end in listening.map(|socket| socket.local_address).filter(|end| (30_000..=32_767).contains(&end.port())) {
+        println!("{end}");
+    }
+    ExitCode::SUCCESS
+}

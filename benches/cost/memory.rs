@@ -1,0 +1,157 @@
+//! What a running agent takes beside a real API server: resident memory by Services and by sockets, processor time.
+
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::{
+    cluster,
+    crowd::Crowd,
+    growth::{self, Point},
+    parts::{ControlPlane, PRIMARY, directory::Directory, http_get, memory::Memory, objects, process::Process, until},
+    row::{Promise, Row},
+    sizes::short,
+    world::{PLACE, number},
+};
+
+/// Services of a cluster, the middle ones those of the promises. Half of them have a NodePort, as far as there is room.
+const SERVICES: [usize; 3] = [0, 1_000, 5_000];
+const MANY_SERVICES: usize = 50_000;
+const NODE_PORTS: usize = 2_500;
+/// Sockets of a node, and of busy ones.
+const SOCKETS: [usize; 3] = [2_000, 200_000, 500_000];
+/// The default interval of looks, and how many of them processor time is measured over.
+const INTERVAL: Duration = Duration::from_secs(15);
+const LOOKS: u32 = 6;
+/// Looks after which memory is what it stays.
+const SETTLED: f64 = 4.0;
+
+/// Resident memory with 5,000 Services and 2,000 sockets, and what half a million sockets add to it, in MiB.
+const MOST_MEMORY: f64 = 15.0;
+const MOST_GROWTH: f64 = 4.0;
+/// Processor time with the same, in thousandths of a core.
+const MOST_PROCESSOR: f64 = 3.0;
+
+/// The rows.
+pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
+    let cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    let directory = Directory::new();
+    let mut crowd = Crowd::default();
+    crowd.grow(SOCKETS[0]);
+    let mut rows = Vec::new();
+    let mut filled = 0;
+    let services = if small { &SERVICES[..2] } else { &SERVICES[..] };
+    for services in services {
+        cluster::fill(&cluster.kubeconfig("admin"), filled..*services, NODE_PORTS);
+        filled = *services;
+        let promise = if *services == SERVICES[2] { Promise::AtMost(MOST_MEMORY) } else { Promise::None };
+        rows.push(resident(services, SOCKETS[0], settled(binary, &cluster, *services, &directory), promise));
+    }
+    rows.push(processor(binary, &cluster, filled, &directory, small));
+    let few = rows[services.len() - 1].ours.median;
+    for sockets in &SOCKETS[1..if small { 2 } else { 3 }] {
+        crowd.grow(*sockets);
+        let memory = settled(binary, &cluster, filled, &directory);
+        rows.push(resident(&filled, *sockets, memory, Promise::None));
+        let what = format!("what {} sockets add to that", short(*sockets));
+        rows.push(Row::alone(what, "MiB", [(memory - few).max(0.0)], Promise::AtMost(MOST_GROWTH)));
+    }
+    rows
+}
+
+/// The rows of a cluster as large as they come, and how memory grows with Services.
+pub fn many(binary: &Path, small: bool) -> Vec<Row> {
+    let cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    let directory = Directory::new();
+    let mut filled = 0;
+    let sizes = if small { [500, 1_000, 2_000] } else { [SERVICES[2], 2 * SERVICES[2], MANY_SERVICES] };
+    let points = sizes.map(|services| {
+        cluster::fill(&cluster.kubeconfig("admin"), filled..services, NODE_PORTS);
+        filled = services;
+        Point { size: services as f64, took: settled(binary, &cluster, services, &directory) }
+    });
+    let mut rows: Vec<Row> =
+        sizes.iter().zip(&points).map(|(services, point)| resident(services, 0, point.took, Promise::None)).collect();
+    rows.push(growth::row("memory with Services", &points, Promise::AtMost(growth::LINEAR)));
+    rows
+}
+
+fn resident(services: &usize, sockets: usize, memory: f64, promise: Promise) -> Row {
+    let what = format!("resident memory, {} Services, {} sockets", short(*services), short(sockets));
+    Row::alone(what, "MiB", [memory], promise)
+}
+
+/// Resident memory of a new agent that knows everything and has looked a few times.
+fn settled(binary: &Path, cluster: &ControlPlane, services: usize, directory: &Directory) -> f64 {
+    let mut agent = start(binary, cluster, Duration::from_secs(1), directory);
+    ready(&mut agent, services);
+    let looked = scans();
+    until("further looks", || (scans() >= looked + SETTLED).then_some(()));
+    Memory::of(agent.pid()).resident
+}
+
+/// Thousandths of a core that an agent at its usual pace takes.
+fn processor(binary: &Path, cluster: &ControlPlane, services: usize, directory: &Directory, small: bool) -> Row {
+    let mut agent = start(binary, cluster, INTERVAL, directory);
+    ready(&mut agent, services);
+    let looks = if small { 1 } else { LOOKS };
+    let rates = (0..looks).map(|_| {
+        let (begun, spent) = (Instant::now(), processor_time(agent.pid()));
+        thread::sleep(INTERVAL);
+        // As often as a look, somebody scrapes.
+        http_get(PLACE, "/metrics").expect("metrics");
+        1000.0 * (processor_time(agent.pid()) - spent).as_secs_f64() / begun.elapsed().as_secs_f64()
+    });
+    let mean = rates.sum::<f64>() / f64::from(looks);
+    let what = format!("processor time, {} Services, {} sockets", short(services), short(SOCKETS[0]));
+    Row::alone(what, "thousandths of a core", [mean], Promise::AtMost(MOST_PROCESSOR))
+}
+
+/// The agent as it is shipped; only that a look may cost what it costs, so that no interval is stretched.
+fn start(binary: &Path, cluster: &ControlPlane, interval: Duration, directory: &Directory) -> Process {
+    let arguments = [
+        "agent".to_owned(),
+        format!("--kubeconfig={}", cluster.kubeconfig("admin").display()),
+        "--node=n1".to_owned(),
+        format!("--interval={}s", interval.as_secs()),
+        "--cpu-percent=100".to_owned(),
+        format!("--listen={PLACE}"),
+        format!("--heartbeat={}/heartbeat", directory.path().display()),
+    ];
+    Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
+}
+
+/// Waits until an agent knows of every NodePort that was taken.
+fn ready(agent: &mut Process, services: usize) {
+    let expected = NODE_PORTS.min(services.div_ceil(2)) as f64;
+    agent.wait_for("view of every Service", || (allocated()? == expected && scans() > 0.0).then_some(()));
+}
+
+fn scans() -> f64 {
+    number(&http_get(PLACE, "/metrics").expect("metrics"), "portreeve_scans_total")
+}
+
+/// How many NodePorts the agent knows to be taken.
+fn allocated() -> Option<f64> {
+    let metrics = http_get(PLACE, "/metrics")?;
+    let states = metrics.lines().filter_map(|line| line.strip_prefix("portreeve_node_ports{state=\""));
+    let allocated: Vec<&str> = states.filter(|rest| !rest.starts_with("free")).collect();
+    let counts = allocated.iter().filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok());
+    (!allocated.is_empty()).then(|| counts.sum())
+}
+
+/// User and system time of a process so far, all threads that ever were. The kernel tells it in hundredths of a second.
+fn processor_time(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    let (_, after_name) = stat.rsplit_once(')').expect("a name in parentheses");
+    let ticks: u64 = after_name.split_whitespace().skip(11).take(2).map(|it| it.parse::<u64>().expect("ticks")).sum();
+    let per_second = sysconf(SysconfVar::CLK_TCK).expect("a constant").expect("a constant");
+    Duration::from_secs_f64(ticks as f64 / per_second as f64)
+}

@@ -1,0 +1,60 @@
+//! Which process has a NodePort, among many descriptors.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    programs::{holders_by_ss, is_node_port, lsof_holders, pids_by_lsof, ss_holders},
+    rounds::{Contender, of, rounds},
+    row::{Promise, Row},
+    sizes::short,
+    world::{Looking, World, run, same},
+};
+
+/// The rows of one number of descriptors.
+pub fn measure(world: &World, agent: &Looking, descriptors: usize, count: usize) -> Vec<Row> {
+    let snapshot = world.snapshot();
+    let listeners = snapshot["listeners"]["seen"].as_array().expect("listeners");
+    let ours: BTreeSet<_> = listeners
+        .iter()
+        .filter(|socket| socket["protocol"] == "tcp" && is_node_port(socket))
+        .map(|socket| {
+            let ip: std::net::IpAddr = socket["local"].as_str().expect("an address").parse().expect("an address");
+            let port = u16::try_from(socket["local_port"].as_u64().expect("a port")).expect("a port");
+            let pid = socket["owner"]["held"]["process"]["seen"]["pid"].as_u64().expect("root sees every process");
+            (std::net::SocketAddr::new(ip, port), pid)
+        })
+        .collect();
+    let pids = ours.iter().map(|(_, pid)| *pid).collect();
+    let alike = same(&ours, &holders_by_ss(&run(&mut ss_holders())), "ss")
+        .and_then(|()| same(&pids, &pids_by_lsof(&run(&mut lsof_holders())), "lsof"));
+
+    let mut portreeve = world.portreeve(&["check", "--rule", "listener-on-node-port", "--output", "json"]);
+    let measured = rounds(
+        count,
+        vec![
+            Contender::timed("process", || run(&mut portreeve)),
+            Contender::timed("ss -p", || run(&mut ss_holders())),
+            Contender::timed("lsof", || run(&mut lsof_holders())),
+            Contender::telling("agent", || agent.look().by("processes")),
+        ],
+    );
+    let took = |name: &str| of(&measured, name);
+    let size = short(descriptors);
+    let what = format!("holders of NodePorts, {size} descriptors, process");
+    let against = |theirs: &'static str, least: f64| {
+        // Fewer descriptors are fewer that others look through in vain.
+        let promise = if descriptors < 200_000 { Promise::None } else { Promise::Times(least) };
+        let row = Row::against(format!("{what}, vs {theirs}"), took("process"), (theirs, took(theirs)), promise);
+        row.provided(&alike)
+    };
+    vec![
+        against("ss -p", 100.0),
+        against("lsof", 500.0),
+        Row::alone(
+            format!("holders of NodePorts, {size} descriptors, agent"),
+            "ms",
+            took("agent").to_vec(),
+            Promise::None,
+        ),
+    ]
+}

@@ -1,0 +1,61 @@
+//! How many ephemeral ports pods use, each in a network namespace of its own.
+
+use crate::{
+    crowd::Holder,
+    growth::{self, Point},
+    programs::ss_in,
+    rounds::{Contender, of, rounds},
+    row::{Promise, Row},
+    sizes::short,
+    world::{World, run, same},
+};
+
+/// The rows: all of the pods at several numbers of them, each pod with as many sockets.
+pub fn measure(world: &World, pods: &[usize], sockets: usize, count: usize) -> Vec<Row> {
+    let most = *pods.last().expect("a number of pods");
+    let each = sockets / most / 2;
+    let mut holders: Vec<Holder> = Vec::new();
+    let (mut rows, mut points) = (Vec::new(), Vec::new());
+    for pods in pods {
+        while holders.len() < *pods {
+            let mut holder = Holder::pod();
+            holder.order(&format!("pairs {each}"));
+            holders.push(holder);
+        }
+        let told = of_number(world, &holders, each, count, *pods == most);
+        points.push(Point { size: *pods as f64, took: told[1].ours.median });
+        rows.extend(told);
+    }
+    rows.push(growth::row("a look at pods, with pods", &points, Promise::AtMost(growth::LINEAR)));
+    rows
+}
+
+fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promised: bool) -> Vec<Row> {
+    let pods = holders.len();
+    let snapshot = world.snapshot();
+    let told = snapshot["pod_namespaces"]["seen"].as_array().expect("pods' namespaces");
+    let ours: Vec<u64> = told.iter().filter_map(|pod| pod["ephemeral"]["seen"]["at_most"].as_u64()).collect();
+    let dump = || -> Vec<u64> {
+        let lines = |holder: &Holder| run(&mut ss_in(holder.pid())).stdout.iter().filter(|it| **it == b'\n').count();
+        holders.iter().map(|holder| u64::try_from(lines(holder)).expect("a number")).collect()
+    };
+    let alike = same(&ours, &dump(), "ss");
+    let agent = world.agent();
+    let measured = rounds(
+        count,
+        vec![Contender::telling("agent", || agent.look().by("pod-namespaces")), Contender::timed("ss in each", dump)],
+    );
+    let ours = of(&measured, "agent");
+    let what = format!("use of ephemeral ports, {pods} pods with {} sockets, agent", short(pods * each * 2));
+    let promise = |promise| if promised { promise } else { Promise::None };
+    vec![
+        Row::against(
+            format!("{what}, vs ss in each"),
+            ours,
+            ("ss in each", of(&measured, "ss in each")),
+            promise(Promise::Times(400.0)),
+        )
+        .provided(&alike),
+        Row::alone(what, "ms", ours.to_vec(), promise(Promise::AtMost(2.0))).provided(&alike),
+    ]
+}

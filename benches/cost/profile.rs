@@ -1,0 +1,35 @@
+//! Whose work a look is: the kernel's, which walks its tables, or our own.
+
+use std::{fs, thread, time::Duration};
+
+use crate::{
+    row::{Promise, Row},
+    sizes::short,
+    world::Looking,
+};
+
+/// For how long the agent looks again and again: the kernel tells processor time in hundredths of a second.
+const WHILE: Duration = Duration::from_secs(6);
+/// The most that is our own, per cent.
+const MOST: f64 = 10.0;
+
+/// The row of one number of sockets.
+pub fn measure(agent: &Looking, sockets: usize) -> Row {
+    let before = ticks(agent.pid());
+    agent.freely(|| thread::sleep(WHILE));
+    let after = ticks(agent.pid());
+    let [own, kernel] = [after[0] - before[0], after[1] - before[1]];
+    let promise = if sockets < 100_000 { Promise::None } else { Promise::AtMost(MOST) };
+    let what = format!("own code in what reading the node takes, {} sockets", short(sockets));
+    Row::alone(what, "%", [100.0 * own / (own + kernel).max(1.0)], promise)
+}
+
+/// User and system time so far of the thread that reads the node.
+fn ticks(pid: u32) -> [f64; 2] {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the agent runs");
+    let stats = tasks.map(|task| fs::read_to_string(task.expect("a thread").path().join("stat")).expect("a thread"));
+    let scanner = stats.into_iter().find(|stat| stat.contains("(scanner)")).expect("a thread that reads the node");
+    let (_, behind) = scanner.rsplit_once(')').expect("a name in parentheses");
+    let mut fields = behind.split_whitespace().skip(11).map(|it| it.parse().expect("ticks"));
+    [(); 2].map(|()| fields.next().expect("a field"))
+}

@@ -1,0 +1,94 @@
+//! What people look for sockets with, and what it says.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+const RANGE: &str = "sport >= :30000 and sport <= :32767";
+
+/// Who listens on NodePorts, as `ss` of iproute2 is asked, with a filter that the kernel applies.
+pub fn ss_listeners() -> Command {
+    command("ss", &["-Htln", RANGE])
+}
+
+/// Everything on NodePorts, in every state.
+pub fn ss_all() -> Command {
+    command("ss", &["-Htan", RANGE])
+}
+
+/// Who listens on NodePorts, with the processes.
+pub fn ss_holders() -> Command {
+    command("ss", &["-Htlnp", RANGE])
+}
+
+/// Everybody who listens, as `netstat` of net-tools is asked: it has no filter.
+pub fn netstat_listeners() -> Command {
+    command("netstat", &["-tln"])
+}
+
+/// Who listens on NodePorts, as `lsof` is asked.
+pub fn lsof_holders() -> Command {
+    command("lsof", &["-nP", "-iTCP:30000-32767", "-sTCP:LISTEN", "-Fp"])
+}
+
+/// Every TCP socket in the network namespace of a process.
+pub fn ss_in(pid: u32) -> Command {
+    command("nsenter", &["--net", "--target", &pid.to_string(), "ss", "-Htan"])
+}
+
+fn command(program: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(words);
+    command
+}
+
+/// Whether a socket of a snapshot is on a NodePort.
+pub fn is_node_port(socket: &Value) -> bool {
+    socket["local_port"].as_u64().is_some_and(|port| (30_000..=32_767).contains(&port))
+}
+
+/// The local ends of listeners that `ss` tells, or of all others: the first word that is an address with a port.
+pub fn by_ss(output: &Output, listening: bool) -> BTreeSet<SocketAddr> {
+    ends(output, |line| (line.starts_with("LISTEN") == listening).then(|| line.split_whitespace().find_map(end))?)
+}
+
+/// What listens on NodePorts, and the first process that has it, as `ss` tells it: `users:(("web",pid=7,fd=3))`.
+pub fn holders_by_ss(output: &Output) -> BTreeSet<(SocketAddr, u64)> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let holder = |line: &str| {
+        let (_, behind) = line.split_once("pid=")?;
+        let pid = behind.split(|it: char| !it.is_ascii_digit()).next()?.parse().ok()?;
+        Some((line.split_whitespace().find_map(end)?, pid))
+    };
+    text.lines().filter_map(holder).collect()
+}
+
+/// The processes that `lsof -Fp` tells, a line each.
+pub fn pids_by_lsof(output: &Output) -> BTreeSet<u64> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter_map(|line| line.strip_prefix('p')?.parse().ok()).collect()
+}
+
+/// The local ends on NodePorts that `netstat` tells.
+pub fn by_netstat(output: &Output) -> BTreeSet<SocketAddr> {
+    let of_range = |end: &SocketAddr| (30_000..=32_767).contains(&end.port());
+    ends(output, |line| line.split_whitespace().nth(3).and_then(end).filter(of_range))
+}
+
+fn ends(output: &Output, end: impl Fn(&str) -> Option<SocketAddr>) -> BTreeSet<SocketAddr> {
+    String::from_utf8_lossy(&output.stdout).lines().filter_map(end).collect()
+}
+
+/// `127.0.0.1:80`, `[::]:80`, `*:80`, `:::80`.
+fn end(word: &str) -> Option<SocketAddr> {
+    let (ip, port) = word.rsplit_once(':')?;
+    let ip = match ip.trim_matches(['[', ']']) {
+        "*" => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        ip => ip.parse().ok()?,
+    };
+    Some(SocketAddr::new(ip, port.parse().ok()?))
+}

@@ -1,0 +1,44 @@
+//! Contenders take turns, so that whatever else the machine does meets all of them.
+
+use std::time::Instant;
+
+/// Something that is measured: what it is called, and one measurement of it.
+pub struct Contender<'a> {
+    pub name: &'static str,
+    measure: Box<dyn FnMut() -> f64 + 'a>,
+}
+
+impl<'a> Contender<'a> {
+    /// One that says itself what it took, in milliseconds.
+    pub fn telling(name: &'static str, measure: impl FnMut() -> f64 + 'a) -> Self {
+        Self { name, measure: Box::new(measure) }
+    }
+
+    /// One that is timed from outside.
+    pub fn timed<T>(name: &'static str, mut run: impl FnMut() -> T + 'a) -> Self {
+        Self::telling(name, move || {
+            let begun = Instant::now();
+            run();
+            1000.0 * begun.elapsed().as_secs_f64()
+        })
+    }
+}
+
+/// Lets each measure once a round. The first round, in which everything is read for the first time, does not count.
+pub fn rounds(count: usize, mut contenders: Vec<Contender<'_>>) -> Vec<(&'static str, Vec<f64>)> {
+    let mut measured: Vec<_> = contenders.iter().map(|it| (it.name, Vec::with_capacity(count))).collect();
+    for round in 0..=count {
+        for (contender, (_, values)) in contenders.iter_mut().zip(&mut measured) {
+            let value = (contender.measure)();
+            if round > 0 {
+                values.push(value);
+            }
+        }
+    }
+    measured
+}
+
+/// What a contender measured.
+pub fn of<'a>(measured: &'a [(&'static str, Vec<f64>)], name: &str) -> &'a [f64] {
+    &measured.iter().find(|(it, _)| *it == name).expect("a contender").1
+}

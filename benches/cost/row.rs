@@ -1,0 +1,110 @@
+//! What was measured: a row of the table, and whether it is as good as was promised.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A median and the quartiles around it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    pub low: f64,
+    pub median: f64,
+    pub high: f64,
+}
+
+impl Spread {
+    /// # Panics
+    /// When nothing was measured.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
+        Self { low: at(0.25), median: at(0.5), high: at(0.75) }
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { low, median, high } = self;
+        write!(f, "{} ({}..{})", digits(*median), digits(*low), digits(*high))
+    }
+}
+
+/// Three digits that matter.
+pub fn digits(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size < 0.1 => format!("{value:.3}"),
+        size if size < 1.0 => format!("{value:.2}"),
+        size if size < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// What is promised of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Promise {
+    /// The other one takes at least so many times as long.
+    Times(f64),
+    /// No more than this.
+    AtMost(f64),
+    /// Nothing; told to be known.
+    None,
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What was measured, in words that never change: the baseline knows the row by them.
+    pub what: String,
+    /// What of ours.
+    pub ours: Spread,
+    /// Of what.
+    pub unit: String,
+    /// The other one, and what it took.
+    pub theirs: Option<(String, Spread)>,
+    /// How many times as much it took, round by round.
+    pub ratio: Option<Spread>,
+    /// What is promised.
+    pub promise: Promise,
+    /// Why the row says nothing, if it does not: contenders that saw different sockets.
+    pub failed: Option<String>,
+}
+
+impl Row {
+    /// Something of ours alone, which no other can be compared to.
+    pub fn alone(what: impl Into<String>, unit: &str, values: impl IntoIterator<Item = f64>, promise: Promise) -> Self {
+        let (what, unit) = (what.into(), unit.to_owned());
+        Self { what, ours: Spread::of(values), unit, theirs: None, ratio: None, promise, failed: None }
+    }
+
+    /// Milliseconds of ours and of another, measured in the same rounds.
+    pub fn against(what: impl Into<String>, ours: &[f64], (who, theirs): (&str, &[f64]), promise: Promise) -> Self {
+        let ratio = Spread::of(ours.iter().zip(theirs).map(|(ours, theirs)| theirs / ours));
+        let theirs = Spread::of(theirs.iter().copied());
+        let row = Self::alone(what, "ms", ours.iter().copied(), promise);
+        Self { theirs: Some((who.to_owned(), theirs)), ratio: Some(ratio), ..row }
+    }
+
+    /// The same row, which says nothing where the contenders did not see the same.
+    pub fn provided(self, same: &Result<(), String>) -> Self {
+        Self { failed: same.clone().err(), ..self }
+    }
+
+    /// What is wrong with it, for a person.
+    pub fn complaint(&self) -> Option<String> {
+        if let Some(failed) = &self.failed {
+            return Some(failed.clone());
+        }
+        match (self.promise, self.ratio) {
+            (Promise::Times(wanted), Some(ratio)) if ratio.median < wanted => {
+                Some(format!("{} times is less than the {} promised", digits(ratio.median), digits(wanted)))
+            }
+            (Promise::AtMost(most), _) if self.ours.median > most => {
+                Some(format!("{} {} is more than the {} promised", digits(self.ours.median), self.unit, digits(most)))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! How many sockets there are, and how they are told.
+
+/// Sockets of the host, smallest first; memory and growth are told of all of them.
+pub fn sizes(small: bool) -> &'static [usize] {
+    if small { &[2_000, 10_000, 30_000] } else { &[10_000, 100_000, 200_000, 500_000] }
+}
+
+/// `100k`.
+pub fn short(count: usize) -> String {
+    if count.is_multiple_of(1000) { format!("{}k", count / 1000) } else { count.to_string() }
+}

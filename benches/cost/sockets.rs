@@ -1,0 +1,89 @@
+//! Everything that is told of a host with more and more sockets of its own.
+
+use std::{path::Path, process::Command};
+
+use crate::{
+    clients,
+    crowd::Crowd,
+    growth::{self, Point},
+    listeners, owners, profile,
+    rounds::{Contender, rounds},
+    row::{Promise, Row, Spread},
+    sizes::sizes,
+    world::{World, run, services_of},
+};
+
+/// The most descriptors among which others look for holders.
+const MOST_DESCRIPTORS: usize = 200_000;
+
+/// The rows of all sizes, and how cost grows with them.
+pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
+    let count = if small { 3 } else { 9 };
+    let mut world = World::new(binary);
+    let mut crowd = Crowd::default();
+    let mut rows = Vec::new();
+    let mut looks: [Vec<Point>; 4] = Default::default();
+    for sockets in sizes(small) {
+        crowd.grow(*sockets);
+        let agent = world.agent();
+        let told = listeners::measure(&world, &agent, *sockets, count);
+        for (points, row) in looks.iter_mut().zip([&told[3], &told[5]]) {
+            points.push(Point { size: *sockets as f64, took: row.ours.median });
+        }
+        rows.extend(told);
+        // Each of these looks through every descriptor there is, for seconds.
+        if *sockets <= MOST_DESCRIPTORS {
+            let told = owners::measure(&world, &agent, *sockets, count.min(3));
+            for (points, row) in looks[2..].iter_mut().zip([&told[0], &told[2]]) {
+                points.push(Point { size: *sockets as f64, took: row.ours.median });
+            }
+            rows.extend(told);
+        }
+        rows.push(profile::measure(&agent, *sockets));
+        drop(agent);
+        rows.extend(clients::measure(&mut world, *sockets, count));
+    }
+    let [listeners, look, process, holders] = looks;
+    let linear = Promise::AtMost(growth::LINEAR);
+    rows.push(growth::row("reading listeners, with connections", &listeners, Promise::AtMost(growth::NONE)));
+    rows.push(growth::row("a whole look, with connections", &look, linear));
+    rows.push(growth::row("naming holders as a process, with descriptors", &process, linear));
+    rows.push(growth::row("naming holders in an agent, with descriptors", &holders, linear));
+    drop(crowd);
+    rows.push(with_listeners(&mut world, small));
+    rows.push(with_services(&world, small));
+    rows
+}
+
+/// How the look for listeners grows with them.
+fn with_listeners(world: &mut World, small: bool) -> Row {
+    let mut first = 5_000;
+    let points: Vec<Point> = if small { [100, 300, 1_000] } else { [1_000, 3_000, 10_000] }
+        .into_iter()
+        .map(|listeners| {
+            (first..5_000 + listeners).for_each(|port| world.order(&format!("listen 127.0.0.9:{port}")));
+            first = 5_000 + listeners;
+            let agent = world.agent();
+            let took = Spread::of((0..5).map(|_| agent.look().by("listeners")));
+            Point { size: f64::from(listeners), took: took.median }
+        })
+        .collect();
+    growth::row("reading listeners, with listeners", &points, Promise::AtMost(growth::LINEAR))
+}
+
+/// How a check grows with the Services of its file.
+fn with_services(world: &World, small: bool) -> Row {
+    let points: Vec<Point> = if small { [100, 300, 1_000] } else { [3_000, 10_000, 30_000] }
+        .into_iter()
+        .map(|services| {
+            let file = world.file("many.json", &services_of((0..services).map(|_| None)));
+            let mut check = Command::new(&world.binary);
+            check
+                .args(["check", "--rule", "listener-on-node-port", "--proxy-mode", "iptables", "--services"])
+                .arg(file);
+            let took = rounds(5, vec![Contender::timed("check", || run(&mut check))]);
+            Point { size: f64::from(services), took: Spread::of(took[0].1.iter().copied()).median }
+        })
+        .collect();
+    growth::row("a check, with Services", &points, Promise::AtMost(growth::LINEAR))
+}

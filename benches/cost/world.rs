@@ -1,0 +1,218 @@
+//! The node that sockets are looked for on, and who looks.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    crowd::Holder,
+    parts::{directory::Directory, http_get, process::Process},
+};
+
+/// The NodePorts that somebody took, each of a Service.
+pub const TAKEN: [u16; 8] = [30001, 30002, 30003, 30004, 31005, 31006, 31007, 32008];
+/// Services beside those whose NodePort was taken.
+const SERVICES: u16 = 100;
+/// Sockets that are as good as always there: listeners elsewhere, and UDP.
+const LISTENERS: u16 = 100;
+const DATAGRAMS: usize = 100;
+/// Every so many looks the agent also walks what it passes over otherwise.
+const RARELY: f64 = 20.0;
+/// Where an agent answers.
+pub const PLACE: &str = "127.0.0.1:29517";
+
+/// What is there at every size: listeners on NodePorts, others, UDP sockets, and a file with Services.
+pub struct World {
+    pub binary: PathBuf,
+    pub services: PathBuf,
+    directory: Directory,
+    holder: Holder,
+}
+
+impl World {
+    /// In the network namespace of the calling thread.
+    pub fn new(binary: &Path) -> Self {
+        let directory = Directory::new();
+        let services = PathBuf::from(directory.write("services.json", &services()));
+        let mut holder = Holder::start("127.0.0.1:7000");
+        for (number, port) in TAKEN.into_iter().enumerate() {
+            let address = ["0.0.0.0", "[::]", "192.0.2.1"][number % 3];
+            holder.order(&format!("listen {address}:{port}"));
+        }
+        (0..LISTENERS).for_each(|number| holder.order(&format!("listen 127.0.0.1:{}", 20_000 + number)));
+        holder.order(&format!("datagrams {DATAGRAMS}"));
+        Self { binary: binary.to_owned(), services, directory, holder }
+    }
+
+    /// Orders something of the process that has the NodePorts.
+    pub fn order(&mut self, order: &str) {
+        self.holder.order(order);
+    }
+
+    /// `portreeve` with the file of Services.
+    pub fn portreeve(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(words).args(["--node", "n1", "--proxy-mode", "iptables", "--services"]).arg(&self.services);
+        command
+    }
+
+    /// What `portreeve snapshot` sees of the node.
+    pub fn snapshot(&self) -> Value {
+        let output = run(&mut self.portreeve(&["snapshot"]));
+        let snapshot: Value = serde_json::from_slice(&output.stdout).expect("a snapshot");
+        snapshot["kernel"].clone()
+    }
+
+    /// An agent that looks again and again whenever it is let.
+    pub fn agent(&self) -> Looking {
+        let arguments = [
+            "agent".to_owned(),
+            format!("--services={}", self.services.display()),
+            "--node=n1".to_owned(),
+            "--proxy-mode=iptables".to_owned(),
+            "--interval=20ms".to_owned(),
+            "--cpu-percent=100".to_owned(),
+            format!("--listen={PLACE}"),
+            format!("--heartbeat={}/heartbeat", self.directory.path().display()),
+        ];
+        let mut process = Process::start(self.binary.to_str().expect("a path"), &arguments, self.directory.path());
+        process.wait_for("first look", || http_get(PLACE, "/readyz"));
+        let looking = Looking { process };
+        looking.process.signal(Signal::SIGSTOP);
+        looking
+    }
+}
+
+/// An agent that stands still unless it is asked.
+pub struct Looking {
+    process: Process,
+}
+
+impl Looking {
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Lets it look again and again meanwhile.
+    pub fn freely<T>(&self, happens: impl FnOnce() -> T) -> T {
+        self.process.signal(Signal::SIGCONT);
+        let happened = happens();
+        self.process.signal(Signal::SIGSTOP);
+        happened
+    }
+
+    /// What a whole undisturbed look took, and how it did.
+    pub fn look(&self) -> Took {
+        self.process.signal(Signal::SIGCONT);
+        let metrics = || http_get(PLACE, "/metrics").expect("metrics");
+        let scans = |metrics: &str| number(metrics, "portreeve_scans_total");
+        let mut before = metrics();
+        // The one that was stopped in its midst does not count, nor does one that also walks what is rarely walked.
+        let first = scans(&before) + 2.0;
+        let took = loop {
+            let after = metrics();
+            let (was, is) = (scans(&before), scans(&after));
+            if was >= first && is == was + 1.0 && was % RARELY != 0.0 {
+                break Took { before, after };
+            }
+            if is > was {
+                before = after;
+            }
+        };
+        self.process.signal(Signal::SIGSTOP);
+        took
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.process.signal(Signal::SIGCONT);
+    }
+}
+
+/// What a look took: the exposition before and after.
+pub struct Took {
+    before: String,
+    after: String,
+}
+
+impl Took {
+    /// One reader, in milliseconds.
+    pub fn by(&self, source: &str) -> f64 {
+        1000.0 * number(&self.after, &format!("portreeve_source_duration_seconds{{source=\"{source}\"}}"))
+    }
+
+    /// The whole look, in milliseconds.
+    pub fn whole(&self) -> f64 {
+        let name = "portreeve_scan_duration_seconds_sum";
+        1000.0 * (number(&self.after, name) - number(&self.before, name))
+    }
+}
+
+/// A number in an exposition.
+pub fn number(metrics: &str, series: &str) -> f64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in {metrics}"))
+}
+
+/// Runs a command to its end; what it says counts only where it can.
+pub fn run(command: &mut Command) -> Output {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(!output.stdout.is_empty() || output.status.success(), "{command:?}: {output:?}");
+    output
+}
+
+/// Local ends of a list of sockets of a snapshot, those that a filter takes.
+pub fn ends(sockets: &Value, of: impl Fn(&Value) -> bool) -> BTreeSet<SocketAddr> {
+    let sockets = sockets.as_array().unwrap_or_else(|| panic!("sockets, not {sockets}"));
+    let end = |socket: &Value| {
+        let ip = socket["local"].as_str().expect("an address").parse().expect("an address");
+        SocketAddr::new(ip, u16::try_from(socket["local_port"].as_u64().expect("a port")).expect("a port"))
+    };
+    sockets.iter().filter(|socket| of(socket)).map(end).collect()
+}
+
+/// What must be the same, or the row says nothing.
+pub fn same<T: PartialEq + std::fmt::Debug>(ours: &T, theirs: &T, whose: &str) -> Result<(), String> {
+    if ours == theirs { Ok(()) } else { Err(format!("{whose} sees {theirs:?}, Portreeve {ours:?}")) }
+}
+
+/// A Service for each NodePort that was taken, and others.
+fn services() -> String {
+    let others = (0..SERVICES).map(|number| 32_100 + number);
+    services_of(TAKEN.into_iter().chain(others).map(Some))
+}
+
+/// A file with a Service each, with these NodePorts or none.
+pub fn services_of(node_ports: impl Iterator<Item = Option<u16>>) -> String {
+    let service = |(number, port): (usize, Option<u16>)| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": format!("s{number}"), "namespace": "default", "uid": format!("0b1c2d3e-{number}")},
+            "spec": {
+                "type": if port.is_some() { "NodePort" } else { "ClusterIP" },
+                "clusterIP": "10.96.0.10",
+                "ports": [{"name": "http", "port": 80, "nodePort": port, "protocol": "TCP"}],
+            },
+        })
+    };
+    let items: Vec<Value> = node_ports.enumerate().map(service).collect();
+    json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+}
+
+/// A file of the world's own directory.
+impl World {
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        fs::write(&path, text).expect("a file");
+        path
+    }
+}
