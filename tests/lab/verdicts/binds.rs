@@ -1,9 +1,13 @@
 //! Listeners: what they are bound to, and a server on each that says who it is.
 
 use std::{
-    io::{IoSlice, IoSliceMut, Write as _},
+    io::{ErrorKind, IoSlice, IoSliceMut, Write as _},
     net::{IpAddr, Shutdown, SocketAddr, TcpListener},
     os::fd::{AsRawFd as _, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, JoinHandle},
 };
 
@@ -14,8 +18,9 @@ use nix::{
     net::if_::if_nametoindex,
     sys::socket::{
         AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown as Direction, SockFlag,
-        SockType, SockaddrStorage, bind, listen, recvmsg, sendmsg, setsockopt, shutdown, socket, sockopt,
+        SockProtocol, SockType, SockaddrStorage, bind, listen, recvmsg, sendmsg, setsockopt, shutdown, socket, sockopt,
     },
+    sys::time::TimeVal,
 };
 use portreeve::facts::Protocol;
 
@@ -37,13 +42,17 @@ const fn to(address: &'static str) -> Bind {
     Bind { name: address, address, v6only: false, device: None }
 }
 
-/// Wildcards, each loopback address, the primary and the second address of each family, a link-local one, a device.
-pub static BINDS: [Bind; 11] = [
+/// Where a resolver listens: an address of loopback that no interface has.
+pub const OTHER_LOOPBACK: &str = "127.0.0.53";
+
+/// Wildcards, loopback addresses, the primary and the second address of each family, a link-local one, a device.
+pub static BINDS: [Bind; 12] = [
     to("0.0.0.0"),
     to("::"),
     Bind { name: ":: v6only", address: "::", v6only: true, device: None },
     to("127.0.0.1"),
     to("::1"),
+    to(OTHER_LOOPBACK),
     to("192.0.2.1"),
     to("192.0.2.2"),
     to("2001:db8::1"),
@@ -69,9 +78,13 @@ impl Bind {
     }
 }
 
+/// How often a listener of SCTP looks whether it is still wanted, in microseconds: it is not woken by being shut down.
+const LOOK_UP: i64 = 200_000;
+
 /// A server that says who it is, until it is dropped.
 pub struct Held {
     socket: OwnedFd,
+    wanted: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -81,20 +94,27 @@ impl Held {
     pub fn on(to: &Bind, protocol: Protocol, port: u16, identity: Answer) -> Self {
         let socket = open(to, protocol, port);
         let serving = socket.try_clone().expect("a second handle");
+        let wanted = Arc::new(AtomicBool::new(true));
+        let still_wanted = Arc::clone(&wanted);
         let thread = match protocol {
-            Protocol::Tcp => thread::spawn(move || accept(&TcpListener::from(serving), identity.banner())),
+            Protocol::Tcp | Protocol::Sctp => {
+                thread::spawn(move || accept(&TcpListener::from(serving), identity.banner(), &still_wanted))
+            }
             Protocol::Udp => thread::spawn(move || reply(&serving, identity.banner())),
-            Protocol::Sctp => unreachable!("no listener of this lab is bound over SCTP"),
         };
-        Self { socket, thread: Some(thread) }
+        Self { socket, wanted, thread: Some(thread) }
     }
 }
 
 #[track_caller]
 fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
-    let kind = if protocol == Protocol::Tcp { SockType::Stream } else { SockType::Datagram };
     let family = if to.ip().is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+    let (kind, number) = match protocol {
+        Protocol::Tcp => (SockType::Stream, SockProtocol::Tcp),
+        Protocol::Udp => (SockType::Datagram, SockProtocol::Udp),
+        Protocol::Sctp => (SockType::Stream, SockProtocol::Sctp),
+    };
+    let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, number).expect("a socket");
     if let AddressFamily::Inet6 = family {
         setsockopt(&socket, sockopt::Ipv6V6Only, &to.v6only).expect("IPV6_V6ONLY");
     }
@@ -107,7 +127,10 @@ fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
     }
     let address = SockaddrStorage::from(to.socket(port));
     bind(socket.as_raw_fd(), &address).unwrap_or_else(|error| panic!("{} {port}/{protocol}: {error}", to.name));
-    if protocol == Protocol::Tcp {
+    if protocol == Protocol::Sctp {
+        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(0, LOOK_UP)).expect("SO_RCVTIMEO");
+    }
+    if protocol != Protocol::Udp {
         listen(&socket, Backlog::MAXCONN).expect("a listener");
     } else if let AddressFamily::Inet6 = family {
         setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true).expect("IPV6_RECVPKTINFO");
@@ -117,10 +140,14 @@ fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
     socket
 }
 
-fn accept(listener: &TcpListener, banner: &[u8]) {
-    while let Ok((mut stream, _)) = listener.accept() {
-        // A client that has gone away is its own affair.
-        stream.write_all(banner).and_then(|()| stream.shutdown(Shutdown::Write)).ok();
+fn accept(listener: &TcpListener, banner: &[u8], wanted: &AtomicBool) {
+    while wanted.load(Ordering::Relaxed) {
+        match listener.accept() {
+            // A client that has gone away is its own affair.
+            Ok((mut stream, _)) => drop(stream.write_all(banner).and_then(|()| stream.shutdown(Shutdown::Write))),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
     }
 }
 
@@ -157,6 +184,7 @@ fn send(socket: &OwnedFd, banner: &[u8], to: &SockaddrStorage, from: &ControlMes
 impl Drop for Held {
     /// On Linux whoever waits on a socket is woken when it is shut down, even where it says that it is not connected.
     fn drop(&mut self) {
+        self.wanted.store(false, Ordering::Relaxed);
         let woken = matches!(shutdown(self.socket.as_raw_fd(), Direction::Both), Ok(()) | Err(Errno::ENOTCONN));
         let ended = self.thread.take().expect("it is taken only here").join().is_ok();
         assert!(thread::panicking() || (woken && ended), "a server that can be stopped and does not panic");
