@@ -262,7 +262,7 @@ impl<'a> Here<'a> {
 
     /// Whether ipvs mode has a node's own connection to its link-local address leave with another source address, and so
     /// lead nowhere: it marks what goes to a NodePort to be masqueraded, served or not. A socket of that device is
-    /// reached all the same. Seen with kube-proxy 1.36.3 on Linux 6.1.
+    /// reached all the same, and so is one of UDP. Seen with kube-proxy 1.36.3 on Linux 6.1.
     fn strays(
         &self,
         setup: &Setup,
@@ -271,8 +271,9 @@ impl<'a> Here<'a> {
         service: Option<&Service>,
         listener: Option<usize>,
     ) -> bool {
-        let hears_all =
-            listener.is_some_and(|index| matches!(self.rights[index], Right::Socket(socket, _) if socket.device == 0));
+        let hears_all = listener.is_some_and(|index| {
+            matches!(self.rights[index], Right::Socket(socket, _) if socket.device == 0 && socket.protocol != Protocol::Udp)
+        });
         setup.mode == Mode::Ipvs
             && is_lost_at_home(to, from)
             && hears_all

@@ -158,6 +158,12 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     let mut local = world.clone();
     objects(&mut local.cluster.services)[0].external_local = true;
     assert_eq!(ask(&local, Vantage::Node, "fe80::1"), process, "nothing is masqueraded");
+    let mut datagrams = world.clone();
+    objects(&mut datagrams.cluster.services)[0].ports[0].protocol = Protocol::Udp;
+    seen(&mut datagrams.kernel.listeners).last_mut().expect("a listener").protocol = Protocol::Udp;
+    let answers = owner(&datagrams, &Limits::default(), Protocol::Udp, 30080).expect("it can be told").answers;
+    let at_home = answers.iter().find(|it| (it.from, it.to) == (Vantage::Node, ip("fe80::1"))).expect("an answer");
+    assert_eq!(at_home.answer, Answer::Process, "a datagram arrives");
     let mut bound = world;
     seen(&mut bound.kernel.listeners).last_mut().expect("a listener").device = 2;
     assert_eq!(ask(&bound, Vantage::Node, "fe80::1"), process);

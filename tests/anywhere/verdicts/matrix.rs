@@ -28,7 +28,7 @@ answers, and the client is told; **silence** nobody answers, and the client wait
 was translated cannot be forwarded.
 
 *primary* is the node's InternalIP, *second* another address of the same interface. *Local* is
-`externalTrafficPolicy: Local`. TCP, UDP and SCTP, which was asked in ipvs mode, fare alike where a cell has one answer.
+`externalTrafficPolicy: Local`. TCP and UDP fare alike where a cell has one answer.
 ";
 
 #[test]

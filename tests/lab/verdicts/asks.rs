@@ -2,22 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, ErrorKind, Read as _},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
-    os::fd::AsRawFd as _,
+    io::{self, ErrorKind},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::Mutex,
     thread,
 };
 
-use nix::{
-    errno::Errno,
-    net::if_::if_nametoindex,
-    sys::socket::{
-        AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket,
-        sockopt,
-    },
-    sys::time::TimeVal,
-};
+use nix::net::if_::if_nametoindex;
 use portreeve::{facts::Protocol, findings::Vantage};
 
 use super::binds::OTHER_LOOPBACK;
@@ -70,12 +61,7 @@ fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
         let mut answers = Vec::new();
         while let Some(it) = next() {
             let (_, protocol, address) = *it;
-            let answer = match protocol {
-                Protocol::Tcp => ask(address),
-                Protocol::Udp => ask_udp(address),
-                Protocol::Sctp => ask_sctp(address),
-            };
-            answers.push((*it, answer));
+            answers.push((*it, if protocol == Protocol::Udp { ask_udp(address) } else { ask(address) }));
         }
         answers
     };
@@ -93,20 +79,6 @@ fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
 fn ask_udp(address: SocketAddr) -> Answer {
     let answer = exchange(address);
     let answer = if answer.as_ref().is_err_and(is_silence) { exchange(address) } else { answer };
-    answer_of(address, answer)
-}
-
-/// Associates, and hears of errors at once: by itself SCTP asks again after one, as if it were not told.
-///
-/// # Panics
-/// When the answer is none that a lab in order can give.
-#[track_caller]
-fn ask_sctp(address: SocketAddr) -> Answer {
-    answer_of(address, associate(address))
-}
-
-#[track_caller]
-fn answer_of(address: SocketAddr, answer: io::Result<Vec<u8>>) -> Answer {
     match answer {
         Ok(said) => {
             Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
@@ -129,8 +101,12 @@ fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-fn exchange(address: SocketAddr) -> io::Result<Vec<u8>> {
-    let address = on_link(address)?;
+fn exchange(mut address: SocketAddr) -> io::Result<Vec<u8>> {
+    if let SocketAddr::V6(it) = &mut address
+        && it.ip().is_unicast_link_local()
+    {
+        it.set_scope_id(if_nametoindex("eth0")?);
+    }
     let any = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
     socket.set_read_timeout(Some(answer_within()))?;
@@ -139,42 +115,4 @@ fn exchange(address: SocketAddr) -> io::Result<Vec<u8>> {
     let mut said = [0; 16];
     let length = socket.recv(&mut said)?;
     Ok(said[..length].to_vec())
-}
-
-fn associate(address: SocketAddr) -> io::Result<Vec<u8>> {
-    let address = on_link(address)?;
-    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let client = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Sctp)?;
-    if address.is_ipv4() {
-        setsockopt(&client, sockopt::Ipv4RecvErr, &true)?;
-    } else {
-        setsockopt(&client, sockopt::Ipv6RecvErr, &true)?;
-    }
-    let patience = i64::try_from(answer_within().as_secs()).expect("short");
-    setsockopt(&client, sockopt::SendTimeout, &TimeVal::new(patience, 0))?;
-    match connect(client.as_raw_fd(), &SockaddrStorage::from(address)) {
-        Ok(()) => {}
-        // Time is up.
-        Err(Errno::EINPROGRESS) => return Err(ErrorKind::TimedOut.into()),
-        // That is said of every failure; the socket has the reason.
-        Err(refused) => match getsockopt(&client, sockopt::SocketError)? {
-            0 => return Err(refused.into()),
-            reason => return Err(io::Error::from_raw_os_error(reason)),
-        },
-    }
-    let mut stream = TcpStream::from(client);
-    stream.set_read_timeout(Some(answer_within()))?;
-    let mut said = Vec::new();
-    stream.read_to_end(&mut said)?;
-    Ok(said)
-}
-
-/// A link-local address is reached by `eth0`.
-fn on_link(mut address: SocketAddr) -> io::Result<SocketAddr> {
-    if let SocketAddr::V6(it) = &mut address
-        && it.ip().is_unicast_link_local()
-    {
-        it.set_scope_id(if_nametoindex("eth0")?);
-    }
-    Ok(address)
 }

@@ -1,13 +1,9 @@
 //! Listeners: what they are bound to, and a server on each that says who it is.
 
 use std::{
-    io::{ErrorKind, IoSlice, IoSliceMut, Write as _},
+    io::{IoSlice, IoSliceMut, Write as _},
     net::{IpAddr, Shutdown, SocketAddr, TcpListener},
     os::fd::{AsRawFd as _, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     thread::{self, JoinHandle},
 };
 
@@ -18,9 +14,8 @@ use nix::{
     net::if_::if_nametoindex,
     sys::socket::{
         AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown as Direction, SockFlag,
-        SockProtocol, SockType, SockaddrStorage, bind, listen, recvmsg, sendmsg, setsockopt, shutdown, socket, sockopt,
+        SockType, SockaddrStorage, bind, listen, recvmsg, sendmsg, setsockopt, shutdown, socket, sockopt,
     },
-    sys::time::TimeVal,
 };
 use portreeve::facts::Protocol;
 
@@ -78,13 +73,9 @@ impl Bind {
     }
 }
 
-/// How often a listener of SCTP looks whether it is still wanted, in microseconds: it is not woken by being shut down.
-const LOOK_UP: i64 = 200_000;
-
 /// A server that says who it is, until it is dropped.
 pub struct Held {
     socket: OwnedFd,
-    wanted: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -94,27 +85,20 @@ impl Held {
     pub fn on(to: &Bind, protocol: Protocol, port: u16, identity: Answer) -> Self {
         let socket = open(to, protocol, port);
         let serving = socket.try_clone().expect("a second handle");
-        let wanted = Arc::new(AtomicBool::new(true));
-        let still_wanted = Arc::clone(&wanted);
         let thread = match protocol {
-            Protocol::Tcp | Protocol::Sctp => {
-                thread::spawn(move || accept(&TcpListener::from(serving), identity.banner(), &still_wanted))
-            }
+            Protocol::Tcp => thread::spawn(move || accept(&TcpListener::from(serving), identity.banner())),
             Protocol::Udp => thread::spawn(move || reply(&serving, identity.banner())),
+            Protocol::Sctp => unreachable!("no listener of this lab is bound over SCTP"),
         };
-        Self { socket, wanted, thread: Some(thread) }
+        Self { socket, thread: Some(thread) }
     }
 }
 
 #[track_caller]
 fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
+    let kind = if protocol == Protocol::Tcp { SockType::Stream } else { SockType::Datagram };
     let family = if to.ip().is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let (kind, number) = match protocol {
-        Protocol::Tcp => (SockType::Stream, SockProtocol::Tcp),
-        Protocol::Udp => (SockType::Datagram, SockProtocol::Udp),
-        Protocol::Sctp => (SockType::Stream, SockProtocol::Sctp),
-    };
-    let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, number).expect("a socket");
+    let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
     if let AddressFamily::Inet6 = family {
         setsockopt(&socket, sockopt::Ipv6V6Only, &to.v6only).expect("IPV6_V6ONLY");
     }
@@ -127,10 +111,7 @@ fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
     }
     let address = SockaddrStorage::from(to.socket(port));
     bind(socket.as_raw_fd(), &address).unwrap_or_else(|error| panic!("{} {port}/{protocol}: {error}", to.name));
-    if protocol == Protocol::Sctp {
-        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(0, LOOK_UP)).expect("SO_RCVTIMEO");
-    }
-    if protocol != Protocol::Udp {
+    if protocol == Protocol::Tcp {
         listen(&socket, Backlog::MAXCONN).expect("a listener");
     } else if let AddressFamily::Inet6 = family {
         setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true).expect("IPV6_RECVPKTINFO");
@@ -140,14 +121,10 @@ fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
     socket
 }
 
-fn accept(listener: &TcpListener, banner: &[u8], wanted: &AtomicBool) {
-    while wanted.load(Ordering::Relaxed) {
-        match listener.accept() {
-            // A client that has gone away is its own affair.
-            Ok((mut stream, _)) => drop(stream.write_all(banner).and_then(|()| stream.shutdown(Shutdown::Write))),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => return,
-        }
+fn accept(listener: &TcpListener, banner: &[u8]) {
+    while let Ok((mut stream, _)) = listener.accept() {
+        // A client that has gone away is its own affair.
+        stream.write_all(banner).and_then(|()| stream.shutdown(Shutdown::Write)).ok();
     }
 }
 
@@ -184,7 +161,6 @@ fn send(socket: &OwnedFd, banner: &[u8], to: &SockaddrStorage, from: &ControlMes
 impl Drop for Held {
     /// On Linux whoever waits on a socket is woken when it is shut down, even where it says that it is not connected.
     fn drop(&mut self) {
-        self.wanted.store(false, Ordering::Relaxed);
         let woken = matches!(shutdown(self.socket.as_raw_fd(), Direction::Both), Ok(()) | Err(Errno::ENOTCONN));
         let ended = self.thread.take().expect("it is taken only here").join().is_ok();
         assert!(thread::panicking() || (woken && ended), "a server that can be stopped and does not panic");

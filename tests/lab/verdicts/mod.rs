@@ -8,14 +8,14 @@
 //! What packets showed is recorded below `tests/anywhere/verdicts`, where tests without a lab judge it again and the
 //! behaviour matrix of the documentation comes from; `UPDATE=1` records it anew.
 
-pub mod addresses;
+mod addresses;
 mod asks;
 pub mod binds;
 mod claims;
 mod cni;
-pub mod external_ip;
-pub mod health_check;
-pub mod host_port;
+mod external_ip;
+mod health_check;
+mod host_port;
 #[path = "../../anywhere/verdicts/judged.rs"]
 mod judged;
 pub mod masquerade;
@@ -23,7 +23,7 @@ pub mod outgoing;
 mod record;
 #[path = "../../anywhere/verdicts/recording.rs"]
 mod recording;
-pub mod redirected;
+mod redirected;
 mod shapes;
 
 use std::{
@@ -130,7 +130,7 @@ struct Listener {
     port: u16,
 }
 
-/// What is bound, over TCP and UDP; this machine's kernel may lack SCTP.
+/// What is bound, over TCP and UDP.
 const BOTH: [Bound; 2] = [(Protocol::Tcp, &BINDS), (Protocol::Udp, &BINDS)];
 
 /// Listeners of a protocol, by what they are bound to.
@@ -140,7 +140,7 @@ pub type Bound = (Protocol, &'static [Bind]);
 fn listeners(bound: &[Bound]) -> Vec<Listener> {
     let cells = bound.iter().copied().flat_map(|(protocol, binds)| {
         let binds = binds.iter().flat_map(|bind| SHAPES.iter().map(move |shape| (bind, shape)));
-        binds.filter(move |(bind, shape)| shape.suits(bind, protocol)).map(move |(bind, shape)| (bind, protocol, shape))
+        binds.filter(move |(bind, shape)| shape.suits(bind)).map(move |(bind, shape)| (bind, protocol, shape))
     });
     let numbered = (30000..).zip(cells);
     numbered.map(|(port, (bind, protocol, shape))| Listener { bind, protocol, shape, port }).collect()
@@ -156,7 +156,7 @@ pub struct Lab {
     listeners: Vec<Listener>,
     answered: BTreeSet<Ask>,
     _held: Vec<Held>,
-    _backends: Vec<Held>,
+    _backend: Held,
     directory: Directory,
 }
 
@@ -164,9 +164,7 @@ impl Lab {
     #[track_caller]
     pub fn start(bound: &[Bound]) -> Self {
         let wired = Wired::enter();
-        let backend = |protocol| wired.backend.run(move || Held::on(&BINDS[1], protocol, Wired::PORT, Answer::Pod));
-        // Over TCP the node has one already.
-        let backends = bound.iter().filter(|(it, _)| *it != Protocol::Tcp).map(|(it, _)| backend(*it)).collect();
+        let backend = wired.backend.run(|| Held::on(&BINDS[1], Protocol::Udp, Wired::PORT, Answer::Pod));
         let listeners = listeners(bound);
         let held = listeners.iter().map(|it| Held::on(it.bind, it.protocol, it.port, Answer::Process)).collect();
         let asks: Vec<Ask> = listeners.iter().flat_map(|it| every_question(it.protocol, it.port)).collect();
@@ -178,7 +176,7 @@ impl Lab {
         for listener in &listeners {
             create(cluster.api(), listener);
         }
-        Self { cluster, wired, listeners, answered, _held: held, _backends: backends, directory: Directory::new() }
+        Self { cluster, wired, listeners, answered, _held: held, _backend: backend, directory: Directory::new() }
     }
 
     /// Runs kube-proxy, and compares.

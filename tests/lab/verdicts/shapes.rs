@@ -1,6 +1,5 @@
 //! Services, by what a proxy makes of them.
 
-use portreeve::facts::Protocol;
 use serde_json::{Value, json};
 
 use super::{Bind, Listener};
@@ -100,12 +99,8 @@ pub static SHAPES: [Shape; 14] = [
 ];
 
 impl Shape {
-    /// Whether a listener with this address can have such a Service: endpoints have addresses that pods can have. Of
-    /// SCTP the two that differ most are tried.
-    pub fn suits(&self, bind: &Bind, protocol: Protocol) -> bool {
-        if protocol == Protocol::Sctp && !["ready", "empty"].contains(&self.name) {
-            return false;
-        }
+    /// Whether a listener with this address can have such a Service: endpoints have addresses that pods can have.
+    pub fn suits(&self, bind: &Bind) -> bool {
         let ip = bind.ip();
         let link_local = matches!(ip, std::net::IpAddr::V6(ip) if ip.is_unicast_link_local());
         !matches!(self.endpoint, Endpoint::Listener) || !(ip.is_loopback() || link_local)
