@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
+use super::holders::kubernetes_version;
 use crate::facts::{Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot};
 
 /// What a Service port of one family has behind it (kubernetes pkg/proxy/topology.go).
@@ -24,6 +25,15 @@ impl Backing {
 pub(super) struct Endpoints<'a> {
     by_service: Result<HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>, Gap>,
     node: &'a str,
+    /// Whether those that still serve while they terminate stand in for ready ones.
+    draining: bool,
+}
+
+/// Whether the proxy is a kube-proxy from before 1.26: one that sends nobody to endpoints that terminate (KEP 1669), and
+/// in iptables mode takes `::1` too (kubernetes #108250). One that does not tell its version counts as newer.
+pub(super) fn is_dated(snapshot: &Snapshot) -> bool {
+    let version = snapshot.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.as_deref());
+    version.and_then(kubernetes_version).is_some_and(|(major, minor, _)| (major, minor) < (1, 26))
 }
 
 impl<'a> Endpoints<'a> {
@@ -36,7 +46,7 @@ impl<'a> Endpoints<'a> {
             }
             by_service
         });
-        Self { by_service, node: snapshot.node_name() }
+        Self { by_service, node: snapshot.node_name(), draining: !is_dated(snapshot) }
     }
 
     /// What is behind a Service port in one family.
@@ -45,12 +55,12 @@ impl<'a> Endpoints<'a> {
     /// When EndpointSlices were not read: unknown is not zero.
     pub(super) fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
-        let usable = usable(all.iter().map(|(endpoint, _)| *endpoint));
+        let usable = self.usable(all.iter().map(|(endpoint, _)| *endpoint));
         if usable.is_empty() {
             return Ok(Backing::Empty);
         }
         let here = all.iter().map(|(endpoint, _)| *endpoint).filter(|it| it.node.as_deref() == Some(self.node));
-        let local_is_empty = self::usable(here).is_empty();
+        let local_is_empty = self.usable(here).is_empty();
         Ok(if service.external_local && local_is_empty { Backing::Elsewhere } else { Backing::Ready })
     }
 
@@ -69,7 +79,7 @@ impl<'a> Endpoints<'a> {
         match self.endpoints(service, port, family) {
             Err(gap) => format!("unknown: {}", gap.detail),
             Ok(all) => {
-                let usable = usable(all.iter().map(|(endpoint, _)| *endpoint));
+                let usable = self.usable(all.iter().map(|(endpoint, _)| *endpoint));
                 let here = usable.iter().filter(|it| it.node.as_deref() == Some(self.node)).count();
                 format!("{} usable of {}, {here} on this node", usable.len(), all.len())
             }
@@ -108,18 +118,22 @@ impl<'a> Endpoints<'a> {
             })
             .collect())
     }
-}
 
-/// Ready ones; only if there is none, those that still serve while terminating.
-fn usable<'a>(endpoints: impl Iterator<Item = &'a Endpoint> + Clone) -> Vec<&'a Endpoint> {
-    let ready: Vec<_> = endpoints.clone().filter(|it| it.ready).collect();
-    if ready.is_empty() { endpoints.filter(|it| it.serving && it.terminating).collect() } else { ready }
+    /// Ready ones; only if there is none, those that still serve while terminating.
+    fn usable<'b>(&self, endpoints: impl Iterator<Item = &'b Endpoint> + Clone) -> Vec<&'b Endpoint> {
+        let ready: Vec<_> = endpoints.clone().filter(|it| it.ready).collect();
+        if ready.is_empty() && self.draining {
+            endpoints.filter(|it| it.serving && it.terminating).collect()
+        } else {
+            ready
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::healthy::World;
+    use crate::facts::healthy::{World, seen};
 
     fn backing(change: impl FnOnce(World) -> World) -> Backing {
         let world = Snapshot::healthy().service("web", |it| change(it.node_port(30080)));
@@ -150,6 +164,22 @@ mod tests {
         assert_eq!(unready(true, true), Backing::Ready);
         assert_eq!(unready(true, false), Backing::Empty);
         assert_eq!(unready(false, true), Backing::Empty);
+    }
+
+    #[test]
+    fn an_old_proxy_sends_nobody_to_endpoints_that_terminate() {
+        let mut world = Snapshot::healthy().service("web", |it| {
+            it.node_port(30080).each_slice(|slice| {
+                let endpoint = &mut slice.endpoints[0];
+                (endpoint.ready, endpoint.serving, endpoint.terminating) = (false, true, true);
+            })
+        });
+        for (version, backing) in [("v1.25.16", Backing::Empty), ("v1.26.0", Backing::Ready), ("?", Backing::Ready)] {
+            seen(&mut world.kernel.proxy.metrics).version = Some(version.to_owned());
+            let service = &world.cluster.services.seen().expect("services")[0];
+            let found = Endpoints::of(&world).backing(service, &service.ports[0], Family::V4);
+            assert_eq!(found.expect("endpoints are known"), backing, "{version}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Measured with kube-proxy 1.36.3 in each mode; `docs/how-nodeports-work.md` shows it as a table.
 
+use std::net::IpAddr;
+
 use super::{
     endpoints::Backing,
     setup::{Local, Setup, is_link_local},
@@ -106,6 +108,18 @@ impl Setup {
     }
 
     fn fate_where(&self, captured: bool, address: Local, vantage: Vantage, backing: Backing) -> Fate {
+        match self.fate_of_forwarded(captured, address, vantage, backing) {
+            Fate::Pod if self.mode == Mode::Iptables && self.is_stuck(address.ip) => Fate::TimedOut,
+            fate => fate,
+        }
+    }
+
+    /// Whether nothing that leaves an address can be sent to a pod: `::1`, and 127.0.0.1 unless `route_localnet` is on.
+    fn is_stuck(&self, address: IpAddr) -> bool {
+        address.is_loopback() && (address.is_ipv6() || !self.localnet)
+    }
+
+    fn fate_of_forwarded(&self, captured: bool, address: Local, vantage: Vantage, backing: Backing) -> Fate {
         match (self.mode, backing, captured) {
             (_, Backing::Ready, true) => Fate::Pod,
             (_, Backing::Ready, false) => Fate::Listener,
@@ -131,8 +145,8 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Snapshot,
-            healthy::{PRIMARY, SECOND, ip},
+            Reading, Snapshot,
+            healthy::{PRIMARY, SECOND, ip, seen},
         },
         rules::{Limits, setup::Setups},
     };
@@ -177,6 +191,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_leaves_loopback_for_a_pod_needs_route_localnet_and_ipv4() {
+        let mut world = Snapshot::healthy();
+        let fates = |world: &Snapshot| {
+            let interfaces = world.kernel.interfaces.seen().expect("interfaces");
+            let setup = &Setups::of(world, interfaces, &Limits::default()).candidates[0];
+            ["127.0.0.1", "::1", PRIMARY[0]]
+                .map(|address| setup.fate(Local { ip: ip(address), vrf: false }, Vantage::Loopback, Backing::Ready))
+        };
+        assert_eq!(fates(&world), [Fate::Pod, Fate::Listener, Fate::Pod]);
+        world.kernel.sysctls.route_localnet = Reading::Seen(false);
+        assert_eq!(fates(&world), [Fate::TimedOut, Fate::Listener, Fate::Pod]);
+        for (version, of_six) in [("v1.25.16", Fate::TimedOut), ("v1.26.0", Fate::Listener), ("v2.0.0", Fate::Listener)]
+        {
+            seen(&mut world.kernel.proxy.metrics).version = Some(version.to_owned());
+            assert_eq!(fates(&world)[1], of_six, "{version}");
+        }
+        assert_eq!(fates(&world.with_mode(Mode::Nftables))[..2], [Fate::Listener; 2]);
     }
 
     #[test]

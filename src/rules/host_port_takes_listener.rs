@@ -18,10 +18,7 @@
 //! ## Fix
 //! Move the process to another port, or give the pod another hostPort.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    net::IpAddr,
-};
+use std::collections::{BTreeSet, HashMap};
 
 use super::{
     Limits, Patience, Rule, Scope,
@@ -29,7 +26,7 @@ use super::{
     host_ports::{covers, host_ports},
     range::{effective_ephemeral, served},
     reach,
-    setup::locals,
+    setup::{Local, locals, other_loopback},
 };
 use crate::{
     facts::{ContainerPort, Interfaces, Pod, Protocol, Snapshot, Socket, Source, State, View},
@@ -56,8 +53,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 
     let node_ports: BTreeSet<_> = served(services).map(|(_, port, number)| (port.protocol, number)).collect();
     let all: BTreeSet<_> = host_ports(snapshot, pods).map(|(_, port, number)| (port.protocol, number)).collect();
-    let node =
-        Node { snapshot, interfaces, locals: locals(interfaces).iter().map(|it| it.ip).collect(), listening, all };
+    let node = Node { snapshot, interfaces, locals: locals(interfaces), listening, all };
     Ok(host_ports(snapshot, pods)
         .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
         .flat_map(|(pod, port, number)| {
@@ -71,7 +67,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 struct Node<'a> {
     snapshot: &'a Snapshot,
     interfaces: &'a Interfaces,
-    locals: Vec<IpAddr>,
+    locals: Vec<Local>,
     listening: HashMap<(Protocol, u16), Vec<&'a Socket>>,
     /// Every hostPort of the node.
     all: BTreeSet<(Protocol, u16)>,
@@ -79,9 +75,10 @@ struct Node<'a> {
 
 impl Node<'_> {
     fn judge(&self, pod: &Pod, port: &ContainerPort, socket: &Socket) -> Option<Judgement> {
-        let taken = self.locals.iter().filter(|address| covers(port, **address));
+        let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
+        let taken = locals.filter(|local| covers(port, local.ip));
         let affected: Affected =
-            taken.flat_map(|address| reach::answers(socket, *address, self.interfaces)).copied().collect();
+            taken.flat_map(|local| reach::answers(socket, local.ip, self.interfaces)).copied().collect();
         if affected.is_empty() {
             return None;
         }
@@ -170,6 +167,9 @@ mod tests {
         let on_loopback = edge(|pod| pod.ports[0].host_ip = Some(ip("127.0.0.1")));
         let evidence = expect_problem(&RULE, &on_loopback.clone().listens("0.0.0.0:80"), &subject());
         assert_eq!(evidence.affects, Affected::from([Vantage::Loopback]));
+        expect_healthy(&RULE, &on_loopback.clone().listens("127.0.0.53:80"), &subject());
+        let other = expect_problem(&RULE, &edge(|_| ()).listens("127.0.0.53:80"), &subject());
+        assert_eq!(other.affects, Affected::from([Vantage::Loopback]));
         expect_healthy(&RULE, &on_loopback.listens(&format!("{}:80", PRIMARY[0])), &subject());
         expect_healthy(&RULE, &edge(|_| ()).listens_udp("0.0.0.0:80"), &subject());
     }

@@ -24,7 +24,7 @@ use super::{
         DAEMON_PORTS, Own, Proxy, by_port, capital, holder_evidence, holder_name, place, socket_in_words, workers,
     },
     range::{allocated_if_known, bands_here, effective_ephemeral, ranges_in_words, reserve},
-    setup::{Local, Setups, locals},
+    setup::{Local, Setups, locals, other_loopback},
     this_node,
 };
 use crate::{
@@ -101,9 +101,8 @@ impl Node<'_> {
 
     /// The node's addresses on which a socket answers.
     fn bound(&self, socket: &Socket) -> impl Iterator<Item = Local> {
-        self.locals
-            .iter()
-            .copied()
+        let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
+        locals
             .filter(|local| socket.serves(Family::of(local.ip)) == Some(true))
             .filter(|local| socket.local.is_unspecified() || socket.local == local.ip)
     }
@@ -213,11 +212,13 @@ mod tests {
 
     #[test]
     fn where_the_mode_never_takes_a_connection_it_is_silent() {
-        let loopback = Snapshot::healthy().listens("127.0.0.1:30500");
-        told(&loopback);
-        expect_healthy(&RULE, &loopback.with_mode(Mode::Nftables), &subject());
-        expect_healthy(&RULE, &loopback.with_mode(Mode::Ipvs), &subject());
-        assert_eq!(expect_unknown(&RULE, &loopback.without_proxy(), &subject()).source, Source::ProxyMode);
+        for address in ["127.0.0.1", "127.0.0.53"] {
+            let loopback = Snapshot::healthy().listens(&format!("{address}:30500"));
+            told(&loopback);
+            expect_healthy(&RULE, &loopback.with_mode(Mode::Nftables), &subject());
+            expect_healthy(&RULE, &loopback.with_mode(Mode::Ipvs), &subject());
+            assert_eq!(expect_unknown(&RULE, &loopback.without_proxy(), &subject()).source, Source::ProxyMode);
+        }
         let second = Snapshot::healthy().listens(&format!("{}:30500", SECOND[0]));
         expect_healthy(&RULE, &second.with_mode(Mode::Nftables), &subject());
         told(&world().without_proxy());

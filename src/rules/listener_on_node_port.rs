@@ -33,7 +33,7 @@ use super::{
     host_ports::{covers, host_ports},
     range::{effective_ephemeral, move_service, range_in_words, served},
     reach,
-    setup::{Local, Setup, Setups, locals},
+    setup::{Local, Setup, Setups, locals, other_loopback},
     spare::spare_port,
 };
 use crate::{
@@ -189,11 +189,12 @@ impl Node<'_> {
 
     /// Who answers from each vantage point on each address where the listener would.
     fn fates(&self, setup: &Setup, socket: &Socket, family: Family, backing: Backing) -> Fates {
-        let of_family = self.locals.iter().filter(|local| Family::of(local.ip) == family);
+        let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
+        let of_family = locals.filter(|local| Family::of(local.ip) == family);
         of_family
             .flat_map(|local| {
                 let vantages = reach::answers(socket, local.ip, self.interfaces);
-                vantages.iter().map(|vantage| ((*vantage, *local), setup.fate(*local, *vantage, backing)))
+                vantages.iter().map(move |vantage| ((*vantage, local), setup.fate(local, *vantage, backing)))
             })
             .collect()
     }
@@ -209,7 +210,7 @@ impl Node<'_> {
         let affects: BTreeSet<Vantage> = lost.keys().map(|(vantage, _)| *vantage).collect();
         let severity = if affects.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
         let name = service_port(service, &port.name);
-        let ends = outcome(lost.values().flatten().copied());
+        let ends = outcome(lost.values().flatten().copied(), service.external_local);
         let mut evidence = self.with_facts(
             Evidence::new(
                 severity,
@@ -322,12 +323,13 @@ fn joined(mut possible: PossibleFates, other: &Fates) -> PossibleFates {
 }
 
 /// How a connection ends, in a few words.
-fn outcome(fates: impl Iterator<Item = Fate>) -> &'static str {
+fn outcome(fates: impl Iterator<Item = Fate>, external_local: bool) -> &'static str {
     let fates: BTreeSet<Fate> = fates.collect();
     match (fates.contains(&Fate::Pod), fates.contains(&Fate::Refused), fates.contains(&Fate::TimedOut)) {
         (true, false, false) => "go to the Service's pods instead",
         (false, true, false) => "are refused, since the Service has no endpoints",
-        (false, false, true) => "time out, since the Service has no endpoint on this node",
+        (false, false, true) if external_local => "time out, since the Service has no endpoint on this node",
+        (false, false, true) => "time out, since nothing that leaves loopback here reaches a pod",
         (true, false, true) => "time out or go to the Service's pods instead",
         (false, false, false) => "lead nowhere",
         _ => "are refused or go elsewhere",

@@ -1,7 +1,7 @@
 //! Who would answer on a port of this node: every claimant in the order in which a new connection meets them, who
 //! answers from each vantage point, and who loses.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use super::{
     Limits, addresses,
@@ -11,7 +11,7 @@ use super::{
     host_ports::{covers, host_ports},
     range::served,
     reach,
-    setup::{Local, Setup, Setups, is_link_local, locals},
+    setup::{Local, Setup, Setups, is_link_local, locals, other_loopback},
 };
 use crate::{
     facts::{
@@ -30,7 +30,8 @@ pub struct Ownership {
     pub port: u16,
     /// Everybody who claims it, in the order in which a new connection meets them.
     pub claimants: Vec<Claimant>,
-    /// Who answers on each address from each vantage point.
+    /// Who answers on each address from each vantage point. A loopback address of IPv4 that is not listed fares like
+    /// 127.0.0.1, unless somebody claims that one alone.
     pub answers: Vec<Answered>,
     /// The proxy's mode and how it is known, in words.
     pub mode: String,
@@ -138,7 +139,12 @@ pub fn owner(snapshot: &Snapshot, limits: &Limits, protocol: Protocol, port: u16
         interfaces,
         rights: rights(snapshot, services, listeners, protocol, port),
     };
-    let places = locals(interfaces);
+    let mut places = locals(interfaces);
+    let sockets = here.rights.iter().filter_map(|right| match right {
+        Right::Socket(socket, _) => other_loopback(&places, socket),
+        _ => None,
+    });
+    places.extend(sockets.collect::<BTreeSet<_>>());
     let places = places.iter().flat_map(|to| reach::vantages(to.ip).iter().map(|from| (*from, *to)));
     let mut answers: Vec<Answered> = places.map(|(from, to)| here.ask(from, to)).collect();
     answers.sort_by_key(|it| (it.from, it.to));
@@ -256,7 +262,7 @@ impl<'a> Here<'a> {
 
     /// Whether ipvs mode has a node's own connection to its link-local address leave with another source address, and so
     /// lead nowhere: it marks what goes to a NodePort to be masqueraded, served or not. A socket of that device is
-    /// reached all the same. Seen with kube-proxy 1.36.3 on Linux 6.1.
+    /// reached all the same, and so is one of UDP. Seen with kube-proxy 1.36.3 on Linux 6.1.
     fn strays(
         &self,
         setup: &Setup,
@@ -265,8 +271,9 @@ impl<'a> Here<'a> {
         service: Option<&Service>,
         listener: Option<usize>,
     ) -> bool {
-        let hears_all =
-            listener.is_some_and(|index| matches!(self.rights[index], Right::Socket(socket, _) if socket.device == 0));
+        let hears_all = listener.is_some_and(|index| {
+            matches!(self.rights[index], Right::Socket(socket, _) if socket.device == 0 && socket.protocol != Protocol::Udp)
+        });
         setup.mode == Mode::Ipvs
             && is_lost_at_home(to, from)
             && hears_all
@@ -307,7 +314,8 @@ impl<'a> Here<'a> {
         match service {
             None | Some((_, Fate::Listener)) if listener.is_some() => (Answer::Process, listener),
             None | Some((_, Fate::Listener)) => (Answer::Refused, None),
-            Some((index, Fate::Pod | Fate::Nowhere))
+            // What is stuck on loopback, and times out, is not when it leads to this node.
+            Some((index, Fate::Pod | Fate::Nowhere | Fate::TimedOut))
                 if self.leads_home(index, listener) && !is_lost_at_home(to, from) =>
             {
                 (Answer::Process, Some(index))

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-use super::Limits;
+use super::{Limits, endpoints::is_dated};
 use crate::facts::{
-    Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Reading, Snapshot, Source, Why,
+    Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Reading, Snapshot, Socket, Source, Why,
 };
 
 /// Beyond this many candidates for a primary address nothing can be said about a single one anyway.
@@ -42,6 +42,10 @@ pub(super) struct Setup {
     pub(super) localhost: bool,
     /// Whether there is a local detector, IPv4 then IPv6: without one, this node's pods count as outsiders.
     detector: [bool; 2],
+    /// Whether iptables mode takes `::1` too.
+    dated: bool,
+    /// `route_localnet`: whether what leaves 127.0.0.1 can be sent to a pod.
+    pub(super) localnet: bool,
 }
 
 impl Setups {
@@ -75,7 +79,7 @@ impl Setups {
                 }
                 for primary in primaries {
                     for detector in &detectors {
-                        let setup = Setup::new(mode, config, primary, *detector);
+                        let setup = Setup::new(snapshot, mode, config, primary, *detector);
                         if !candidates.contains(&setup) {
                             candidates.push(setup);
                         }
@@ -114,7 +118,13 @@ impl Setups {
 }
 
 impl Setup {
-    fn new(mode: Mode, config: &ProxyConfig, primary: [Option<IpAddr>; 2], detector: [bool; 2]) -> Self {
+    fn new(
+        snapshot: &Snapshot,
+        mode: Mode,
+        config: &ProxyConfig,
+        primary: [Option<IpAddr>; 2],
+        detector: [bool; 2],
+    ) -> Self {
         let cidrs: Vec<IpNet> = effective_addresses(mode, config)
             .iter()
             .flat_map(|text| match text.as_str() {
@@ -129,7 +139,15 @@ impl Setup {
         });
         let loopback_listed =
             cidrs.is_empty() || cidrs.iter().any(|cidr| cidr.contains(&IpAddr::from(Ipv4Addr::LOCALHOST)));
-        Self { mode, only, localhost: config.localhost_node_ports.unwrap_or(true) && loopback_listed, detector }
+        Self {
+            mode,
+            only,
+            localhost: config.localhost_node_ports.unwrap_or(true) && loopback_listed,
+            detector,
+            dated: is_dated(snapshot),
+            // kube-proxy turns it on, and does not look again.
+            localnet: snapshot.kernel.sysctls.route_localnet.seen() != Some(&false),
+        }
     }
 
     /// Whether a NodePort is served on an address of this node at all, endpoints aside.
@@ -139,7 +157,7 @@ impl Setup {
             .is_none_or(|cidrs| cidrs.iter().any(|cidr| cidr.contains(&address.ip)));
         let by_default = self.only[index(Family::of(address.ip))].is_none();
         match (self.mode, address.ip) {
-            (Mode::Iptables, IpAddr::V6(ip)) if ip.is_loopback() => false,
+            (Mode::Iptables, IpAddr::V6(ip)) if ip.is_loopback() => self.dated && listed,
             (Mode::Iptables, ip) if ip.is_loopback() => self.localhost && listed,
             (Mode::Iptables, _) => listed && !(by_default && address.vrf),
             (Mode::Cilium, ip) => ip.is_loopback() || listed,
@@ -187,6 +205,13 @@ pub(super) fn locals(interfaces: &Interfaces) -> Vec<Local> {
     locals.sort();
     locals.dedup_by_key(|local| local.ip);
     locals
+}
+
+/// The address that a socket is bound to, where it is of loopback and no interface has it: all of 127.0.0.0/8 is the
+/// node's own.
+pub(super) fn other_loopback(locals: &[Local], socket: &Socket) -> Option<Local> {
+    let is_listed = locals.iter().any(|local| local.ip == socket.local);
+    (socket.local.is_loopback() && !is_listed).then_some(Local { ip: socket.local, vrf: false })
 }
 
 fn index(family: Family) -> usize {

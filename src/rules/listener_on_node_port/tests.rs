@@ -1,9 +1,10 @@
 use super::*;
 use crate::{
     facts::{
-        Link, ProxyConfig, Why,
+        Link, ProxyConfig, Reading, Why,
         healthy::{PRIMARY, SECOND, World, daemon, gap, ip, proxy_holder, seen},
     },
+    findings::Affected,
     rules::expect::{expect_healthy, expect_problem, expect_unknown},
 };
 
@@ -40,6 +41,25 @@ fn a_loopback_listener_is_hijacked_in_iptables_mode_only() {
     expect_healthy(&RULE, &node.with_mode(Mode::Nftables), &subject());
     expect_healthy(&RULE, &node.with_mode(Mode::Ipvs), &subject());
     expect_healthy(&RULE, &node.with_config(|it| it.localhost_node_ports = Some(false)), &subject());
+}
+
+#[test]
+fn another_address_of_loopback_fares_like_the_first() {
+    let node = web(30080).listens("127.0.0.53:30080");
+    let evidence = expect_problem(&RULE, &node, &subject());
+    assert_eq!((evidence.severity, &evidence.affects), (Severity::Warning, &Affected::from([Vantage::Loopback])));
+    let told = ("from loopback", "to 127.0.0.53 are answered by a pod of the Service".to_owned());
+    assert!(evidence.values.contains(&told), "{evidence:#?}");
+    expect_healthy(&RULE, &node.with_mode(Mode::Nftables), &subject());
+}
+
+#[test]
+fn a_listener_on_loopback_times_out_where_nothing_leaves_it() {
+    let mut node = web(30080).listens("127.0.0.1:30080");
+    node.kernel.sysctls.route_localnet = Reading::Seen(false);
+    let evidence = expect_problem(&RULE, &node, &subject());
+    assert_eq!((evidence.severity, evidence.affects), (Severity::Warning, Affected::from([Vantage::Loopback])));
+    assert!(evidence.summary.ends_with("nothing that leaves loopback here reaches a pod."), "{}", evidence.summary);
 }
 
 #[test]

@@ -36,6 +36,17 @@ fn a_node_port_stands_before_a_listener_where_the_mode_says_so() {
 }
 
 #[test]
+fn an_address_of_loopback_that_no_interface_has_is_listed_where_a_socket_is_bound_to_it() {
+    let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
+    let world = web().listens("127.0.0.53:30080");
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.53"), (Answer::Pod, node_port, listener));
+    let nftables = world.with_mode(Mode::Nftables);
+    assert_eq!(ask(&nftables, Vantage::Loopback, "127.0.0.53"), (Answer::Process, listener, None));
+    let elsewhere = owner(&world, &Limits::default(), Protocol::Tcp, 30081).expect("it can be told");
+    assert!(elsewhere.answers.iter().all(|it| it.to != ip("127.0.0.53")));
+}
+
+#[test]
 fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
     let world = web().service("taker", |it| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, Some(Claim::ExternalIp), None));
@@ -147,6 +158,12 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     let mut local = world.clone();
     objects(&mut local.cluster.services)[0].external_local = true;
     assert_eq!(ask(&local, Vantage::Node, "fe80::1"), process, "nothing is masqueraded");
+    let mut datagrams = world.clone();
+    objects(&mut datagrams.cluster.services)[0].ports[0].protocol = Protocol::Udp;
+    seen(&mut datagrams.kernel.listeners).last_mut().expect("a listener").protocol = Protocol::Udp;
+    let answers = owner(&datagrams, &Limits::default(), Protocol::Udp, 30080).expect("it can be told").answers;
+    let at_home = answers.iter().find(|it| (it.from, it.to) == (Vantage::Node, ip("fe80::1"))).expect("an answer");
+    assert_eq!(at_home.answer, Answer::Process, "a datagram arrives");
     let mut bound = world;
     seen(&mut bound.kernel.listeners).last_mut().expect("a listener").device = 2;
     assert_eq!(ask(&bound, Vantage::Node, "fe80::1"), process);

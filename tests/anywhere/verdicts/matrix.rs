@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, env, fs, net::IpAddr, path::Path};
 
-use portreeve::findings::Vantage;
+use portreeve::{facts::Mode, findings::Vantage};
 
 use super::{Recording, judged::is_link_local, recordings};
 
@@ -20,8 +20,8 @@ const HEAD: &str = "\
 # Who answers on a NodePort
 
 What a new connection to a NodePort experiences on a node where a process listens on the same port, on every address of
-both families (`[::]`). Written by a test from what real connections showed with kube-proxy 1.36.3; every other bind
-address gives the same answers on the addresses it has. `how-nodeports-work.md` explains them.
+both families (`[::]`). Written by a test from what real connections showed; every other bind address gives the same
+answers on the addresses it has. `how-nodeports-work.md` explains them.
 
 **process** the listener answers, as if there were no Service; **pod** a pod of the Service answers; **refused** nobody
 answers, and the client is told; **silence** nobody answers, and the client waits; **nowhere** a link-local address that
@@ -35,6 +35,7 @@ was translated cannot be forwarded.
 fn the_behaviour_matrix_is_up_to_date() {
     let mut wanted = HEAD.to_owned();
     for (name, recording, world) in recordings() {
+        let version = world.kernel.proxy.metrics.seen().and_then(|it| it.version.as_deref()).expect("a version");
         let mode = world.proxy_mode().expect("a mode").value;
         let config = world.proxy_config().expect("settings");
         let addresses = match config.node_port_addresses.join(", ") {
@@ -42,9 +43,11 @@ fn the_behaviour_matrix_is_up_to_date() {
             listed => listed,
         };
         let localhost = config.localhost_node_ports.map_or("-".to_owned(), |it| it.to_string());
+        let forwards = world.kernel.sysctls.route_localnet.seen();
+        let turned_off = if mode == Mode::Iptables && forwards == Some(&false) { ", route_localnet 0" } else { "" };
         let detector = config.cluster_cidr.as_deref().filter(|it| !it.is_empty()).unwrap_or("none");
         wanted.push_str(&format!(
-            "\n## {name}\n\nMode {mode}, nodePortAddresses {addresses}, localhostNodePorts {localhost}, clusterCIDR {detector}.\n\n"
+            "\n## {name}\n\nkube-proxy {version}, mode {mode}, nodePortAddresses {addresses}, localhostNodePorts {localhost}, clusterCIDR {detector}{turned_off}.\n\n"
         ));
         wanted.push_str(&table(&recording));
     }

@@ -14,7 +14,8 @@ pub const WORLDS: [&str; 2] = ["world", "world-with-ipvs"];
 pub struct Recording {
     /// Which of [`WORLDS`] the node was.
     pub world: String,
-    /// What the snapshot tells of the proxy and of IPVS, by the names of `kernel` in a snapshot.
+    /// What differs from that in the snapshot, by the names of `kernel`: the proxy, IPVS, sysctls, and listeners where
+    /// the proxy has some.
     pub kernel: Map<String, Value>,
     /// From where, and to which address: the questions about each port, in the order of the answers.
     pub questions: Vec<(String, IpAddr)>,

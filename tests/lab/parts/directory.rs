@@ -22,14 +22,23 @@ impl Directory {
         fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         path.to_str().expect("the path of a temporary directory is UTF-8").to_owned()
     }
+
+    /// Keeps it, and names it.
+    pub fn keep(mut self) {
+        self.leave();
+    }
+
+    fn leave(&mut self) {
+        if let Some(directory) = self.0.take() {
+            eprintln!("logs are kept in {}", directory.keep().display());
+        }
+    }
 }
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if thread::panicking()
-            && let Some(directory) = self.0.take()
-        {
-            eprintln!("logs are kept in {}", directory.keep().display());
+        if thread::panicking() {
+            self.leave();
         }
     }
 }

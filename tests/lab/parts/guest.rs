@@ -1,13 +1,13 @@
 //! A guest: this machine's own tree under Debian's kernel, which has the modules that this machine's may lack.
 //!
-//! QEMU emulates every instruction: a guest is for the truth, never for timing.
+//! QEMU emulates every instruction: a guest is for the truth, never for timing. One boot serves every test of a run.
 
 use std::{
     env, fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Mutex, PoisonError},
+    sync::OnceLock,
     thread,
     time::{Duration, Instant},
 };
@@ -33,42 +33,52 @@ const BOOTS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// How much longer than on the machine everything may take in there.
 const SLOWNESS: &str = "5";
+/// The tests that a guest is for.
+const MODULE: &str = "ipvs::";
+/// How many of them run at once: the guest has two processors, and memory for two clusters.
+const AT_ONCE: &str = "--test-threads=2";
 
-/// What a command in a guest came to. The directory is removed with this value, unless the test is failing.
-pub struct Finished {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
-    _directory: Directory,
+/// What a command in a guest came to.
+struct Finished {
+    code: i32,
+    stdout: String,
+    stderr: String,
 }
 
-/// Runs a test's body where there is IPVS: here, or as the same test of the same program in a guest.
+/// Runs a test's body where there is IPVS: here, or as the same test of the same program in a guest, beside every other
+/// test of [`MODULE`] that was asked for.
 ///
 /// # Panics
-/// When it panics there; with what it printed.
+/// When it panics there; with what all of them printed.
 #[track_caller]
 pub fn with_ipvs(test: &str, body: impl FnOnce()) {
+    static FINISHED: OnceLock<Finished> = OnceLock::new();
     if Path::new("/proc/net/ip_vs").exists() {
         return body();
     }
+    let Finished { code, stdout, stderr } = FINISHED.get_or_init(run_tests);
+    let passed = format!("test {test} ... ok");
+    assert!(stdout.lines().any(|line| line == passed), "in a guest, exit code {code}:\n{stdout}{stderr}");
+}
+
+/// Runs those tests of [`MODULE`] in a guest that this program was asked to run here.
+fn run_tests() -> Finished {
     let program = env::current_exe().expect("a path of this program");
     let program = program.to_str().expect("a path in UTF-8");
-    let finished = run(&[program, "--exact", test, "--nocapture"]);
-    let Finished { code, stdout, stderr, .. } = &finished;
-    // A name that no test has would pass.
-    let passed = *code == 0 && stdout.contains("test result: ok. 1 passed");
-    assert!(passed, "in a guest, exit code {code}:\n{stdout}{stderr}");
+    let asked: Vec<String> = env::args().skip(1).chain(["--list", "--format=terse"].map(str::to_owned)).collect();
+    let listed = run_here(program, &asked.iter().map(String::as_str).collect::<Vec<_>>(), Path::new("."));
+    let tests = listed.lines().filter_map(|line| line.strip_suffix(": test")).filter(|name| name.starts_with(MODULE));
+    let command = [program, "--exact", AT_ONCE];
+    run(&command.into_iter().chain(tests).collect::<Vec<_>>())
 }
 
 /// Runs a command as root in a guest, in this process's working directory, with loopback up, `ip_vs` loaded and all
-/// that the machine's file system holds. What it writes to the package stays, everything else is forgotten.
+/// that the machine's file system holds. What it writes to the package stays, everything else is forgotten where it
+/// succeeds.
 ///
 /// # Panics
 /// When there is no guest.
-#[track_caller]
-pub fn run(command: &[&str]) -> Finished {
-    static ONE_AT_ONCE: Mutex<()> = Mutex::new(());
-    let _turn = ONE_AT_ONCE.lock().unwrap_or_else(PoisonError::into_inner);
+fn run(command: &[&str]) -> Finished {
     let directory = Directory::new();
     let kernel = kernel();
     make_initramfs(&kernel, directory.path());
@@ -89,7 +99,10 @@ pub fn run(command: &[&str]) -> Finished {
         panic!("a guest that did not end well ({error}):\n{}{stdout}{stderr}", told("console"));
     });
     let code = code.trim().parse().expect("an exit code");
-    Finished { code, stdout, stderr, _directory: directory }
+    if code != 0 {
+        directory.keep();
+    }
+    Finished { code, stdout, stderr }
 }
 
 /// What `make guest` unpacked: the directory of a kernel.

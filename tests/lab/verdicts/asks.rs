@@ -11,6 +11,7 @@ use std::{
 use nix::net::if_::if_nametoindex;
 use portreeve::{facts::Protocol, findings::Vantage};
 
+use super::binds::OTHER_LOOPBACK;
 use crate::parts::{ADDRESSES, Answer, LINK_LOCAL, Wired, answer_within, ask, slowness};
 
 /// Who asks, how, and where.
@@ -27,6 +28,12 @@ pub fn questions(protocol: Protocol, port: u16) -> Vec<Ask> {
     let on_the_link = [Vantage::Remote, Vantage::Node].map(|vantage| to(vantage, LINK_LOCAL));
     let loopback = ["127.0.0.1", "::1"].map(|address| to(Vantage::Loopback, address));
     outside.chain(on_the_link).chain(loopback).collect()
+}
+
+/// The same, and the node's to the address of loopback that no interface has.
+pub fn every_question(protocol: Protocol, port: u16) -> Vec<Ask> {
+    let other = SocketAddr::new(OTHER_LOOPBACK.parse().expect("an address"), port);
+    questions(protocol, port).into_iter().chain([(Vantage::Loopback, protocol, other)]).collect()
 }
 
 /// Asks everything, from everywhere at once.
@@ -77,6 +84,8 @@ fn ask_udp(address: SocketAddr) -> Answer {
             Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
         }
         Err(error) if is_silence(&error) => Answer::TimedOut,
+        // A datagram that was translated and cannot leave loopback is not sent.
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Answer::TimedOut,
         // A virtual server of ipvs without endpoints refuses a datagram of its own node like this.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied) => {
             Answer::Refused

@@ -37,13 +37,17 @@ const fn to(address: &'static str) -> Bind {
     Bind { name: address, address, v6only: false, device: None }
 }
 
-/// Wildcards, each loopback address, the primary and the second address of each family, a link-local one, a device.
-pub static BINDS: [Bind; 11] = [
+/// Where a resolver listens: an address of loopback that no interface has.
+pub const OTHER_LOOPBACK: &str = "127.0.0.53";
+
+/// Wildcards, loopback addresses, the primary and the second address of each family, a link-local one, a device.
+pub static BINDS: [Bind; 12] = [
     to("0.0.0.0"),
     to("::"),
     Bind { name: ":: v6only", address: "::", v6only: true, device: None },
     to("127.0.0.1"),
     to("::1"),
+    to(OTHER_LOOPBACK),
     to("192.0.2.1"),
     to("192.0.2.2"),
     to("2001:db8::1"),

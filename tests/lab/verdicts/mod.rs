@@ -10,7 +10,7 @@
 
 mod addresses;
 mod asks;
-mod binds;
+pub mod binds;
 mod claims;
 mod cni;
 mod external_ip;
@@ -35,7 +35,7 @@ use portreeve::facts::{Learned, Protocol, Snapshot};
 use serde_json::{Value, json};
 
 use self::{
-    asks::{Ask, ask_all, questions},
+    asks::{Ask, ask_all, every_question},
     binds::{BINDS, Bind, Held},
     judged::disagreements,
     record::{count, keep, record},
@@ -43,17 +43,24 @@ use self::{
 };
 use crate::{
     look::snapshot,
-    parts::{Answer, ControlPlane, Directory, PRIMARY, Proxy, Wired, objects},
+    parts::{Answer, ControlPlane, Directory, PRIMARY, Proxy, Wired, objects, sysctl},
 };
 
 #[test]
 fn in_iptables_mode_verdicts_are_what_packets_show() {
     let lab = Lab::start(&BOTH);
+    drop_what_is_marked();
+    let mut old = Proxy::start_holding(&lab.cluster, 4096);
+    old.settle(&lab.cluster);
+    lab.agrees_behind(old, "iptables-1.23", "iptables");
     lab.agrees("iptables-default", "iptables", &json!({}));
     lab.agrees("iptables-no-localhost", "iptables", &json!({"iptables": {"localhostNodePorts": false}}));
     lab.agrees("iptables-primary", "iptables", &json!({"nodePortAddresses": ["primary"]}));
     lab.agrees("iptables-second", "iptables", &json!({"nodePortAddresses": ["192.0.2.2/32"]}));
     lab.agrees("iptables-no-detector", "iptables", &json!({"clusterCIDR": ""}));
+    let hardened = Proxy::start(&lab.cluster, "iptables", &json!({}));
+    sysctl("net.ipv4.conf.all.route_localnet", "0");
+    lab.agrees_behind(hardened, "iptables-no-route-localnet", "iptables");
 }
 
 #[test]
@@ -103,13 +110,13 @@ fn a_health_check_is_judged_as_it_is_answered() {
 
 #[test]
 fn a_verdict_for_another_mode_is_not_what_packets_show() {
-    let lab = Lab::start(&[Protocol::Tcp]);
+    let lab = Lab::start(&BOTH[..1]);
     let _proxy = Proxy::start(&lab.cluster, "iptables", &json!({}));
     let answers = lab.answers();
     for mode in ["nftables", "ipvs"] {
         let mut seen = lab.look();
         seen.said.proxy_mode = Some(Learned { value: mode.parse().expect("a mode"), place: "a test".to_owned() });
-        let wrong = disagreements(&record(&lab.listeners, &answers, &seen), &seen);
+        let wrong = disagreements(&record("none", &lab.listeners, &answers, &seen), &seen);
         assert!(!wrong.is_empty(), "iptables and {mode} differ");
     }
 }
@@ -123,14 +130,17 @@ struct Listener {
     port: u16,
 }
 
-/// TCP and UDP.
-const BOTH: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
+/// What is bound, over TCP and UDP.
+const BOTH: [Bound; 2] = [(Protocol::Tcp, &BINDS), (Protocol::Udp, &BINDS)];
 
-/// Every bind address with every shape, over these protocols, each on a port of its own.
-fn listeners(protocols: &[Protocol]) -> Vec<Listener> {
-    let cells = protocols.iter().copied().flat_map(|protocol| {
-        let binds = BINDS.iter().flat_map(|bind| SHAPES.iter().map(move |shape| (bind, shape)));
-        binds.filter(|(bind, shape)| shape.suits(bind)).map(move |(bind, shape)| (bind, protocol, shape))
+/// Listeners of a protocol, by what they are bound to.
+pub type Bound = (Protocol, &'static [Bind]);
+
+/// Each of these with every shape, on a port of its own.
+fn listeners(bound: &[Bound]) -> Vec<Listener> {
+    let cells = bound.iter().copied().flat_map(|(protocol, binds)| {
+        let binds = binds.iter().flat_map(|bind| SHAPES.iter().map(move |shape| (bind, shape)));
+        binds.filter(move |(bind, shape)| shape.suits(bind)).map(move |(bind, shape)| (bind, protocol, shape))
     });
     let numbered = (30000..).zip(cells);
     numbered.map(|(port, (bind, protocol, shape))| Listener { bind, protocol, shape, port }).collect()
@@ -152,12 +162,12 @@ pub struct Lab {
 
 impl Lab {
     #[track_caller]
-    pub fn start(protocols: &[Protocol]) -> Self {
+    pub fn start(bound: &[Bound]) -> Self {
         let wired = Wired::enter();
         let backend = wired.backend.run(|| Held::on(&BINDS[1], Protocol::Udp, Wired::PORT, Answer::Pod));
-        let listeners = listeners(protocols);
+        let listeners = listeners(bound);
         let held = listeners.iter().map(|it| Held::on(it.bind, it.protocol, it.port, Answer::Process)).collect();
-        let asks: Vec<Ask> = listeners.iter().flat_map(|it| questions(it.protocol, it.port)).collect();
+        let asks: Vec<Ask> = listeners.iter().flat_map(|it| every_question(it.protocol, it.port)).collect();
         let answers = ask_all(&wired, &asks);
         let answered = asks.into_iter().filter(|it| answers[it] == Answer::Process).collect();
         let cluster = ControlPlane::start();
@@ -172,12 +182,17 @@ impl Lab {
     /// Runs kube-proxy, and compares.
     #[track_caller]
     pub fn agrees(&self, name: &str, mode: &str, settings: &Value) {
-        let _proxy = Proxy::start(&self.cluster, mode, settings);
+        self.agrees_behind(Proxy::start(&self.cluster, mode, settings), name, mode);
+    }
+
+    /// Compares, behind a kube-proxy that has programmed every Service.
+    #[track_caller]
+    fn agrees_behind(&self, _proxy: Proxy, name: &str, mode: &str) {
         forget_flows();
         let answers = self.answers();
         let seen = self.look();
         assert_eq!(seen.proxy_mode().expect("a mode").value.to_string(), mode, "the proxy tells its mode itself");
-        let recording = record(&self.listeners, &answers, &seen);
+        let recording = record(name, &self.listeners, &answers, &seen);
         let wrong = disagreements(&recording, &seen);
         count(name, recording.count(), wrong.len());
         if !wrong.is_empty() {
@@ -202,6 +217,24 @@ impl Lab {
         let lost = answers.values().filter(|answer| **answer != Answer::Process).count();
         assert!((1..answers.len()).contains(&lost), "{lost} of {} is no comparison", answers.len());
         answers
+    }
+}
+
+/// What a kubelet as old as the proxy that holds ports makes: that proxy marks what is to be dropped, and no more.
+#[track_caller]
+fn drop_what_is_marked() {
+    for program in ["iptables", "ip6tables"] {
+        for rule in [
+            "-t nat -N KUBE-MARK-DROP",
+            "-t nat -A KUBE-MARK-DROP -j MARK --or-mark 0x8000",
+            "-N KUBE-FIREWALL",
+            "-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP",
+            "-I INPUT -j KUBE-FIREWALL",
+            "-I OUTPUT -j KUBE-FIREWALL",
+        ] {
+            let status = Command::new(program).arg("--wait").args(rule.split(' ')).status();
+            assert!(status.expect("iptables is installed").success(), "{program} {rule}");
+        }
     }
 }
 

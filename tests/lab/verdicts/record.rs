@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     Answers, Ask, Listener,
-    asks::questions,
+    asks::every_question,
     judged::is_link_local,
     recording::{Recording, Row, WORLDS, path, read},
 };
@@ -20,20 +20,27 @@ use crate::parts::Answer;
 /// The configurations whose snapshot stands for all of their node.
 const FIRST: [&str; 2] = ["iptables-default", "ipvs-default"];
 
+/// The configuration whose proxy has listeners of its own.
+const HOLDING: &str = "iptables-1.23";
+
 /// What packets showed, beside what was seen of the proxy.
-pub fn record(listeners: &[Listener], answers: &Answers, seen: &Snapshot) -> Recording {
+pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snapshot) -> Recording {
     let rows = listeners.iter().map(|Listener { bind, protocol, shape, port }| {
-        let questions = questions(*protocol, *port);
+        let questions = every_question(*protocol, *port);
         let answers = questions.iter().map(|ask| answers.get(ask).map_or('.', |answer| letter(ask, *answer)));
         let (bind, shape) = (bind.name.to_owned(), shape.name.to_owned());
         Row { bind, protocol: *protocol, shape, port: *port, answers: answers.collect() }
     });
-    let places = questions(Protocol::Tcp, 1);
+    let places = every_question(Protocol::Tcp, 1);
     let kernel = json!(seen.kernel);
     let world = WORLDS[usize::from(seen.kernel.ip_vs.seen().is_some())];
     Recording {
         world: world.to_owned(),
-        kernel: ["proxy", "ip_vs"].map(|name| (name.to_owned(), kernel[name].clone())).into_iter().collect(),
+        kernel: ["proxy", "ip_vs", "sysctls"]
+            .into_iter()
+            .chain((name == HOLDING).then_some("listeners"))
+            .map(|field| (field.to_owned(), kernel[field].clone()))
+            .collect(),
         questions: places.iter().map(|(from, _, to)| (from.name().to_owned(), to.ip())).collect(),
         listeners: rows.collect(),
     }
