@@ -34,6 +34,7 @@ fn verdicts_are_what_packets_show() {
         // A guest is slow: of UDP the wildcards, which hear on every address.
         let lab = Lab::start(&[(Protocol::Tcp, &BINDS), (Protocol::Udp, &BINDS[..2])]);
         lab.agrees("ipvs-default", "ipvs", &json!({}));
+        lab.agrees("ipvs-second", "ipvs", &json!({"nodePortAddresses": ["192.0.2.2/32"]}));
     });
 }
 
