@@ -42,6 +42,6 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Form::Text => write_map(&census, &console.style, out),
         Form::Svg => write_svg(&census, out),
     })?;
-    let outcome: Outcome = Report { snapshot: &snapshot, board: &Board::default(), min_severity: None }.outcome();
+    let outcome: Outcome = Report::of(&snapshot, &Board::default()).outcome();
     Ok(ExitCode::from(outcome as u8))
 }
