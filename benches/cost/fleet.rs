@@ -11,6 +11,8 @@ use crate::{
 /// Agents, and how long each part of their life is looked at.
 const AGENTS: usize = 200;
 const WHILE: Duration = Duration::from_secs(60);
+/// Two looks of every agent, wherever it was between two.
+const INCIDENT: Duration = Duration::from_secs(75);
 /// Services with a NodePort, before one more comes.
 const SERVICES: u16 = 200;
 const FIRST: u16 = 30_000;
@@ -55,7 +57,12 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     fleet.rows.push(Row::alone("watches of an agent", "watches", [(watches - own) / size as f64], Promise::None));
     let writes = fleet.during("at rest", |_| thread::sleep(wait));
     let rate = writes / wait.as_secs_f64();
-    fleet.rows.push(Row::alone("writes of an agent at rest", "a second", [rate], Promise::AtMost(MOST_WRITES)));
+    fleet.rows.push(Row::alone(
+        "writes a second of an agent at rest",
+        "requests",
+        [rate],
+        Promise::AtMost(MOST_WRITES),
+    ));
     fleet.during("while a Service comes", |fleet| {
         serve(&fleet.cluster, FIRST + SERVICES);
         thread::sleep(wait / 4);
@@ -70,7 +77,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     // Every agent sees the sockets of the namespace that all share: somebody takes a NodePort on each node at once.
     let taken = TcpListener::bind(("0.0.0.0", FIRST)).expect("a free port");
     fleet.during("in an incident on every node", |fleet| {
-        thread::sleep(wait);
+        thread::sleep(INCIDENT);
         until("Events", || (events(&fleet.cluster).len() > before).then_some(()));
     });
     drop(taken);

@@ -10,6 +10,7 @@ use crate::{
     rounds::{Contender, rounds},
     row::{Promise, Row, Spread},
     sizes::sizes,
+    table,
     world::{World, run, services_of},
 };
 
@@ -18,10 +19,10 @@ const MOST_DESCRIPTORS: usize = 200_000;
 
 /// The rows of all sizes, and how cost grows with them.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
-    let count = if small { 3 } else { 9 };
+    let count = if small { 3 } else { 7 };
     let mut world = World::new(binary);
     let mut crowd = Crowd::default();
-    let mut rows = Vec::new();
+    let (mut rows, mut done) = (Vec::new(), 0);
     let mut looks: [Vec<Point>; 4] = Default::default();
     for sockets in sizes(small) {
         crowd.grow(*sockets);
@@ -42,6 +43,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         rows.push(profile::measure(&agent, *sockets));
         drop(agent);
         rows.extend(clients::measure(&mut world, *sockets, count));
+        eprintln!("{}", table::markdown(&rows[done..]));
+        done = rows.len();
     }
     let [listeners, look, process, holders] = looks;
     let linear = Promise::AtMost(growth::LINEAR);

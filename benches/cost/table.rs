@@ -64,7 +64,7 @@ fn complaint(row: &Row, baseline: &BTreeMap<String, f64>) -> Option<String> {
 }
 
 /// What a table in Markdown says of the rows.
-fn markdown(rows: &[Row]) -> String {
+pub fn markdown(rows: &[Row]) -> String {
     let line = |row: &Row| {
         let (who, theirs) = row
             .theirs

@@ -173,7 +173,7 @@ async fn ready(State(front): State<Front>) -> Response {
 async fn findings(State(front): State<Front>) -> Response {
     let Some((snapshot, board)) = front.look() else { return too_early() };
     let document = front.documents.findings.of(&snapshot, || {
-        let report = Report { snapshot: &snapshot, board: &board, min_severity: None };
+        let report = Report::of(&snapshot, &board);
         written(|out| write_json(&report, out))
     });
     answer(document, "application/json")

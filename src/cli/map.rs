@@ -29,6 +29,6 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Err(gap) => bail!("the NodePort range is not known: {}; say it with --node-port-range", gap.detail),
     };
     output.draw(&census, console)?;
-    let outcome: Outcome = Report { snapshot: &snapshot, board: &Board::default(), min_severity: None }.outcome();
+    let outcome: Outcome = Report::of(&snapshot, &Board::default()).outcome();
     Ok(ExitCode::from(outcome as u8))
 }

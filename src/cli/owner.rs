@@ -47,6 +47,6 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Form::Text => write_owner(&owned, &console.style, out),
         Form::Json => write_owner_json(snapshot.node_name(), &owned, out),
     })?;
-    let outcome: Outcome = Report { snapshot: &snapshot, board: &Board::default(), min_severity: None }.outcome();
+    let outcome: Outcome = Report::of(&snapshot, &Board::default()).outcome();
     Ok(ExitCode::from(outcome as u8))
 }

@@ -23,6 +23,6 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         writeln!(out)
     })?;
     // Nothing was judged, so this is about what could not be read alone.
-    let outcome: Outcome = Report { snapshot: &snapshot, board: &Board::default(), min_severity: None }.outcome();
+    let outcome: Outcome = Report::of(&snapshot, &Board::default()).outcome();
     Ok(ExitCode::from(outcome as u8))
 }

@@ -67,8 +67,9 @@ impl Telling {
     /// Judges a snapshot, prints the report, and says how the command ends.
     pub(super) fn tell(&self, snapshot: &Snapshot, console: &Console) -> anyhow::Result<ExitCode> {
         let Self { output, min_severity, ref rules, exit_zero, no_headers } = *self;
-        let board = judge_by(if rules.is_empty() { RULES } else { rules }, snapshot, &Limits::default());
-        let report = Report { snapshot, board: &board, min_severity };
+        let rules = if rules.is_empty() { RULES } else { rules };
+        let board = judge_by(rules, snapshot, &Limits::default());
+        let report = Report { min_severity, rules, ..Report::of(snapshot, &board) };
         let style = &console.style;
         console.write(|out| match output {
             Form::Table | Form::Wide if no_headers => sinks::write_rows(&report, style, out),

@@ -95,6 +95,18 @@ struct Count {
     example: Claim,
 }
 
+impl Count {
+    fn add(&mut self, record: &Record) {
+        self.used += 1;
+        self.credit += 1;
+        if record.state == State::TimeWait {
+            self.time_wait += 1;
+        } else if self.example.state == State::TimeWait {
+            self.example = Claim::of(record);
+        }
+    }
+}
+
 /// Counts of the frequent destinations (Misra and Gries, 1982): when there is no room for another one, every count
 /// loses one, and those that have none left make room. Whoever has more than one socket in [`COUNTED`] stays.
 #[derive(Clone, Default)]
@@ -110,25 +122,22 @@ impl Tally {
         self.walked += 1;
         let local = record.local.to_canonical();
         let destination = (record.protocol, local, record.remote.to_canonical(), record.remote_port);
-        if !self.counts.contains_key(&destination) {
-            if self.closed {
-                return;
-            }
-            if self.counts.len() >= COUNTED {
-                self.floor += 1;
-                let floor = self.floor;
-                self.counts.retain(|_, count| count.credit > floor);
-                return;
-            }
+        // The common case first, with one search: of a million sockets most go where others go.
+        if let Some(count) = self.counts.get_mut(&destination) {
+            count.add(record);
+            return;
         }
-        let fresh = Count { used: 0, time_wait: 0, credit: self.floor, example: Claim::of(record) };
-        let count = self.counts.entry(destination).or_insert(fresh);
-        count.used += 1;
-        count.credit += 1;
-        if record.state == State::TimeWait {
-            count.time_wait += 1;
-        } else if count.example.state == State::TimeWait {
-            count.example = Claim::of(record);
+        if self.closed {
+            return;
+        }
+        if self.counts.len() >= COUNTED {
+            self.floor += 1;
+            let floor = self.floor;
+            self.counts.retain(|_, count| count.credit > floor);
+        } else {
+            let mut count = Count { used: 0, time_wait: 0, credit: self.floor, example: Claim::of(record) };
+            count.add(record);
+            self.counts.insert(destination, count);
         }
     }
 

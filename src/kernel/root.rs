@@ -14,6 +14,9 @@ const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 /// No line of a file this room reads comes near it; a longer one is no such file.
 const LONGEST_LINE: u64 = 4096;
 
+/// What is enough for most files that are read at once.
+const PAGE: usize = 4096;
+
 /// A directory that is, mounts or records a host's `/`.
 #[derive(Clone, Debug)]
 pub(super) struct Root {
@@ -79,14 +82,23 @@ pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
 /// The text of a file of at most `limit` bytes, taken in one read.
 ///
 /// One read is what makes it right for `/proc/sys`: a list such as `ip_local_reserved_ports` answers the first read
-/// only, cut to its size (kernel/sysctl.c `proc_do_large_bitmap`), and `std::fs::read` begins with 32 bytes.
+/// only, cut to its size (kernel/sysctl.c `proc_do_large_bitmap`), and `std::fs::read` begins with 32 bytes. Most are
+/// short, and the kernel makes as many bytes empty as it is asked for (fs/proc/proc_sysctl.c `proc_sys_call_handler`):
+/// only one that fills a page is read again, as long as it may be.
 ///
 /// # Errors
 /// A gap naming the path when it cannot be read, is longer, or is not UTF-8.
 pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<String, Gap> {
-    let mut bytes = vec![0; limit];
-    let read =
-        File::open(path).and_then(|mut file| file.read(&mut bytes)).map_err(|error| unread(source, path, &error))?;
+    let first = |size: usize| -> io::Result<(Vec<u8>, usize)> {
+        let mut bytes = vec![0; size];
+        let read = File::open(path)?.read(&mut bytes)?;
+        Ok((bytes, read))
+    };
+    let mut answer = first(limit.min(PAGE));
+    if limit > PAGE && answer.as_ref().is_ok_and(|(_, read)| *read == PAGE) {
+        answer = first(limit);
+    }
+    let (mut bytes, read) = answer.map_err(|error| unread(source, path, &error))?;
     let malformed = |what: &str| Gap::new(source, Why::Malformed, format!("{}: {what}", path.display()));
     if read == limit {
         return Err(malformed(&format!("longer than {limit} bytes")));

@@ -50,7 +50,9 @@ pub(super) fn walk<T: Clone>(ask: &Ask<'_>, mut collected: T, mut each: impl FnM
             &request,
             || collected.clone(),
             |collected, message| {
-                if let Some(record) = parse(ask.protocol, message.body)?.filter(|record| ask.wants(record)) {
+                if let Some(record) = parse(ask.protocol, message.body)?
+                    && ask.wants(&record)
+                {
                     each(collected, &record);
                 }
                 Ok(())

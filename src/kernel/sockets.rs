@@ -53,10 +53,9 @@ impl Sockets {
         for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
             let states = if protocol == Protocol::Udp { States::UNCONNECTED } else { States::LISTENING };
             let ask = Ask { source: Source::Listeners, protocol, states, ports: None };
-            let before = records.clone();
-            match self.walk(&ask, before, |seen, record| seen.push(*record)) {
+            match self.walk(&ask, Vec::new(), |seen, record| seen.push(*record)) {
                 Ok((seen, told_by)) => {
-                    records = seen;
+                    records.extend(seen);
                     from_text.extend((told_by == ToldBy::Text).then(|| protocol.to_string()));
                 }
                 Err(gap) if protocol == Protocol::Sctp && gap.why == Why::NotSupported => sctp = false,

@@ -6,21 +6,13 @@ use super::root::{Root, read_text};
 use crate::facts::{Gap, PortRange, PortSet, Reading, Source, Sysctls, Why, text};
 
 /// More than the longest port list the kernel can print: 32,768 ports that do not touch, 6 bytes each.
-const LONGEST_LIST: usize = 256 * 1024;
-/// More than any number or two. The kernel makes as many bytes empty as are asked for (fs/proc/proc_sysctl.c
-/// `proc_sys_call_handler`), before it answers with a few.
-const LONGEST: usize = 4096;
+const LONGEST: usize = 256 * 1024;
 
 /// Reads every setting, each with its own gap.
 pub(super) fn read(root: &Root) -> Sysctls {
     Sysctls {
         ip_local_port_range: value::<PortRange>(root, "net/ipv4/ip_local_port_range", "two ports"),
-        ip_local_reserved_ports: value_of::<PortSet>(
-            root,
-            "net/ipv4/ip_local_reserved_ports",
-            "a list of ports",
-            LONGEST_LIST,
-        ),
+        ip_local_reserved_ports: value::<PortSet>(root, "net/ipv4/ip_local_reserved_ports", "a list of ports"),
         ip_unprivileged_port_start: value(root, "net/ipv4/ip_unprivileged_port_start", "a port"),
         route_localnet: value::<u8>(root, "net/ipv4/conf/all/route_localnet", "0 or 1").map(|number| number != 0),
         tcp_tw_reuse: value(root, "net/ipv4/tcp_tw_reuse", "0, 1 or 2"),
@@ -28,12 +20,8 @@ pub(super) fn read(root: &Root) -> Sysctls {
 }
 
 fn value<T: FromStr>(root: &Root, name: &str, wanted: &str) -> Reading<T> {
-    value_of(root, name, wanted, LONGEST)
-}
-
-fn value_of<T: FromStr>(root: &Root, name: &str, wanted: &str, longest: usize) -> Reading<T> {
     let path = root.path().join("proc/sys").join(name);
-    read_text(Source::Sysctls, &path, longest)
+    read_text(Source::Sysctls, &path, LONGEST)
         .and_then(|content| {
             content.trim().parse().map_err(|_| {
                 let seen = text::clean(&content, 64);

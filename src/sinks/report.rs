@@ -5,6 +5,7 @@ use crate::{
     facts::{Gap, Reading, Snapshot, Why},
     findings::{Finding, Severity},
     ledger::Board,
+    rules::{RULES, Rule},
 };
 
 /// One look, ready to be told.
@@ -17,6 +18,8 @@ pub struct Report<'a> {
     /// Findings milder than this are neither told nor counted. Where nothing was chosen, all are told, and those from
     /// [`Severity::Warning`] on count.
     pub min_severity: Option<Severity>,
+    /// The rules that were asked.
+    pub rules: &'a [&'static Rule],
 }
 
 /// What a look comes to; its number is the exit code of `check`, and of a node-problem-detector plugin.
@@ -31,6 +34,11 @@ pub enum Outcome {
 }
 
 impl<'a> Report<'a> {
+    /// Of every rule, and every finding.
+    pub fn of(snapshot: &'a Snapshot, board: &'a Board) -> Self {
+        Self { snapshot, board, min_severity: None, rules: RULES }
+    }
+
     /// The findings that are told, worst first.
     pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
         let mildest = self.min_severity.unwrap_or(Severity::Info);

@@ -104,7 +104,7 @@ fn written(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> String {
 }
 
 fn report<'a>((snapshot, board): &'a (Snapshot, Board)) -> Report<'a> {
-    Report { snapshot, board, min_severity: None }
+    Report::of(snapshot, board)
 }
 
 /// Every form of a report by its name.
@@ -376,7 +376,7 @@ proptest! {
         board.findings[0].key.subject.name = name;
         board.findings[0].key.port = port;
         board.findings.truncate(1 + more);
-        let line = npd_line(&Report { snapshot: &world, board: &board, min_severity: None });
+        let line = npd_line(&Report::of(&world, &board));
         prop_assert!(line.len() <= NPD_LINE, "{}", line);
         prop_assert!(!line.contains('\n'));
     }

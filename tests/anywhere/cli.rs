@@ -151,6 +151,21 @@ fn rows_alone_are_for_scripts() {
 }
 
 #[test]
+fn a_rule_that_is_asked_alone_is_told_alone() {
+    let world = squatted();
+    let (code, told, _) = replay(&world, &["--rule", "listener-on-node-port", "-o", "json"]);
+    let document: Value = serde_json::from_str(&told).expect("JSON");
+    let rules: Vec<_> =
+        document["findings"].as_array().expect("a list").iter().filter_map(|it| it["rule"].as_str()).collect();
+    assert_eq!((code, rules), (1, vec!["listener-on-node-port"]));
+    let (code, told, _) = replay(&world, &["--rule", "proxy-left-behind", "-o", "junit"]);
+    assert_eq!((code, told.matches("<testcase").count()), (0, 1), "the others neither passed nor failed: {told}");
+    let (code, _, complaint) = replay(&world, &["--rule", "listener"]);
+    assert_eq!(code, 64);
+    assert!(complaint.contains("portreeve rules"), "{complaint}");
+}
+
+#[test]
 fn what_if_is_judged_as_if_it_were_so() {
     let mode = |world: &Snapshot, setting: &str| -> Value {
         let (_, stdout, _) = replay(world, &["-o", "json", "--set", setting]);
