@@ -78,7 +78,10 @@ impl Agents {
         let listed = self.server.list(&path, "Pod", &format!("&labelSelector={}", encoded(&selector))).await;
         let pods = listed.map_err(|error| error.gap(Source::Pods))?.pods;
         let mut agents: Vec<Agent> = pods.iter().map(|pod| agent(pod)).collect();
-        agents.sort_by(|a, b| (&a.node, &a.pod).cmp(&(&b.node, &b.pod)));
+        let order = |agent: &Agent| (agent.node.clone(), agent.port.is_err(), agent.pod.clone());
+        agents.sort_by_cached_key(order);
+        // One that is on its way out is not missed where another has taken its place.
+        agents.dedup_by(|next, kept| next.node == kept.node && next.port.is_err() && kept.port.is_ok());
         Ok(agents)
     }
 

@@ -198,8 +198,21 @@ fn agents_are_selected_by_their_labels_in_their_own_namespace() {
 }
 
 #[test]
+fn an_agent_on_its_way_out_is_not_missed_where_another_has_taken_its_place() {
+    let fake = Fake::new(|path, _| match path.split('?').next().expect("a path") {
+        "/api/v1/namespaces/portreeve/pods" => {
+            let old = pod("n1", false).replace("portreeve-n1", "portreeve-aaaa");
+            list("Pod", &[&old, &pod("n1", true)])
+        }
+        _ => told("n1", &json!([])),
+    });
+    let (code, stdout, _) = Plugin::new().run(&fake, &["findings"]);
+    assert!(code == 0 && stdout.starts_with("no port conflicts; 1 agent asked\n"), "{stdout}");
+}
+
+#[test]
 fn a_few_agents_are_asked_at_a_time() {
-    const NODES: &[&str] = &["a"; 60];
+    const NODES: &[&str] = &["n"; 60];
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let seen = Arc::clone(&most);
     let fake = cluster(NODES, move |node, _, _| {
