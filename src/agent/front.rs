@@ -138,7 +138,7 @@ async fn people(State(front): State<Front>) -> Response {
     let html = match &look {
         None => written(|out| write_page(None, out)).map(Bytes::from),
         Some((snapshot, board)) => {
-            let report = Report { snapshot, board, min_severity: None };
+            let report = Report::of(snapshot, board);
             front.documents.page.of(snapshot, || written(|out| write_page(Some(&report), out)))
         }
     };
