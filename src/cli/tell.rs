@@ -61,7 +61,8 @@ impl Telling {
     pub(super) fn connections(&self) -> Connections {
         let need = |source| self.rules.is_empty() || self.rules.iter().any(|rule| rule.needs.contains(&source));
         let (clients, ephemeral_use) = (need(Source::Clients), need(Source::EphemeralUse));
-        Connections { clients, ephemeral_use, ..Connections::NEEDED }
+        // A person who looks once is shown what the agent finds in a while.
+        Connections { clients, ephemeral_use, ..Connections::EVERY }
     }
 
     /// Judges a snapshot, prints the report, and says how the command ends.
