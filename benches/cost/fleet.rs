@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::TcpListener, path::Path, process::Command,
 use crate::{
     parts::{Audit, ControlPlane, Role, directory::Directory, events, http_get, objects, process::Process, until},
     row::{Promise, Row},
-    world::run,
+    world::{node_ports, run},
 };
 
 /// Agents, and how long each part of their life is looked at.
@@ -175,8 +175,12 @@ fn place(number: usize) -> String {
     format!("127.0.0.1:{}", PLACES + number)
 }
 
+/// Waits until an agent has looked with every Service in view.
 fn ready(number: usize) {
-    until("first look", || http_get(&place(number), "/readyz"));
+    until("view of every Service", || {
+        let metrics = http_get(&place(number), "/metrics")?;
+        (node_ports(&metrics) >= f64::from(SERVICES)).then_some(())
+    });
 }
 
 fn serve(cluster: &ControlPlane, port: u16) {
