@@ -111,8 +111,13 @@ impl Fleet<'_> {
         let (reads, writes) = (count(&["get", "list"]), count(&["create", "patch", "update", "delete"]));
         let more = now.iter().map(|(end, carried)| carried - bytes.get(end).unwrap_or(&0.0));
         let kib = more.sum::<f64>() / 1024.0 / self.size as f64;
-        for (of, unit, value) in [("reads", "requests", reads), ("writes", "requests", writes), ("traffic", "KiB", kib)]
-        {
+        let told = [
+            ("reads", "requests", reads),
+            ("watches that ended", "watches", count(&["watch"])),
+            ("writes", "requests", writes),
+            ("traffic", "KiB", kib),
+        ];
+        for (of, unit, value) in told {
             self.rows.push(Row::alone(format!("{of} of an agent {what}"), unit, [value], Promise::None));
         }
         writes
