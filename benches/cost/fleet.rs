@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::TcpListener, path::Path, process::Command,
 use crate::{
     parts::{Audit, ControlPlane, Role, directory::Directory, events, http_get, objects, process::Process, until},
     row::{Promise, Row},
-    world::run,
+    world::{node_ports, run},
 };
 
 /// Agents, and how long each part of their life is looked at.
@@ -111,8 +111,13 @@ impl Fleet<'_> {
         let (reads, writes) = (count(&["get", "list"]), count(&["create", "patch", "update", "delete"]));
         let more = now.iter().map(|(end, carried)| carried - bytes.get(end).unwrap_or(&0.0));
         let kib = more.sum::<f64>() / 1024.0 / self.size as f64;
-        for (of, unit, value) in [("reads", "requests", reads), ("writes", "requests", writes), ("traffic", "KiB", kib)]
-        {
+        let told = [
+            ("reads", "requests", reads),
+            ("watches that ended", "watches", count(&["watch"])),
+            ("writes", "requests", writes),
+            ("traffic", "KiB", kib),
+        ];
+        for (of, unit, value) in told {
             self.rows.push(Row::alone(format!("{of} of an agent {what}"), unit, [value], Promise::None));
         }
         writes
@@ -175,8 +180,12 @@ fn place(number: usize) -> String {
     format!("127.0.0.1:{}", PLACES + number)
 }
 
+/// Waits until an agent has looked with every Service in view.
 fn ready(number: usize) {
-    until("first look", || http_get(&place(number), "/readyz"));
+    until("view of every Service", || {
+        let metrics = http_get(&place(number), "/metrics")?;
+        (node_ports(&metrics) >= f64::from(SERVICES)).then_some(())
+    });
 }
 
 fn serve(cluster: &ControlPlane, port: u16) {

@@ -10,7 +10,7 @@ use std::{
 use crate::{
     parts::{ControlPlane, PRIMARY, directory::Directory, events, http_get, objects, process::Process, sysctl},
     row::{Promise, Row},
-    world::{PLACE, number},
+    world::{PLACE, node_ports, number},
 };
 
 /// From one look to the next: shorter than usual, so that there are many, and told in looks where it matters.
@@ -64,7 +64,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
 fn change(cluster: &ControlPlane, port: u16) -> [f64; 3] {
     let _listener = TcpListener::bind(("0.0.0.0", port)).expect("a free port");
     let name = format!("s{port}");
-    let allocated = || states(&metrics());
+    let allocated = || node_ports(&metrics());
     let before = allocated();
     let begun = Instant::now();
     cluster.api().create(&objects::service(&name, &[objects::port(80, Some(port))]));
@@ -78,9 +78,9 @@ fn change(cluster: &ControlPlane, port: u16) -> [f64; 3] {
 
 /// Somebody begins to listen on a Service's NodePort: looks to the finding.
 fn listener(cluster: &ControlPlane, port: u16) -> f64 {
-    let before = states(&metrics());
+    let before = node_ports(&metrics());
     cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
-    patiently(|| (states(&metrics()) > before).then_some(()));
+    patiently(|| (node_ports(&metrics()) > before).then_some(()));
     let _listener = TcpListener::bind(("0.0.0.0", port)).expect("a free port");
     looks_to(|| is_found(port))
 }
@@ -110,13 +110,6 @@ fn is_found(port: u16) -> bool {
     let metrics = metrics();
     let mut single = metrics.lines().filter(|line| line.starts_with("portreeve_finding_info{"));
     single.any(|line| line.contains(rule) && line.contains(&port))
-}
-
-/// NodePorts that are taken, by the metrics.
-fn states(metrics: &str) -> f64 {
-    let taken =
-        metrics.lines().filter(|line| line.starts_with("portreeve_node_ports{") && !line.contains("state=\"free\""));
-    taken.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
 fn metrics() -> String {

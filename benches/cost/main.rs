@@ -40,7 +40,7 @@ use std::{
     thread,
 };
 
-use self::{parts::enter_alone, row::Row, world::World};
+use self::{parts::enter_alone, row::Row, table::Extent, world::World};
 
 /// Rows that belong together, made in a network namespace of their own.
 struct Family {
@@ -91,7 +91,12 @@ fn measure(arguments: &[String]) -> ExitCode {
             Err(_) => broken.push(family.name),
         }
     }
-    table::finish(&rows, &broken, wanted.is_empty() && !small)
+    let extent = match wanted[..] {
+        _ if small => Extent::Small,
+        [] => Extent::Whole,
+        _ => Extent::Part,
+    };
+    table::finish(&rows, &broken, extent)
 }
 
 fn pods(binary: &Path, small: bool) -> Vec<Row> {

@@ -16,7 +16,7 @@ use crate::{
     parts::{ControlPlane, PRIMARY, directory::Directory, http_get, memory::Memory, objects, process::Process, until},
     row::{Promise, Row},
     sizes::short,
-    world::{PLACE, number},
+    world::{PLACE, node_ports, number},
 };
 
 /// Services of a cluster, the middle ones those of the promises. Half of them have a NodePort, as far as there is room.
@@ -44,7 +44,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let directory = Directory::new();
     let mut crowd = Crowd::default();
     crowd.grow(SOCKETS[0]);
-    let mut rows = Vec::new();
+    let size = fs::metadata(binary).expect("the program").len() as f64 / 1024.0 / 1024.0;
+    let mut rows = vec![Row::alone("the program, of which the image is made", "MiB", [size], Promise::None)];
     let mut filled = 0;
     let services = if small { &SERVICES[..2] } else { &SERVICES[..] };
     for services in services {
@@ -54,7 +55,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         rows.push(resident(services, SOCKETS[0], settled(binary, &cluster, *services, &directory), promise));
     }
     rows.push(processor(binary, &cluster, filled, &directory, small));
-    let few = rows[services.len() - 1].ours.median;
+    let few = rows[services.len()].ours.median;
     for sockets in &SOCKETS[1..if small { 2 } else { 3 }] {
         crowd.grow(*sockets);
         let memory = settled(binary, &cluster, filled, &directory);
@@ -131,20 +132,14 @@ fn start(binary: &Path, cluster: &ControlPlane, interval: Duration, directory: &
 /// Waits until an agent knows of every NodePort that was taken.
 fn ready(agent: &mut Process, services: usize) {
     let expected = NODE_PORTS.min(services.div_ceil(2)) as f64;
-    agent.wait_for("view of every Service", || (allocated()? == expected && scans() > 0.0).then_some(()));
+    agent.wait_for("view of every Service", || {
+        let metrics = http_get(PLACE, "/metrics")?;
+        (node_ports(&metrics) == expected && metrics.contains("portreeve_node_ports{")).then_some(())
+    });
 }
 
 fn scans() -> f64 {
     number(&http_get(PLACE, "/metrics").expect("metrics"), "portreeve_scans_total")
-}
-
-/// How many NodePorts the agent knows to be taken.
-fn allocated() -> Option<f64> {
-    let metrics = http_get(PLACE, "/metrics")?;
-    let states = metrics.lines().filter_map(|line| line.strip_prefix("portreeve_node_ports{state=\""));
-    let allocated: Vec<&str> = states.filter(|rest| !rest.starts_with("free")).collect();
-    let counts = allocated.iter().filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok());
-    (!allocated.is_empty()).then(|| counts.sum())
 }
 
 /// User and system time of a process so far, all threads that ever were. The kernel tells it in hundredths of a second.

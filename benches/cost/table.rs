@@ -17,6 +17,17 @@ const END: &str = "<!-- end of the generated part -->\n";
 /// What is left of a ratio at least: a fifth may go, and what the machine does meanwhile is in the spread.
 const KEPT: f64 = 0.8;
 
+/// How much was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Every family.
+    Whole,
+    /// Some of them.
+    Part,
+    /// Fewer of everything, which proves nothing.
+    Small,
+}
+
 /// One run.
 #[derive(Serialize)]
 struct Run<'a> {
@@ -24,14 +35,15 @@ struct Run<'a> {
     rows: &'a [Row],
 }
 
-/// Prints the rows, keeps them, and says whether all are as good as promised and as before, and no family broke off. A run of all families also
-/// writes the baseline and the documentation, where that is wanted.
-pub fn finish(rows: &[Row], broken: &[&str], whole: bool) -> ExitCode {
+/// Prints the rows, keeps them, and says whether all are as good as promised and as before, and no family broke off.
+/// Where that is wanted, the ratios become the baseline, and the table of a whole run goes into the documentation.
+pub fn finish(rows: &[Row], broken: &[&str], extent: Extent) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let machine = machine();
-    let mut baseline: BTreeMap<String, f64> = fs::read_to_string(root.join(BASELINE))
-        .map(|text| serde_json::from_str(&text).expect("a baseline"))
-        .unwrap_or_default();
+    let mut baseline: BTreeMap<String, f64> = match fs::read_to_string(root.join(BASELINE)) {
+        Ok(text) if extent != Extent::Small => serde_json::from_str(&text).expect("a baseline"),
+        _ => BTreeMap::new(),
+    };
     let broken = broken.iter().map(|family| format!("{family} broke off; it said why"));
     let complaints: Vec<String> = rows.iter().filter_map(|row| complaint(row, &baseline)).chain(broken).collect();
 
@@ -39,12 +51,12 @@ pub fn finish(rows: &[Row], broken: &[&str], whole: bool) -> ExitCode {
     let run = serde_json::to_string_pretty(&Run { machine: &machine, rows }).expect("JSON");
     fs::create_dir_all(root.join("target")).expect("a directory");
     fs::write(root.join(RUN), run + "\n").expect("a file");
-    if env::var_os("UPDATE").is_some() {
+    if env::var_os("UPDATE").is_some() && extent != Extent::Small {
         let sound = rows.iter().filter(|row| row.failed.is_none());
         baseline.extend(sound.filter_map(|row| Some((row.what.clone(), rounded(row.ratio?.median)))));
         let text = serde_json::to_string_pretty(&baseline).expect("JSON");
         fs::write(root.join(BASELINE), text + "\n").expect("a file");
-        if whole {
+        if extent == Extent::Whole {
             document(&root.join(DOCUMENT), &format!("{machine}\n\n{}", markdown(rows)));
         }
     }

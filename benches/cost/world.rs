@@ -162,6 +162,13 @@ pub fn number(metrics: &str, series: &str) -> f64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in {metrics}"))
 }
 
+/// How many NodePorts are taken, in an exposition.
+pub fn node_ports(metrics: &str) -> f64 {
+    let states = metrics.lines().filter(|line| line.starts_with("portreeve_node_ports{"));
+    let taken = states.filter(|line| !line.contains("state=\"free\""));
+    taken.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
 /// Runs a command to its end; what it says counts only where it can.
 pub fn run(command: &mut Command) -> Output {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
