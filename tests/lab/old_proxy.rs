@@ -57,7 +57,11 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
     proxy.freeze();
     let document = agent.findings_after(3);
     assert_eq!((&document["proxy"]["mode"], alarms(&document).len()), (&Value::Null, 1), "{document:#}");
-    assert_eq!(events(&cluster).len(), 1);
+    // One so old takes ::1 too; of one that hangs nobody knows how old it is.
+    let ends = ["time out or go to the Service's pods", "connections go to the Service's pods"];
+    let told = events(&cluster);
+    let notes: Vec<&str> = told.iter().filter_map(|event| event["note"].as_str()).collect();
+    assert!(notes.len() == 2 && notes.iter().zip(ends).all(|(note, end)| note.contains(end)), "{notes:#?}");
 }
 
 #[test]
