@@ -61,7 +61,7 @@ impl Telling {
     pub(super) fn connections(&self) -> Connections {
         let need = |source| self.rules.is_empty() || self.rules.iter().any(|rule| rule.needs.contains(&source));
         let (clients, ephemeral_use) = (need(Source::Clients), need(Source::EphemeralUse));
-        Connections { clients, ephemeral_use, ..Connections::NEEDED }
+        Connections { clients, ephemeral_use, ..Connections::EVERY }
     }
 
     /// Judges a snapshot, prints the report, and says how the command ends.

@@ -10,8 +10,8 @@
 //! somebody listens on the port, the pod is ready or finished, or the Service needs no health check here. While the
 //! rightful listener is there, accepted connections look the same and block nothing. For a health check each family
 //! counts by itself: kube-proxy has a socket for each, and one of them may be blocked alone. On a host with more than
-//! 16,384 connections, whose ephemeral range covers no port that matters, the agent looks at every twentieth look, and
-//! `check` does not: there only a process that binds the port on purpose has it.
+//! 16,384 connections, whose ephemeral range covers no port that matters, the agent looks for that at every twentieth
+//! look only: there a process must have bound the port on purpose.
 //!
 //! ## Fix
 //! Reserve the port, so that the kernel does not choose it, and end the connection: restart the process that has it.

@@ -13,7 +13,7 @@
 //! - the connection is over, or about to be;
 //! - the ephemeral range covers none of these ports, on a host with more than 16,384 connections: then only a process
 //!   that binds the port on purpose has it, and to find that takes a walk over all of them. The agent walks at every
-//!   twentieth look, and as long as it finds any; `portreeve owner PORT` and `portreeve snapshot` always do.
+//!   twentieth look, and as long as it finds any; `portreeve check` always does.
 //!
 //! ## Fix
 //! Reserve the NodePort range, so that the kernel does not choose from it, and restart or reconnect the process. A
