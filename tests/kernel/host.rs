@@ -9,7 +9,7 @@ use std::{
 };
 
 use portreeve::{
-    facts::{KernelFacts, Mode, Owner, PortRange, Reading, Source, State, Wanted, Why},
+    facts::{Connections, KernelFacts, Mode, Owner, PortRange, Reading, Source, State, Wanted, Why},
     kernel::Host,
 };
 use serde_json::Value;
@@ -25,6 +25,8 @@ fn wanted() -> Wanted {
         owner_ports: PortRange::DEFAULT_NODE_PORTS.into(),
         client_ports: PortRange::DEFAULT_NODE_PORTS.into(),
         command_lines: true,
+        // Other tests may have many connections just now.
+        connections: Connections::EVERY,
         ..Wanted::default()
     }
 }
