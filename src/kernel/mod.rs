@@ -16,6 +16,7 @@ mod owner;
 mod pods;
 mod privileges;
 mod proc_net;
+mod proc_sctp;
 mod process;
 mod proxy;
 mod record;

@@ -1,4 +1,4 @@
-//! Socket tables as text, `/proc/net/{tcp,tcp6,udp,udp6}`: for kernels without the diag modules, for other processes'
+//! Socket tables as text, `/proc/net/{tcp,tcp6,udp,udp6,sctp}`: for kernels without the diag modules, for other processes'
 //! namespaces and for recorded trees. Slower, and without v6only and cgroup.
 
 use std::{
@@ -10,7 +10,10 @@ use std::{
 
 use crate::{
     facts::{Family, Gap, Protocol, State, Why},
-    kernel::record::{Ask, Record},
+    kernel::{
+        proc_sctp,
+        record::{Ask, Record},
+    },
 };
 
 /// The longest line that is read: the kernel pads them to 150 bytes, 180 for IPv6.
@@ -30,7 +33,7 @@ pub(super) fn walk<T>(
     let (v4, v6) = match ask.protocol {
         Protocol::Tcp => ("tcp", "tcp6"),
         Protocol::Udp => ("udp", "udp6"),
-        Protocol::Sctp => return Err(ask.gap(Why::NotSupported, "SCTP sockets are not read from text".to_owned())),
+        Protocol::Sctp => return proc_sctp::walk(net, ask, collected, each),
     };
     for (family, name) in [(Family::V4, v4), (Family::V6, v6)] {
         let path = net.join(name);

@@ -157,7 +157,7 @@ fn address(family: Family, body: &[u8], offset: usize) -> Result<IpAddr, Malform
 }
 
 /// An endpoint has a TCP state and no peer, an association a state of its own (include/net/sctp/constants.h).
-fn sctp_state(number: u8, remote_port: u16) -> Option<State> {
+pub(super) fn sctp_state(number: u8, remote_port: u16) -> Option<State> {
     match number {
         _ if remote_port == 0 => State::from_number(number),
         0 => Some(State::Close),

@@ -45,7 +45,8 @@ impl Sockets {
     /// these alone, however many connections the host has.
     ///
     /// # Errors
-    /// A [`Gap`] of [`Source::Listeners`] when TCP or UDP cannot be read. A kernel without SCTP has no gap.
+    /// A [`Gap`] of [`Source::Listeners`] when one of them cannot be read. A kernel that has no SCTP loaded has no
+    /// gap.
     pub fn listeners(&self) -> Result<Listeners, Gap> {
         let mut records = Vec::new();
         let mut from_text = Vec::new();

@@ -14,7 +14,7 @@ use nix::{
     },
 };
 use portreeve::{
-    facts::{Mode, Protocol, State, VirtualServer},
+    facts::{Mode, Protocol, Socket, State, VirtualServer},
     kernel::Sockets,
 };
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::{
     look::{Look, snapshot},
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Server, Wired, ask, guest::with_ipvs, objects, until},
-    verdicts::{Lab, binds::BINDS, masquerade, outgoing},
+    verdicts::{Lab, binds::BINDS, external_ip, masquerade, outgoing},
 };
 
 /// The client, as the Node `n2`.
@@ -44,6 +44,11 @@ fn connections_from_this_node_are_judged_as_they_work() {
         outgoing::agrees("ipvs");
         masquerade::agrees("ipvs");
     });
+}
+
+#[test]
+fn an_external_ip_and_a_node_port_are_judged_as_they_answer() {
+    with_ipvs("ipvs::an_external_ip_and_a_node_port_are_judged_as_they_answer", || external_ip::agrees("ipvs"));
 }
 
 #[test]
@@ -151,11 +156,24 @@ fn a_listener_of_sctp_is_read_with_the_address_it_was_bound_to() {
         let association = wired.client.run(move || dial(SockProtocol::Sctp, 0, here));
         until("association", || association.peer_addr().ok());
 
-        let read = Sockets::live(Path::new("/proc")).listeners().expect("listeners").sockets;
-        let sctp: Vec<_> = read.iter().filter(|socket| socket.protocol == Protocol::Sctp).collect();
-        assert_eq!(sctp.len(), 1, "{read:#?}");
-        assert_eq!((sctp[0].local, sctp[0].local_port, sctp[0].state), (ip("0.0.0.0"), 30132, State::Listen));
+        let wildcard = (ip("0.0.0.0"), 30132, State::Listen);
+        let [diag, text] = [Sockets::live(Path::new("/proc")), Sockets::recorded(Path::new("/proc/thread-self/net"))]
+            .map(|read| (sctp(&read.listeners().expect("listeners").sockets), associations(&read)));
+        assert_eq!(diag.0.iter().map(|it| (it.local, it.local_port, it.state)).collect::<Vec<_>>(), [wildcard]);
+        assert_eq!((diag.1.len(), diag.1[0].local, diag.1[0].remote), (1, ip(PRIMARY[0]), ip(PEER)), "{diag:#?}");
+        assert_eq!(diag, text, "a kernel without the module to ask tells the same");
     });
+}
+
+/// Associations of the one port.
+fn associations(read: &Sockets) -> Vec<Socket> {
+    sctp(&read.clients(&"30132".parse().expect("a port"), &[]).expect("clients").sockets)
+}
+
+/// Those of SCTP, without what text does not tell.
+fn sctp(sockets: &[Socket]) -> Vec<Socket> {
+    let sctp = sockets.iter().filter(|socket| socket.protocol == Protocol::Sctp).cloned();
+    sctp.map(|socket| Socket { cgroup: None, device: 0, ..socket }).collect()
 }
 
 /// The wired node `n1`, whose client is the Node `n2`.

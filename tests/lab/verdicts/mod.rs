@@ -13,7 +13,7 @@ mod asks;
 pub mod binds;
 mod claims;
 mod cni;
-mod external_ip;
+pub mod external_ip;
 mod health_check;
 mod host_port;
 #[path = "../../anywhere/verdicts/judged.rs"]
