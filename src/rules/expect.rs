@@ -3,7 +3,7 @@
 use super::{Limits, Rule};
 use crate::{
     facts::{Gap, Snapshot, View},
-    findings::{Evidence, Judgements, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, Subject, Verdict},
 };
 
 fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
@@ -21,6 +21,15 @@ pub(crate) fn expect_problem(rule: &Rule, snapshot: &Snapshot, subject: &Subject
         }
     });
     problems.reduce(Evidence::merge).unwrap_or_else(|| panic!("no problem of {subject} in {judgements:#?}"))
+}
+
+/// Fails when there is anything unknown about a subject.
+#[track_caller]
+pub(crate) fn expect_certain(rule: &Rule, snapshot: &Snapshot, subject: &Subject) {
+    let judgements = ask(rule, snapshot).expect("the rule can judge");
+    let unknown = |it: &&Judgement| it.subject == *subject && matches!(it.verdict, Verdict::Unknown(_));
+    let unknown = judgements.iter().find(unknown);
+    assert!(unknown.is_none(), "{subject} is known: {unknown:#?}");
 }
 
 /// Fails when there is a problem of, or anything unknown about, a subject.

@@ -221,7 +221,7 @@ mod tests {
             Mode, Snapshot, Why,
             healthy::{PEER, PRIMARY, SECOND, World, gap, ip},
         },
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expect::{expect_certain, expect_healthy, expect_problem, expect_unknown},
     };
 
     fn world(address: &str, change: impl FnOnce(World) -> World) -> Snapshot {
@@ -245,6 +245,7 @@ mod tests {
             assert!(evidence.values.iter().any(|(_, value)| value.contains("default/taker type ClusterIP")));
             assert!(evidence.remedy[0].contains("patch service loser"), "{:?}", evidence.remedy);
             assert!(evidence.remedy[1].contains("/spec/externalIPs/0"), "{:?}", evidence.remedy);
+            expect_certain(&RULE, &world.with_mode(mode), &loser());
         }
     }
 

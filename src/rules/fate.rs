@@ -214,6 +214,19 @@ mod tests {
     }
 
     #[test]
+    fn rules_that_refuse_and_rules_that_drop_are_written_in_no_order_by_iptables_mode_alone() {
+        let first = |mode, external_ip| {
+            let world = Snapshot::healthy().with_mode(mode);
+            let interfaces = world.kernel.interfaces.seen().expect("interfaces");
+            let setup = &Setups::of(&world, interfaces, &Limits::default()).candidates[0];
+            setup.external_ip_or_node_port(external_ip, Fate::Refused)
+        };
+        assert_eq!(first(Mode::Iptables, Fate::Refused), Some(First::NodePort));
+        assert_eq!(first(Mode::Iptables, Fate::TimedOut), None);
+        assert_eq!(first(Mode::Nftables, Fate::TimedOut), Some(First::NodePort));
+    }
+
+    #[test]
     fn what_is_translated_at_a_link_local_address_leads_nowhere() {
         let world = Snapshot::healthy();
         let interfaces = world.kernel.interfaces.seen().expect("interfaces");

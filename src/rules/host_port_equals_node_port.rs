@@ -225,7 +225,7 @@ mod tests {
     use crate::{
         facts::{
             Mode, Why,
-            healthy::{PRIMARY, SECOND, World, gap, ip, objects},
+            healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
         },
         rules::expect::{expect_healthy, expect_problem, expect_unknown},
     };
@@ -260,6 +260,16 @@ mod tests {
             assert_eq!(severity(&clash(|it| it).with_mode(mode)), with, "{mode} with endpoints");
             let without_endpoints = clash(World::without_endpoints).with_mode(mode);
             assert_eq!(severity(&without_endpoints), without, "{mode} without");
+        }
+    }
+
+    #[test]
+    fn each_family_has_its_own_endpoints() {
+        for (family, primary) in [Family::V4, Family::V6].into_iter().zip(PRIMARY) {
+            let mut world = with_host_ip(primary);
+            assert_eq!(severity(&world), Severity::Critical);
+            seen(&mut world.cluster.endpoint_slices).retain(|slice| slice.family != family);
+            assert_eq!(severity(&world), Severity::Warning, "{family}: the other one's are of no use here");
         }
     }
 

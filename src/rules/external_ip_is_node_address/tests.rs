@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     facts::{
         NodeAddress, Why,
-        healthy::{PEER, PRIMARY, World, daemon, gap, ip, objects, proxy_holder, seen},
+        healthy::{PEER, PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder, seen},
     },
     rules::expect::{expect_healthy, expect_problem, expect_unknown},
 };
@@ -108,7 +108,13 @@ fn the_sockets_of_an_old_proxy_and_of_an_endpoint_lose_nothing() {
             slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
         })
     };
-    assert_eq!(severity(&Snapshot::healthy().service("trap", endpoint).listens("0.0.0.0:6666")), Severity::Info);
+    let mine = Snapshot::healthy().service("trap", endpoint);
+    assert_eq!(severity(&mine.clone().listens("0.0.0.0:6666")), Severity::Info);
+    // It is one at each address that it has, whichever is claimed.
+    let elsewhere = |it: World| endpoint(it).with(|service| service.external_ips = vec![ip(SECOND[0])]);
+    let mine = Snapshot::healthy().service("trap", elsewhere);
+    assert_eq!(severity(&mine.clone().listens("0.0.0.0:6666")), Severity::Info);
+    assert_ne!(severity(&mine.listens(&format!("{}:6666", SECOND[0]))), Severity::Info);
 }
 
 #[test]
