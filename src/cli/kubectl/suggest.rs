@@ -32,6 +32,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         }
     }
     let namespace = args.reach.agent_namespace();
-    let scope = format!("of the {agents} agents listed in namespace {namespace}, and of no node without one");
+    let agents = if agents == 1 { "the one agent" } else { &format!("the {agents} agents") };
+    let scope = format!("of {agents} listed in namespace {namespace}, and of no node without one");
     args.count.tell(&spare, &scope, console)
 }
