@@ -32,10 +32,10 @@ struct Row {
     addresses: [&'static str; 2],
 }
 
-fn rows() -> Vec<Row> {
+fn rows(protocols: &[Protocol]) -> Vec<Row> {
     let addresses = [PRIMARY, ["192.0.2.2", "2001:db8::2"]];
     let mut rows = Vec::new();
-    for protocol in [Protocol::Tcp, Protocol::Udp] {
+    for protocol in protocols.iter().copied() {
         for node_port in Behind::ALL {
             for external in Behind::ALL {
                 for addresses in addresses {
@@ -50,10 +50,10 @@ fn rows() -> Vec<Row> {
 
 /// Compares them in a mode of a real kube-proxy.
 #[track_caller]
-pub fn agrees(mode: &str) {
+pub fn agrees(mode: &str, protocols: &[Protocol]) {
     let wired = Wired::enter();
     let _pods = serve(&wired);
-    let rows = rows();
+    let rows = rows(protocols);
     let cluster = ControlPlane::start();
     cluster.api().create(&objects::node("n1", &PRIMARY));
     cluster.api().create(&objects::node("n2", &["192.0.2.9"]));

@@ -86,8 +86,8 @@ fn a_host_port_and_a_node_port_are_judged_as_they_answer() {
 
 #[test]
 fn an_external_ip_and_a_node_port_are_judged_as_they_answer() {
-    external_ip::agrees("iptables");
-    external_ip::agrees("nftables");
+    external_ip::agrees("iptables", &[Protocol::Tcp, Protocol::Udp]);
+    external_ip::agrees("nftables", &[Protocol::Tcp, Protocol::Udp]);
 }
 
 #[test]
