@@ -220,7 +220,7 @@ async fn a_black_hole() {
 async fn a_watch_that_falls_silent_is_asked_for_again() {
     let fake = Fake::new(|path, before| if before == 0 || !is_watch(path) { calm(path) } else { Reply::Silence });
     let short = Pace { idle: Duration::from_millis(50), ..pace() };
-    let (_watch, views) = start_within(&fake, Duration::from_millis(400), short);
+    let (_watch, views) = start_within(&fake, Duration::from_secs(3), short);
     let view = until(&views, "the silence is noticed", |view| errors(view, Resource::Services, "timed-out") > 0).await;
     assert_eq!(names(&view), ["a"]);
 }
