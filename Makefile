@@ -54,7 +54,7 @@ build: ## Build the release binary
 	$(CARGO) build --release --locked
 
 # The runner keeps tests off this machine's own network. cargo's own lines come last. Tests in a guest, whose every
-# instruction is emulated, are a verb of their own, `make verdicts`; CI runs both.
+# instruction is emulated, are a verb of their own: `make verdicts`.
 test: tools lab static lint ## Install what tests need, lint, and run every test; kernel tests need root
 	$(LABELLED) $(CARGO) test --locked $(PRIVATE) -- --skip ipvs:: --skip pictures::
 

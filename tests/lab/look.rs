@@ -8,6 +8,8 @@ use std::{
 use portreeve::facts::Snapshot;
 use serde_json::Value;
 
+use crate::parts::slowness;
+
 /// Everything that `portreeve snapshot` saw on node `n1`.
 #[track_caller]
 pub fn snapshot(kubeconfig: &Path) -> Snapshot {
@@ -81,5 +83,8 @@ impl Look {
 
 fn run(words: &[&str], kubeconfig: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
-    command.args(words).args(["--node", "n1", "--kubeconfig"]).arg(kubeconfig).output().expect("portreeve runs")
+    // In a guest the server is as slow as everything.
+    let timeout = format!("{}s", 10 * slowness());
+    command.args(words).args(["--node", "n1", "--request-timeout", &timeout, "--kubeconfig"]).arg(kubeconfig);
+    command.output().expect("portreeve runs")
 }
