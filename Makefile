@@ -15,7 +15,8 @@ TOOLS := cc:gcc ip:iproute2 ss:iproute2 nft:nftables iptables:iptables ps:procps
          qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio ipset:ipset
 
 # What a benchmark compares with.
-CONTENDERS := ss:iproute2 netstat:net-tools lsof:lsof nsenter:util-linux
+CONTENDERS := ss:iproute2 netstat:net-tools lsof:lsof nsenter:util-linux curl:curl \
+              prometheus-node-exporter:prometheus-node-exporter
 
 # Kubernetes itself, and helm, built once per machine and version; a program in $KUBEBUILDER_ASSETS or on the PATH comes
 # first. Each is a name, its package, the folder of the go.mod that has it, and where it is kept.
@@ -54,7 +55,7 @@ build: ## Build the release binary
 	$(CARGO) build --release --locked
 
 # The runner keeps tests off this machine's own network. cargo's own lines come last. Tests in a guest, whose every
-# instruction is emulated, are a verb of their own: `make verdicts`.
+# instruction is emulated, are a verb of their own, `make verdicts`; CI runs both.
 test: tools lab static lint ## Install what tests need, lint, and run every test; kernel tests need root
 	$(LABELLED) $(CARGO) test --locked $(PRIVATE) -- --skip ipvs:: --skip pictures::
 

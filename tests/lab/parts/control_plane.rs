@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::TcpStream,
+    net::{Ipv4Addr, TcpStream},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -14,32 +14,48 @@ use tempfile::TempDir;
 use super::{
     api::Api,
     directory::Directory,
+    lent::{self, Loan},
     process::Process,
     talk::{http_get, http_post},
 };
+
+/// Where an API server answers, unless it is told otherwise.
+pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 6443);
 
 /// The key that signs the tokens of service accounts.
 const KEY: &str = "service-accounts.key";
 /// Where etcd answers.
 const ETCD: &str = "127.0.0.1:2379";
+/// Why something cannot be done to it in a guest.
+const LENT: &str = "programs of its own: a guest borrows what the machine runs";
 /// Names of users; each one's token is its name. The first may do everything, the others what they are granted.
 const USERS: [&str; 3] = ["admin", "observer", "nobody"];
 
 /// An API server on loopback of the network namespace of the thread that started it.
 pub struct ControlPlane {
-    server: Option<Process>,
-    flags: Vec<String>,
-    _etcd: Process,
-    _database: TempDir,
+    /// Its programs; nothing in a guest, which has borrowed it.
+    programs: Option<Programs>,
+    _loan: Option<Loan>,
     api: Api,
     directory: Directory,
 }
 
+struct Programs {
+    server: Option<Process>,
+    flags: Vec<String>,
+    _etcd: Process,
+    _database: TempDir,
+}
+
 impl ControlPlane {
-    /// One with the defaults that matter here, dual-stack and RBAC; ready to be written to.
+    /// One with the defaults that matter here, dual-stack and RBAC; ready to be written to. A guest borrows it, and its
+    /// programs are not the guest's to stop.
     #[track_caller]
     pub fn start() -> Self {
-        Self::with(&[])
+        match lent::borrow() {
+            Some(loan) => Self::borrowed(loan),
+            None => Self::with(&[]),
+        }
     }
 
     /// The same with further flags of kube-apiserver.
@@ -63,7 +79,21 @@ impl ControlPlane {
         }
         etcd.wait_for("etcd", || http_get(ETCD, "/readyz"));
         let api = ready(&mut server, &directory);
-        Self { server: Some(server), flags, _etcd: etcd, _database: database, api, directory }
+        let programs = Programs { server: Some(server), flags, _etcd: etcd, _database: database };
+        Self { programs: Some(programs), _loan: None, api, directory }
+    }
+
+    #[track_caller]
+    fn borrowed(loan: Loan) -> Self {
+        let directory = Directory::new();
+        let authority = authority(&directory);
+        fs::create_dir_all(authority.parent().expect("a folder")).expect("a folder");
+        fs::write(authority, &loan.authority).expect("a certificate");
+        for user in USERS {
+            write_kubeconfig(&directory, &SERVER.0.to_string(), user);
+        }
+        let api = Api::of(&kubeconfig(&directory, USERS[0])).expect("it is ready");
+        Self { programs: None, _loan: Some(loan), api, directory }
     }
 
     /// Asks as `admin`.
@@ -73,7 +103,7 @@ impl ControlPlane {
 
     /// A kubeconfig of `admin`, `observer` or `nobody`.
     pub fn kubeconfig(&self, user: &str) -> PathBuf {
-        self.directory.path().join(format!("{user}.kubeconfig"))
+        kubeconfig(&self.directory, user)
     }
 
     /// The certificates by which clients know the server.
@@ -84,33 +114,33 @@ impl ControlPlane {
     /// Waits until `probe` has an answer: some changes are in force a moment after they were accepted.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
-        self.server.as_mut().expect("an API server").wait_for(what, probe)
+        self.server().as_mut().expect("an API server").wait_for(what, probe)
     }
 
     /// Ends the API server.
     pub fn kill(&mut self) {
-        self.server = None;
+        *self.server() = None;
     }
 
     /// Stops the API server in the middle of whatever it does: connections stay open, and nobody answers.
     #[track_caller]
     pub fn freeze(&self) {
-        self.server.as_ref().expect("an API server").signal(Signal::SIGSTOP);
+        self.signal(Signal::SIGSTOP);
     }
 
     /// Lets it go on.
     #[track_caller]
     pub fn thaw(&self) {
-        self.server.as_ref().expect("an API server").signal(Signal::SIGCONT);
+        self.signal(Signal::SIGCONT);
     }
 
     /// Starts the API server again, after it was ended or instead of the one that runs; it is ready.
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill();
-        let mut server = start_server(&self.directory, &self.flags);
+        let mut server = start_server(&self.directory, &self.programs().flags);
         self.api = ready(&mut server, &self.directory);
-        self.server = Some(server);
+        *self.server() = Some(server);
     }
 
     /// The same with a serving certificate of a new authority, and another key for the tokens of service accounts:
@@ -127,10 +157,10 @@ impl ControlPlane {
     #[track_caller]
     pub fn restart_hung(&mut self) {
         self.kill();
-        let mut server = start_server(&self.directory, &self.flags);
-        server.wait_for("open port", || TcpStream::connect("127.0.0.1:6443").ok());
+        let mut server = start_server(&self.directory, &self.programs().flags);
+        server.wait_for("open port", || TcpStream::connect(SERVER).ok());
         server.signal(Signal::SIGSTOP);
-        self.server = Some(server);
+        *self.server() = Some(server);
     }
 
     /// Lets etcd forget everything but the present: who watches from before is told 410, once a new API server does
@@ -163,6 +193,21 @@ impl ControlPlane {
         fs::copy(self.certificates().join("apiserver.crt"), directory.join("ca.crt")).expect("a certificate");
     }
 
+    #[track_caller]
+    fn signal(&self, signal: Signal) {
+        self.programs().server.as_ref().expect("an API server").signal(signal);
+    }
+
+    #[track_caller]
+    fn programs(&self) -> &Programs {
+        self.programs.as_ref().expect(LENT)
+    }
+
+    #[track_caller]
+    fn server(&mut self) -> &mut Option<Process> {
+        &mut self.programs.as_mut().expect(LENT).server
+    }
+
     fn certificates(&self) -> PathBuf {
         self.directory.path().join("certificates")
     }
@@ -171,7 +216,7 @@ impl ControlPlane {
 /// Waits until `admin` can write to the API server.
 #[track_caller]
 fn ready(server: &mut Process, directory: &Directory) -> Api {
-    let admin = directory.path().join("admin.kubeconfig");
+    let admin = kubeconfig(directory, USERS[0]);
     server.wait_for("API server", || {
         let api = Api::of(&admin)?;
         let namespaces = ["", "/default", "/kube-system"].map(|it| format!("/api/v1/namespaces{it}"));
@@ -214,6 +259,10 @@ fn start_server(directory: &Directory, flags: &[String]) -> Process {
     ];
     let flags: Vec<String> = ours.map(str::to_owned).into_iter().chain(flags.iter().cloned()).collect();
     Process::start("kube-apiserver", &flags, directory.path())
+}
+
+fn kubeconfig(directory: &Directory, user: &str) -> PathBuf {
+    directory.path().join(format!("{user}.kubeconfig"))
 }
 
 fn authority(directory: &Directory) -> PathBuf {

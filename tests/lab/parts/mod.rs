@@ -14,6 +14,7 @@ pub mod guest;
 mod images;
 mod kubectl;
 mod kubelet;
+mod lent;
 mod machine;
 pub mod memory;
 mod namespace;

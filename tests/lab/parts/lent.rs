@@ -1,0 +1,135 @@
+//! The API server of a test in a guest: the machine lends it one, since a guest takes minutes to run its own.
+//!
+//! ```text
+//!     guest                                  machine
+//! test ns          root's ns            tests' ns        ns of the loan
+//! 127.0.0.1:6443 - relay --- 10.0.2.2 - relay ---------- 127.0.0.1:6443
+//! ```
+//!
+//! A loan lasts as long as the connection over which it was asked for, however that ends.
+
+use std::{
+    env,
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    os::fd::AsRawFd as _,
+    thread::{self, JoinHandle},
+};
+
+use nix::{
+    sched::{CloneFlags, setns},
+    sys::socket::{Shutdown as Direction, shutdown},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    control_plane::{ControlPlane, SERVER},
+    namespace::Namespace,
+    relay::Relay,
+};
+
+/// A variable that tells tests in a guest the port of the machine's loopback on which they are lent what they need.
+pub const LENDER: &str = "PORTREEVE_LENDER";
+
+/// The machine's loopback, for a guest.
+const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+
+/// Lends control planes, each in a network namespace of its own, until it is dropped. Whoever has borrowed one must be
+/// gone by then.
+pub struct Lender {
+    listener: TcpListener,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How to use what is lent.
+#[derive(Serialize, Deserialize)]
+struct Terms {
+    /// The port of the machine's loopback on which the API server answers.
+    port: u16,
+    /// The certificates by which it is known, in PEM.
+    authority: String,
+}
+
+/// An API server that the machine runs for this guest until this is dropped; it answers in the network namespace of
+/// the test, where its own would.
+pub struct Loan {
+    /// The certificates by which it is known, in PEM.
+    pub authority: String,
+    _relay: Relay,
+    _asked: TcpStream,
+}
+
+impl Lender {
+    #[track_caller]
+    pub fn start() -> Self {
+        let listener = on_loopback();
+        let accepting = listener.try_clone().expect("a second handle");
+        let thread = thread::spawn(move || {
+            let mut loans = Vec::new();
+            while let Ok((guest, _)) = accepting.accept() {
+                loans.push(thread::spawn(move || lend(guest)));
+            }
+            for loan in loans {
+                // One that panicked has said why, and the test that was lent nothing fails of it.
+                loan.join().ok();
+            }
+        });
+        Self { listener, thread: Some(thread) }
+    }
+
+    /// Where tests in a guest find it, as the variable for them.
+    pub fn variable(&self) -> String {
+        format!("{LENDER}={}", port(&self.listener))
+    }
+}
+
+impl Drop for Lender {
+    fn drop(&mut self) {
+        shutdown(self.listener.as_raw_fd(), Direction::Both).expect("a listener can be shut down");
+        self.thread.take().expect("it is taken only here").join().expect("a lender that does not panic");
+    }
+}
+
+/// Runs a control plane until the guest hangs up.
+fn lend(mut guest: TcpStream) {
+    let namespace = Namespace::new();
+    let control_plane = namespace.run(ControlPlane::start);
+    let listener = on_loopback();
+    let authority = fs::read_to_string(control_plane.authority()).expect("certificates");
+    let terms = serde_json::to_string(&Terms { port: port(&listener), authority }).expect("JSON");
+    let _relay = namespace.run(move || Relay::between(listener, SERVER.into()));
+    // A guest that has ended meanwhile needs nothing more; one that has not says nothing more.
+    writeln!(guest, "{terms}").and_then(|()| guest.read(&mut [0])).ok();
+}
+
+/// In a guest, asks for a control plane, and waits until it is there; nothing on the machine itself.
+///
+/// # Panics
+/// When the machine lends none.
+#[track_caller]
+pub fn borrow() -> Option<Loan> {
+    let lender: u16 = env::var(LENDER).ok()?.parse().expect("a port");
+    let listener = TcpListener::bind(SocketAddr::from(SERVER)).expect("a free port");
+    // The calling thread is in the test's namespace, which has no way to the machine.
+    let asking = thread::spawn(move || {
+        let own = File::open("/proc/1/ns/net").expect("the guest's own namespace");
+        setns(own, CloneFlags::CLONE_NEWNET).expect("root may enter it");
+        let asked = TcpStream::connect((MACHINE, lender)).expect("the machine answers its guest");
+        let mut terms = String::new();
+        BufReader::new(&asked).read_line(&mut terms).expect("the machine's terms");
+        let Terms { port, authority } = serde_json::from_str(&terms)
+            .unwrap_or_else(|_| panic!("the machine, which says why, started no API server"));
+        let relay = Relay::between(listener, SocketAddr::from((MACHINE, port)));
+        Loan { authority, _relay: relay, _asked: asked }
+    });
+    Some(asking.join().expect("an API server on the machine"))
+}
+
+fn on_loopback() -> TcpListener {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port of loopback")
+}
+
+fn port(listener: &TcpListener) -> u16 {
+    listener.local_addr().expect("it is bound").port()
+}
