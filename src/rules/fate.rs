@@ -9,7 +9,7 @@ use super::{
     setup::{Local, Setup, is_link_local},
 };
 use crate::{
-    facts::{Family, Mode},
+    facts::{Family, Mode, Protocol},
     findings::Vantage,
 };
 
@@ -49,6 +49,15 @@ impl Fate {
             Self::Refused => "are refused",
             Self::TimedOut => "time out",
             Self::Nowhere => "lead nowhere, as nothing forwards link-local addresses",
+        }
+    }
+
+    /// What becomes of it over a protocol: proxies refuse with an ICMP error, which an association of SCTP outlasts, asking
+    /// again until it gives up (docs/how-nodeports-work.md: seen in ipvs mode).
+    pub(super) fn over(self, protocol: Protocol) -> Self {
+        match (self, protocol) {
+            (Self::Refused, Protocol::Sctp) => Self::TimedOut,
+            (fate, _) => fate,
         }
     }
 }
@@ -224,6 +233,13 @@ mod tests {
         assert_eq!(first(Mode::Iptables, Fate::Refused), Some(First::NodePort));
         assert_eq!(first(Mode::Iptables, Fate::TimedOut), None);
         assert_eq!(first(Mode::Nftables, Fate::TimedOut), Some(First::NodePort));
+    }
+
+    #[test]
+    fn an_association_does_not_heed_that_it_is_refused() {
+        assert_eq!(Fate::Refused.over(Protocol::Sctp), Fate::TimedOut);
+        assert_eq!(Fate::Refused.over(Protocol::Udp), Fate::Refused);
+        assert_eq!(Fate::Pod.over(Protocol::Sctp), Fate::Pod);
     }
 
     #[test]

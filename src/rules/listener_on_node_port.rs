@@ -28,7 +28,8 @@ use super::{
     endpoints::{Backing, Endpoints},
     fate::Fate,
     holders::{
-        Own, Proxy, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words, workers,
+        Own, Proxy, by_port, capital, holder_evidence, holder_name, move_off, place, service_port, socket_in_words,
+        workers,
     },
     host_ports::{covers, host_ports},
     range::{effective_ephemeral, move_service, range_in_words, served},
@@ -194,7 +195,8 @@ impl Node<'_> {
         of_family
             .flat_map(|local| {
                 let vantages = reach::answers(socket, local.ip, self.interfaces);
-                vantages.iter().map(move |vantage| ((*vantage, local), setup.fate(local, *vantage, backing)))
+                let fate = move |vantage| setup.fate(local, vantage, backing).over(socket.protocol);
+                vantages.iter().map(move |vantage| ((*vantage, local), fate(*vantage)))
             })
             .collect()
     }
@@ -242,12 +244,7 @@ impl Node<'_> {
         evidence
             .value("established connections", "survive; only new ones are lost")
             .affects(affects)
-            .remedy(format!(
-                "move {} off port {}/{}, or",
-                holder_name(self.snapshot, socket),
-                socket.local_port,
-                port.protocol
-            ))
+            .remedy(format!("{}, or", move_off(self.snapshot, socket)))
             .remedy(move_service(self.spare, service, port))
     }
 
@@ -268,12 +265,8 @@ impl Node<'_> {
             place(socket),
             service_port(service, &port.name),
         );
-        self.with_facts(Evidence::new(Severity::Info, sentence), service, port, socket).remedy(format!(
-            "move {} off port {}/{}",
-            holder_name(self.snapshot, socket),
-            socket.local_port,
-            port.protocol
-        ))
+        self.with_facts(Evidence::new(Severity::Info, sentence), service, port, socket)
+            .remedy(move_off(self.snapshot, socket))
     }
 
     /// What people would ask each other for.

@@ -138,6 +138,7 @@ pub fn owner(snapshot: &Snapshot, limits: &Limits, protocol: Protocol, port: u16
         endpoints: Endpoints::of(snapshot),
         interfaces,
         rights: rights(snapshot, services, listeners, protocol, port),
+        protocol,
     };
     let mut places = locals(interfaces);
     let sockets = here.rights.iter().filter_map(|right| match right {
@@ -196,6 +197,7 @@ struct Here<'a> {
     endpoints: Endpoints<'a>,
     interfaces: &'a Interfaces,
     rights: Vec<Right<'a>>,
+    protocol: Protocol,
 }
 
 /// Who comes first in nftables mode cannot be seen.
@@ -320,7 +322,7 @@ impl<'a> Here<'a> {
             {
                 (Answer::Process, Some(index))
             }
-            Some((index, fate)) => (answer(fate), Some(index)),
+            Some((index, fate)) => (answer(fate.over(self.protocol)), Some(index)),
         }
     }
 

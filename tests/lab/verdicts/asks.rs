@@ -66,7 +66,7 @@ fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
         answers
     };
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE / slowness().pow(2)).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..AT_ONCE / slowness()).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("answers")).collect()
     })
 }

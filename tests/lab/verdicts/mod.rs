@@ -8,14 +8,14 @@
 //! What packets showed is recorded below `tests/anywhere/verdicts`, where tests without a lab judge it again and the
 //! behaviour matrix of the documentation comes from; `UPDATE=1` records it anew.
 
-mod addresses;
+pub mod addresses;
 mod asks;
 pub mod binds;
 mod claims;
 mod cni;
 pub mod external_ip;
-mod health_check;
-mod host_port;
+pub mod health_check;
+pub mod host_port;
 #[path = "../../anywhere/verdicts/judged.rs"]
 mod judged;
 pub mod masquerade;
@@ -23,7 +23,8 @@ pub mod outgoing;
 mod record;
 #[path = "../../anywhere/verdicts/recording.rs"]
 mod recording;
-mod redirected;
+pub mod redirected;
+pub mod sctp;
 mod shapes;
 
 use std::{

@@ -1,0 +1,189 @@
+//! SCTP: who answers an association to a NodePort on which a process listens, in a kernel that has it, and what is said.
+//!
+//! Clients and the pod are bound to one address each: an association of several names them in its own packets, where no
+//! proxy translates them.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, ErrorKind, Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        socket::{
+            AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, getsockopt,
+            listen, setsockopt, socket, sockopt,
+        },
+        time::TimeVal,
+    },
+};
+use portreeve::{
+    facts::Protocol,
+    findings::{Affected, Severity, Vantage},
+};
+use serde_json::json;
+
+use super::{
+    Ask,
+    asks::questions,
+    claims::{Behind, said, service, told},
+    record::{count, letter},
+};
+use crate::{
+    look::snapshot,
+    parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, answer_within, objects},
+};
+
+/// The NodePorts, by what is behind their Services.
+const PORTS: [(u16, Behind); 2] = [(30133, Behind::Ready), (30134, Behind::Nothing)];
+/// How often a listener looks whether it is still wanted, in milliseconds: it is not woken by being shut down.
+const LOOK_UP: u16 = 100;
+
+/// Listeners of a node and of its pod are asked before there is a proxy in a mode, and behind it.
+#[track_caller]
+pub fn agrees(mode: &str) {
+    let wired = Wired::enter();
+    let pod = SocketAddr::new(ip(Wired::HERE[0]), Wired::PORT);
+    let _pod = wired.backend.run(move || Serving::on(pod, Answer::Pod));
+    let _listeners = PORTS.map(|(port, _)| Serving::on(SocketAddr::new(ip("0.0.0.0"), port), Answer::Process));
+    // SCTP answers from the address it would connect from, which is not always the one it was asked at.
+    let every = PORTS.iter().flat_map(|(port, _)| questions(Protocol::Sctp, *port)).filter(|ask| ask.2.is_ipv4());
+    let answers = ask_all(&wired, every);
+    let answered: Vec<Ask> = answers.into_iter().filter(|it| it.1 == Answer::Process).map(|(ask, _)| ask).collect();
+
+    let cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    for (port, behind) in PORTS {
+        behind.create(cluster.api(), service(&format!("sctp-{port}"), Protocol::Sctp, 80, Some(port)), Wired::PORT);
+    }
+    let _proxy = Proxy::start(&cluster, mode, &json!({}));
+    let answers = ask_all(&wired, answered.into_iter());
+    let seen = snapshot(&cluster.kubeconfig("admin"));
+    let mut wrong = Vec::new();
+    for (port, behind) in PORTS {
+        let told = told(&seen, Protocol::Sctp, port);
+        let of_port = answers.iter().filter(|(ask, _)| ask.2.port() == port);
+        let shown: Vec<(&Ask, char)> = of_port.map(|(ask, answer)| (ask, letter(ask, *answer))).collect();
+        let differs = |(ask, shown): &&(&Ask, char)| *shown != told[&(ask.0, ask.2.ip())];
+        wrong.extend(shown.iter().filter(differs).map(|(ask, shown)| format!("{behind:?} {ask:?}: {shown}")));
+        let lost: Affected = shown.iter().filter(|(_, shown)| *shown != 'L').map(|(ask, _)| ask.0).collect();
+        let said = said(&seen, "listener-on-node-port", Protocol::Sctp, port);
+        if said != (Some(Severity::Critical), lost) {
+            wrong.push(format!("{behind:?}: {said:?}"));
+        }
+    }
+    count(&format!("{mode}-sctp"), answers.len(), wrong.len());
+    assert!(wrong.is_empty(), "{mode}:\n{}", wrong.join("\n"));
+}
+
+/// Who answers these questions.
+#[track_caller]
+fn ask_all(wired: &Wired, asks: impl Iterator<Item = Ask>) -> BTreeMap<Ask, Answer> {
+    asks.map(|asked| {
+        let (from, _, to) = asked;
+        let answer = match from {
+            Vantage::Remote => wired.client.run(move || ask(ip("192.0.2.100"), to)),
+            Vantage::Pods => wired.pod.run(move || ask(ip("10.244.0.5"), to)),
+            Vantage::Node => ask(ip(PRIMARY[0]), to),
+            Vantage::Loopback => ask(to.ip(), to),
+        };
+        (asked, answer)
+    })
+    .collect()
+}
+
+/// Associates from an address in the network namespace of the calling thread.
+///
+/// # Panics
+/// When the answer is none that a lab in order can give.
+#[track_caller]
+fn ask(from: IpAddr, to: SocketAddr) -> Answer {
+    match associate(from, to) {
+        Ok(words) => Answer::said(&words).unwrap_or_else(|| panic!("{to} says {:?}", String::from_utf8_lossy(&words))),
+        Err(error) => match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Answer::TimedOut,
+            ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied => Answer::Refused,
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Answer::Unreachable,
+            _ => panic!("{from} to {to}: {error}"),
+        },
+    }
+}
+
+fn associate(from: IpAddr, to: SocketAddr) -> io::Result<Vec<u8>> {
+    let client = open(SocketAddr::new(from, 0))?;
+    // It asks to hear of errors: where it times out all the same, that is not for want of asking.
+    setsockopt(&client, sockopt::Ipv4RecvErr, &true)?;
+    let patience = i64::try_from(answer_within().as_secs()).expect("short");
+    setsockopt(&client, sockopt::SendTimeout, &TimeVal::new(patience, 0))?;
+    match connect(client.as_raw_fd(), &SockaddrStorage::from(to)) {
+        Ok(()) => {}
+        // Time is up.
+        Err(Errno::EINPROGRESS) => return Err(ErrorKind::TimedOut.into()),
+        // That is said of every failure; the socket has the reason.
+        Err(refused) => match getsockopt(&client, sockopt::SocketError)? {
+            0 => return Err(refused.into()),
+            reason => return Err(io::Error::from_raw_os_error(reason)),
+        },
+    }
+    let mut stream = TcpStream::from(client);
+    stream.set_read_timeout(Some(answer_within()))?;
+    let mut words = [0; 16];
+    let length = stream.read(&mut words)?;
+    Ok(words[..length].to_vec())
+}
+
+fn open(address: SocketAddr) -> nix::Result<OwnedFd> {
+    let opened = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Sctp)?;
+    bind(opened.as_raw_fd(), &SockaddrStorage::from(address))?;
+    Ok(opened)
+}
+
+/// A server that says who it is, until it is dropped.
+struct Serving {
+    wanted: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Serving {
+    #[track_caller]
+    fn on(address: SocketAddr, identity: Answer) -> Self {
+        let socket = open(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+        listen(&socket, Backlog::MAXCONN).expect("SCTP listens");
+        let listener = TcpListener::from(socket);
+        listener.set_nonblocking(true).expect("O_NONBLOCK");
+        let wanted = Arc::new(AtomicBool::new(true));
+        let is_wanted = Arc::clone(&wanted);
+        let thread = thread::spawn(move || {
+            while is_wanted.load(Ordering::Relaxed) {
+                let mut waiting = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+                if poll(&mut waiting, PollTimeout::from(LOOK_UP)) == Ok(1) {
+                    let accepted = listener.accept();
+                    // A client that has gone away is its own affair.
+                    accepted.and_then(|(mut stream, _)| stream.write_all(identity.banner())).ok();
+                }
+            }
+        });
+        Self { wanted, thread: Some(thread) }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.wanted.store(false, Ordering::Relaxed);
+        let ended = self.thread.take().expect("it is taken only here").join();
+        assert!(thread::panicking() || ended.is_ok(), "a server that does not panic");
+    }
+}
+
+fn ip(address: &str) -> IpAddr {
+    address.parse().expect("an address")
+}
