@@ -27,7 +27,7 @@ use super::{
     Limits, Patience, Rule, Scope,
     addresses::{Claim, Field, kind_in_words, listed, nodes_by_address, service_in_words},
     endpoints::Endpoints,
-    holders::{Own, Proxy, by_port, holder_evidence, holder_name, socket_in_words},
+    holders::{Own, Proxy, by_port, holder_evidence, holder_name, move_off, socket_in_words},
     range::effective_ephemeral,
     reach,
     setup::mode_in_words,
@@ -269,8 +269,7 @@ impl Here<'_> {
             .affects(self.answers(socket, claim.ip))
             .value("listener", socket_in_words(socket));
         evidence.values.extend(holder_evidence(self.snapshot, socket));
-        self.with_facts(evidence, claim, owners)
-            .remedy(format!("or move {holder} off port {}/{}", port.port, port.protocol))
+        self.with_facts(evidence, claim, owners).remedy(format!("or {}", move_off(self.snapshot, socket)))
     }
 
     /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`: of the owners, the one that

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{Own, Proxy, by_port, holder_evidence, holder_name, kubectl, socket_in_words},
+    holders::{Own, Proxy, by_port, holder_evidence, holder_name, kubectl, move_off, socket_in_words},
     range::{health_checks, ranges_in_words},
 };
 use crate::{
@@ -187,8 +187,7 @@ impl<'a> Node<'a> {
                 "kubectl -n {} get events --field-selector reason=FailedToStartServiceHealthcheck, then restart this node's kube-proxy",
                 shell_word(&service.namespace)
             )),
-            Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) => evidence
-                .remedy(format!("move {} off port {port}/tcp", holder_name(self.snapshot, socket))),
+            Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) => evidence.remedy(move_off(self.snapshot, socket)),
         };
         evidence.remedy(format!(
             "or have another port drawn: {} -p '{{\"spec\":{{\"externalTrafficPolicy\":\"Cluster\"}}}}', then the same with Local",

@@ -226,6 +226,9 @@ pub(super) fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod>
     pods.iter().map(Arc::as_ref).find(|pod| pod.uid.as_deref() == Some(uid) || pod.config_hash.as_deref() == Some(uid))
 }
 
+/// Who holds a socket, where neither its process nor its cgroup is known.
+const UNNAMED: &str = "a process that could not be named";
+
 /// Who holds a socket, in words that stay the same from look to look: `pod default/web`, `nginx`, `the kernel`.
 pub(super) fn holder_name(snapshot: &Snapshot, socket: &Socket) -> String {
     owner_name(snapshot, &socket.owner)
@@ -245,9 +248,31 @@ fn owner_name(snapshot: &Snapshot, owner: &Owner) -> String {
             (Some(process), _) => format!("process {}", process.command),
             (None, Some(cgroup)) if cgroup.pod.is_some() => "a pod whose name is not known".to_owned(),
             (None, Some(cgroup)) if !cgroup.is_root() => format!("a process of {}", cgroup.path),
-            _ => "a process that could not be named".to_owned(),
+            _ => UNNAMED.to_owned(),
         },
     }
+}
+
+/// What to do with whoever holds a socket; where nobody could name it, how to find out comes first.
+pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> String {
+    let port = format!("{}/{}", socket.local_port, socket.protocol);
+    match holder_name(snapshot, socket) {
+        name if name == UNNAMED => {
+            let search = who_holds(socket.protocol, socket.local_port);
+            format!("find who holds port {port} with `{search}` as root on the node, and move it off")
+        }
+        name => format!("move {name} off port {port}"),
+    }
+}
+
+/// The command that names the processes with listeners on a port, to root on the node.
+pub(super) fn who_holds(protocol: Protocol, port: u16) -> String {
+    let table = match protocol {
+        Protocol::Tcp => 't',
+        Protocol::Udp => 'u',
+        Protocol::Sctp => 'S',
+    };
+    format!("ss -H{table}lnp 'sport = :{port}'")
 }
 
 /// Everything known of a socket's holder, for evidence: names and values.

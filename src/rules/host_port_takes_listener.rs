@@ -22,7 +22,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{by_port, capital, group, holder_evidence, holder_name, place, socket_in_words, workers},
+    holders::{by_port, capital, group, holder_evidence, holder_name, move_off, place, socket_in_words, workers},
     host_ports::{covers, host_ports},
     range::{effective_ephemeral, served},
     reach,
@@ -123,7 +123,7 @@ impl Node<'_> {
             .value("hostPort", format!("{number}/{protocol} on {address} to container port {}", port.port))
             .value("established connections", "survive; only new ones are lost")
             .affects(affected.iter().copied())
-            .remedy(format!("move {holder} off port {number}/{protocol}, or"))
+            .remedy(format!("{}, or", move_off(self.snapshot, socket)))
             .remedy(format!(
                 "give pod {}/{} another hostPort, where its containers are declared",
                 pod.namespace, pod.name

@@ -21,7 +21,8 @@ use std::collections::BTreeMap;
 use super::{
     Limits, Patience, Rule, Scope,
     holders::{
-        DAEMON_PORTS, Own, Proxy, by_port, capital, holder_evidence, holder_name, place, socket_in_words, workers,
+        DAEMON_PORTS, Own, Proxy, by_port, capital, holder_evidence, holder_name, move_off, place, socket_in_words,
+        workers,
     },
     range::{allocated_if_known, bands_here, effective_ephemeral, ranges_in_words, reserve},
     setup::{Local, Setups, locals, other_loopback},
@@ -137,7 +138,7 @@ impl Node<'_> {
         }
         evidence = evidence.value("proxy mode", self.setups.mode_in_words());
         evidence.values.extend(ranges_in_words(self.snapshot));
-        evidence = evidence.remedy(format!("move {holder} off port {}/{}", socket.local_port, socket.protocol));
+        evidence = evidence.remedy(move_off(self.snapshot, socket));
         if by_kernel {
             let range = PortSet::from(self.range.range);
             return reserve(self.snapshot, &range).into_iter().fold(evidence, Evidence::remedy);

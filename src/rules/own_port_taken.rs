@@ -13,7 +13,7 @@
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{holder_evidence, holder_name, socket_in_words},
+    holders::{holder_evidence, holder_name, socket_in_words, who_holds},
     this_node,
 };
 use crate::{
@@ -56,7 +56,7 @@ fn evidence(snapshot: &Snapshot, own: OwnPort) -> Evidence {
         evidence.values.extend(holder_evidence(snapshot, socket));
     }
     evidence
-        .remedy(format!("ss -Htlnp 'sport = :{}'", address.port()))
+        .remedy(who_holds(Protocol::Tcp, address.port()))
         .remedy("move that program, or give the agent another port with --listen")
 }
 

@@ -14,8 +14,9 @@
 //! Listing nft tables and iptables chains needs CAP_NET_ADMIN. Without it that part is unknown.
 //!
 //! ## Fix
-//! `kube-proxy --cleanup` removes every generation, the present one too; then restart kube-proxy. A stale address can
-//! be deleted by hand.
+//! `kube-proxy --cleanup` removes every generation, the present one too; then restart kube-proxy. After ipvs mode, a first
+//! run of 1.36 ends with an error, since it comes to two chains while others still lead to them: a second one takes them
+//! away. A stale address can be deleted by hand.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -35,6 +36,9 @@ use crate::{
     },
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Verdict},
 };
+
+/// What takes everything away.
+const CLEAN_UP: &str = "kube-proxy --cleanup, once more where it ends with an error, then restart kube-proxy";
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("proxy-left-behind"),
@@ -153,12 +157,11 @@ fn several(traces: &Traces) -> Evidence {
     let summary = format!("The kernel holds what {} mode programmed: only one of them is in use.", modes.join(" and "));
     let mut evidence = Evidence::new(Severity::Warning, summary);
     evidence.values.extend(traces.values().flatten().cloned());
-    evidence.remedy("kube-proxy --cleanup, then restart kube-proxy")
+    evidence.remedy(CLEAN_UP)
 }
 
 fn clean_up(evidence: Evidence, mode: Mode) -> Evidence {
-    let evidence =
-        evidence.remedy("kube-proxy --cleanup, then restart kube-proxy: it removes the present mode's rules too");
+    let evidence = evidence.remedy(format!("{CLEAN_UP}: it removes the present mode's rules too"));
     match mode {
         Mode::Ipvs => {
             evidence.remedy("or, if nothing else uses IPVS here: ipvsadm --clear && ip link delete kube-ipvs0")

@@ -62,7 +62,7 @@ const SEEN: &[Row] = &[
     ),
     (
         "masquerade-uses-node-ports",
-        ("lab/ipvs.rs", "connections_from_this_node_are_judged_as_they_work"),
+        ("lab/ipvs.rs", "a_masqueraded_connection_on_a_node_port_is_judged_as_it_works"),
         ("lab/verdicts/masquerade.rs", "a_masqueraded_connection_on_a_node_port_is_judged_as_it_works"),
     ),
     (
