@@ -19,22 +19,29 @@ pub(super) struct Telling {
     /// The form of the output
     #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Table)]
     output: Form,
-    /// Tell and count only findings of at least this severity: info, warning or critical
-    ///
-    /// Unless it is given, every finding is told, and those from warning on count for the exit code.
-    #[arg(long, value_name = "SEVERITY", help_heading = "Output", value_parser = severity)]
-    min_severity: Option<Severity>,
+    #[command(flatten)]
+    counting: Counting,
     /// Ask this rule only; may be given several times
     ///
     /// What takes long and none of them needs is not read: connections, on a node that has many.
     #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
     rules: Vec<&'static Rule>,
+}
+
+/// What of the findings is told and counted; the same of one node and of many.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Counting {
+    /// Tell and count only findings of at least this severity: info, warning or critical
+    ///
+    /// Unless it is given, every finding is told, and those from warning on count for the exit code.
+    #[arg(long, value_name = "SEVERITY", help_heading = "Output", value_parser = severity)]
+    pub(super) min_severity: Option<Severity>,
     /// Do not exit with 1 for findings
     #[arg(long, help_heading = "Output")]
     exit_zero: bool,
     /// Print only the rows of the table, for scripts
     #[arg(long, help_heading = "Output")]
-    no_headers: bool,
+    pub(super) no_headers: bool,
 }
 
 /// The form of the output.
@@ -67,7 +74,8 @@ impl Telling {
 
     /// Judges a snapshot, prints the report, and says how the command ends.
     pub(super) fn tell(&self, snapshot: &Snapshot, console: &Console) -> anyhow::Result<ExitCode> {
-        let Self { output, min_severity, ref rules, exit_zero, no_headers } = *self;
+        let Self { output, ref rules, counting } = *self;
+        let Counting { min_severity, no_headers, .. } = counting;
         let rules = if rules.is_empty() { RULES } else { rules };
         let board = judge_by(rules, snapshot, &Limits::default());
         let report = Report { min_severity, rules, ..Report::of(snapshot, &board) };
@@ -82,12 +90,19 @@ impl Telling {
             Form::Junit => sinks::write_junit(&report, out),
             Form::Sarif => sinks::write_sarif(&report, out),
         })?;
-        let outcome = match report.outcome() {
-            Outcome::Findings if exit_zero && report.failures().is_empty() => Outcome::Clear,
-            Outcome::Findings if exit_zero => Outcome::NotChecked,
+        Ok(counting.end(report.outcome(), report.failures().is_empty()))
+    }
+}
+
+impl Counting {
+    /// How the command ends. What could not be asked is never hidden.
+    pub(super) fn end(self, outcome: Outcome, whole: bool) -> ExitCode {
+        let outcome = match outcome {
+            Outcome::Findings if self.exit_zero && whole => Outcome::Clear,
+            Outcome::Findings if self.exit_zero => Outcome::NotChecked,
             outcome => outcome,
         };
-        Ok(ExitCode::from(outcome as u8))
+        ExitCode::from(outcome as u8)
     }
 }
 
@@ -95,7 +110,7 @@ fn rule(id: &str) -> Result<&'static Rule, &'static str> {
     rules::find(id).ok_or("not a rule: `portreeve rules` lists them")
 }
 
-pub(super) fn severity(word: &str) -> Result<Severity, &'static str> {
+fn severity(word: &str) -> Result<Severity, &'static str> {
     Severity::ALL
         .into_iter()
         .find(|severity| severity.name() == word)

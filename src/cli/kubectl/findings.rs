@@ -7,11 +7,10 @@ use tokio::time::sleep;
 
 use super::reach::{Reach, runtime};
 use crate::{
-    cli::{console::Console, said::duration, tell::severity},
+    cli::{console::Console, said::duration, tell::Counting},
     cluster::{Agents, Question},
     facts::Gap,
-    findings::Severity,
-    sinks::{Fleet, Heard, Outcome, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide},
+    sinks::{Fleet, Heard, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide},
 };
 
 #[derive(Debug, clap::Args)]
@@ -36,17 +35,8 @@ pub(in crate::cli) struct Args {
     /// The form of the output
     #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Table)]
     output: Form,
-    /// Tell and count only findings of at least this severity: info, warning or critical
-    ///
-    /// Unless it is given, every finding is told, and those from warning on count for the exit code.
-    #[arg(long, value_name = "SEVERITY", help_heading = "Output", value_parser = severity)]
-    min_severity: Option<Severity>,
-    /// Do not exit with 1 for findings
-    #[arg(long, help_heading = "Output")]
-    exit_zero: bool,
-    /// Print only the rows of the table, for scripts
-    #[arg(long, help_heading = "Output")]
-    no_headers: bool,
+    #[command(flatten)]
+    counting: Counting,
 }
 
 /// The form of the output.
@@ -81,12 +71,7 @@ pub(in crate::cli) fn run(args: &Args, console: &Console) -> anyhow::Result<Exit
                 }
             }
         }
-        let outcome = match fleet.outcome() {
-            Outcome::Findings if args.exit_zero && fleet.is_whole() => Outcome::Clear,
-            Outcome::Findings if args.exit_zero => Outcome::NotChecked,
-            outcome => outcome,
-        };
-        Ok(ExitCode::from(outcome as u8))
+        Ok(args.counting.end(fleet.outcome(), fleet.is_whole()))
     })
 }
 
@@ -97,7 +82,7 @@ impl Args {
         agents.ask(&listed, Question::FINDINGS, |number, said| heard[number] = Some(said)).await;
         let heard = listed.into_iter().zip(heard);
         let heard = heard.filter_map(|(agent, said)| Some(Heard { node: agent.node, pod: agent.pod, said: said? }));
-        let wanted = Wanted { namespace: self.namespace.clone(), min_severity: self.min_severity };
+        let wanted = Wanted { namespace: self.namespace.clone(), min_severity: self.counting.min_severity };
         Ok(Fleet::of(self.reach.agent_namespace(), heard.collect(), &wanted))
     }
 
@@ -106,14 +91,14 @@ impl Args {
         let style = &console.style;
         console.offer(|out| {
             match self.output {
-                Form::Table | Form::Wide if again && !self.no_headers => {
+                Form::Table | Form::Wide if again && !self.counting.no_headers => {
                     writeln!(out, "\n{}\n", "-".repeat(style.width.min(120)))?;
                 }
                 Form::Yaml if again => writeln!(out, "---")?,
                 _ => {}
             }
             match self.output {
-                Form::Table | Form::Wide if self.no_headers => write_fleet_rows(fleet, style, out),
+                Form::Table | Form::Wide if self.counting.no_headers => write_fleet_rows(fleet, style, out),
                 Form::Table => write_fleet_table(fleet, style, out),
                 Form::Wide => write_fleet_wide(fleet, style, out),
                 Form::Json => fleet.write_json(out),

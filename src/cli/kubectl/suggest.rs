@@ -9,6 +9,7 @@ use super::{
 use crate::{
     cli::{console::Console, spare::Count},
     rules::Spare,
+    sinks::listed,
 };
 
 #[derive(Debug, clap::Args)]
@@ -31,8 +32,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
             spare.unread.push((node, gap));
         }
     }
-    let namespace = args.reach.agent_namespace();
-    let agents = if agents == 1 { "the one agent" } else { &format!("the {agents} agents") };
-    let scope = format!("of {agents} listed in namespace {namespace}, and of no node without one");
+    let agents = listed(agents, args.reach.agent_namespace());
+    let scope = format!("of {agents}, and of no node without one");
     args.count.tell(&spare, &scope, console)
 }

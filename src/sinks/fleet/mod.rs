@@ -45,6 +45,12 @@ pub struct Wanted {
     pub min_severity: Option<Severity>,
 }
 
+/// Of whom is spoken where agents are asked: so many, in their namespace.
+pub fn listed(agents: usize, namespace: &str) -> String {
+    let agents = if agents == 1 { "the one agent" } else { &format!("the {agents} agents") };
+    format!("{agents} listed in namespace {namespace}")
+}
+
 /// What the agents of a cluster tell. A field that does not apply is absent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -9,7 +9,7 @@ use super::{
     super::{
         Fleet, Style,
         document::{Problem, Unknown},
-        fleet::{is_failure, worst_first},
+        fleet::{is_failure, listed, worst_first},
         paint::Ink,
     },
     Page, Told,
@@ -56,12 +56,8 @@ impl Page<'_> {
         self.silent(fleet)?;
         self.unseen(fleet)?;
         self.blank()?;
-        let count = fleet.nodes.len();
-        let agents = if count == 1 { "the one agent" } else { &format!("the {count} agents") };
-        let namespace = &fleet.agent_namespace;
-        let scope = format!(
-            "This speaks of {agents} listed in namespace {namespace}. Nodes without one cannot be known from here."
-        );
+        let agents = listed(fleet.nodes.len(), &fleet.agent_namespace);
+        let scope = format!("This speaks of {agents}. Nodes without one cannot be known from here.");
         for (ink, line) in self.wrapped(Ink::Faint, &scope, 0) {
             self.line(0, ink, &line)?;
         }
