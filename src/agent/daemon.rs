@@ -192,8 +192,10 @@ impl Agent {
             facts.node_port_range = Reading::Seen(range.clone());
         }
         let mut wanted = wanted(&facts, false);
-        let own = [self.config.listen.port()].into_iter().collect();
-        wanted.owner_ports = wanted.owner_ports.union(&own);
+        if self.own_port.borrow().seen().is_some_and(|own| own.taken) {
+            let own = [self.config.listen.port()].into_iter().collect();
+            wanted.owner_ports = wanted.owner_ports.union(&own);
+        }
         wanted.masquerade_ports = node_ports_of(&facts).into();
         if self.is_every_client_due() {
             wanted.connections = Connections::EVERY;

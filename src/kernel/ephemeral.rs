@@ -1,6 +1,10 @@
 //! How many ephemeral ports each destination uses, in memory that does not grow with the number of sockets.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    collections::HashMap,
+    hash::{Hash, Hasher},
+    net::IpAddr,
+};
 
 use crate::{
     facts::{DestinationUse, EphemeralUse, Gap, Owner, PortSet, Protocol, Socket, Source, State},
@@ -84,7 +88,33 @@ impl Counting<'_> {
 }
 
 /// What competes for the same ephemeral ports. IPv4 over an IPv6 socket is IPv4.
-type Destination = (Protocol, IpAddr, IpAddr, u16);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Destination {
+    protocol: Protocol,
+    source: IpAddr,
+    destination: IpAddr,
+    port: u16,
+}
+
+impl Destination {
+    fn of(record: &Record) -> Self {
+        let (source, destination) = (record.local.to_canonical(), record.remote.to_canonical());
+        Self { protocol: record.protocol, source, destination, port: record.remote_port }
+    }
+}
+
+impl Hash for Destination {
+    /// In few words, since a million sockets are looked up; a derived one also hashes lengths and names of variants.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for ip in [self.source, self.destination] {
+            state.write_u128(match ip {
+                IpAddr::V4(ip) => ip.to_bits().into(),
+                IpAddr::V6(ip) => ip.to_bits(),
+            });
+        }
+        state.write_u32(u32::from(self.port) << 8 | self.protocol as u32);
+    }
+}
 
 #[derive(Clone, Copy)]
 struct Count {
@@ -120,8 +150,7 @@ struct Tally {
 impl Tally {
     fn count(&mut self, record: &Record) {
         self.walked += 1;
-        let local = record.local.to_canonical();
-        let destination = (record.protocol, local, record.remote.to_canonical(), record.remote_port);
+        let destination = Destination::of(record);
         // The common case first, with one search: of a million sockets most go where others go.
         if let Some(count) = self.counts.get_mut(&destination) {
             count.add(record);
@@ -162,15 +191,16 @@ impl Tally {
         busiest.truncate(TOLD);
         let telling = busiest.iter().take_while(|(_, count)| count.used >= worth_telling);
         let examples = telling.map(|(_, count)| count.example).collect();
-        let told = |((protocol, source, destination, port), count): (Destination, Count)| DestinationUse {
-            protocol,
-            source,
-            destination,
-            port,
-            used: count.used,
-            time_wait: count.time_wait,
-            owner: Owner::NotAsked,
-        };
+        let told =
+            |(Destination { protocol, source, destination, port }, count): (Destination, Count)| DestinationUse {
+                protocol,
+                source,
+                destination,
+                port,
+                used: count.used,
+                time_wait: count.time_wait,
+                owner: Owner::NotAsked,
+            };
         let walked = u32::try_from(self.walked).unwrap_or(u32::MAX);
         let busiest = busiest.into_iter().map(told).collect();
         Counted { ephemeral: EphemeralUse { at_most: at_most.unwrap_or(walked), busiest }, examples }

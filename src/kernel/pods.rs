@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    fs, io,
+    fs::{self, File},
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -21,6 +22,11 @@ use crate::{
 
 /// `net.ipv4.tcp_tw_reuse` as every network namespace begins: a pod's own cannot be seen from outside.
 const TCP_TW_REUSE: Option<u8> = Some(2);
+
+/// As long as `/proc/PID/cgroup` usually is, in bytes, with a line for each hierarchy of version 1.
+const CGROUP: usize = 4096;
+/// As long as it may be: a dozen lines, each with a path.
+const LONGEST: u64 = 65_536;
 
 /// The use of ephemeral ports in each pod with a network namespace of its own, by pod uid. A pod whose sockstat shows
 /// fewer than `worth_walking` sockets of one protocol is not walked. Its own port range cannot be seen from outside,
@@ -64,15 +70,18 @@ struct Namespace {
     cgroup: Cgroup,
 }
 
-/// Every network namespace that a process of a pod is in, but ours.
+/// Every network namespace that a process of a pod is in, but ours and the node's own.
 fn find(proc: &Path) -> Result<Found, Gap> {
     let unread = |path: &Path, error: &io::Error| {
         Gap::new(Source::PodNamespaces, why(error), format!("{}: {error}", path.display()))
     };
     let own = proc.join("thread-self/ns/net");
     let own = fs::read_link(&own).map_err(|error| unread(&own, &error))?;
-    let mut known = HashSet::from([own]);
+    // Of init and of the first thread of the kernel, of which some hosts show only one.
+    let node = ["1", "2"].into_iter().filter_map(|pid| fs::read_link(proc.join(pid).join("ns/net")).ok());
+    let mut known: HashSet<PathBuf> = [own].into_iter().chain(node).collect();
     let mut found = Found::default();
+    let mut text = Vec::with_capacity(CGROUP);
     for pid in pids(proc).map_err(|error| unread(proc, &error))? {
         let process = proc.join(pid.to_string());
         let link = process.join("ns/net");
@@ -85,8 +94,11 @@ fn find(proc: &Path) -> Result<Found, Gap> {
         if let Err(gap) = &namespace {
             found.refused.get_or_insert_with(|| gap.clone());
         }
-        let cgroup = match fs::read_to_string(process.join("cgroup")) {
-            Ok(text) => cgroup_of_process(&text),
+        text.clear();
+        // Of every process of every pod, so without asking how long it is, and into one buffer.
+        let read = File::open(process.join("cgroup")).and_then(|file| file.take(LONGEST).read_to_end(&mut text));
+        let cgroup = match read {
+            Ok(_) => cgroup_of_process(&String::from_utf8_lossy(&text)),
             Err(error) if is_gone(&error) => continue,
             Err(error) => return Err(unread(&process.join("cgroup"), &error)),
         };
@@ -206,6 +218,11 @@ mod tests {
     fn our_own_namespace_and_those_of_no_pod_are_left_out() {
         assert_eq!(pod_namespaces(node("net:[1]", &of_pod()).path(), 0), Ok(vec![]));
         assert_eq!(pod_namespaces(node("net:[2]", "0::/user.slice\n").path(), 0), Ok(vec![]));
+        let elsewhere = node("net:[1]", &of_pod());
+        let own = elsewhere.path().join("thread-self/ns/net");
+        fs::remove_file(&own).expect("removed");
+        symlink("net:[3]", own).expect("linked");
+        assert_eq!(pod_namespaces(elsewhere.path(), 0), Ok(vec![]), "the node's, where a pod has hostNetwork");
     }
 
     #[test]

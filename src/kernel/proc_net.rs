@@ -30,10 +30,15 @@ pub(super) fn walk<T>(
     mut collected: T,
     mut each: impl FnMut(&mut T, &Record),
 ) -> Result<T, Gap> {
+    let mut take = |record: &Record| {
+        if ask.wants(record) {
+            each(&mut collected, record);
+        }
+    };
     let (v4, v6) = match ask.protocol {
         Protocol::Tcp => ("tcp", "tcp6"),
         Protocol::Udp => ("udp", "udp6"),
-        Protocol::Sctp => return proc_sctp::walk(net, ask, collected, each),
+        Protocol::Sctp => return proc_sctp::walk(net, ask, take).map(|()| collected),
     };
     for (family, name) in [(Family::V4, v4), (Family::V6, v6)] {
         let path = net.join(name);
@@ -42,12 +47,8 @@ pub(super) fn walk<T>(
             Err(error) if error.kind() == io::ErrorKind::NotFound && family == Family::V6 => continue,
             Err(error) => return Err(ask.gap(why(&error), format!("{}: {error}", path.display()))),
         };
-        read(BufReader::with_capacity(32 * 1024, file), ask.protocol, family, |record| {
-            if ask.wants(record) {
-                each(&mut collected, record);
-            }
-        })
-        .map_err(|(why, detail)| ask.gap(why, format!("{}: {detail}", path.display())))?;
+        read(BufReader::with_capacity(32 * 1024, file), ask.protocol, family, &mut take)
+            .map_err(|(why, detail)| ask.gap(why, format!("{}: {detail}", path.display())))?;
     }
     Ok(collected)
 }

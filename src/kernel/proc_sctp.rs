@@ -12,21 +12,11 @@ use crate::{
     },
 };
 
-/// Adds every socket asked for to what was `collected` before, from the tables in the directory `net`.
+/// Hands over every socket of the tables in the directory `net` that can be one of the states asked for.
 ///
 /// # Errors
 /// `NotSupported` where the tables are absent, because no SCTP is loaded; `NotPermitted`, or `Malformed` with file and line.
-pub(super) fn walk<T>(
-    net: &Path,
-    ask: &Ask<'_>,
-    mut collected: T,
-    mut each: impl FnMut(&mut T, &Record),
-) -> Result<T, Gap> {
-    let mut take = |record: &Record| {
-        if ask.wants(record) {
-            each(&mut collected, record);
-        }
-    };
+pub(super) fn walk(net: &Path, ask: &Ask<'_>, mut take: impl FnMut(&Record)) -> Result<(), Gap> {
     if ask.states.contains(State::Listen) {
         let path = net.join("sctp/eps");
         read(ask.source, &path, open(ask.source, &path)?, &mut take, endpoint)?;
@@ -35,7 +25,7 @@ pub(super) fn walk<T>(
         let path = net.join("sctp/assocs");
         read(ask.source, &path, open(ask.source, &path)?, &mut take, association)?;
     }
-    Ok(collected)
+    Ok(())
 }
 
 /// Reads one table, its first line being the heading.
@@ -113,7 +103,7 @@ fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Why;
+    use crate::{facts::Why, kernel::proc_net};
 
     // Made by hand after `sctp_eps_seq_show` and `sctp_assocs_seq_show`.
     const EPS: &str = " ENDPT     SOCK   STY SST HBKT LPORT   UID INODE LADDRS\n\
@@ -130,7 +120,7 @@ mod tests {
         std::fs::write(net.path().join("sctp/eps"), EPS).expect("written");
         std::fs::write(net.path().join("sctp/assocs"), ASSOCS).expect("written");
         let ask = Ask { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None };
-        walk(net.path(), &ask, Vec::new(), |seen, it| {
+        proc_net::walk(net.path(), &ask, Vec::new(), |seen, it| {
             let end = |ip, port| std::net::SocketAddr::new(ip, port).to_string();
             seen.push((end(it.local, it.local_port), end(it.remote, it.remote_port), it.state, it.inode));
         })
@@ -175,7 +165,10 @@ mod tests {
         let net = tempfile::tempdir().expect("a directory");
         for states in [States::LISTENING, States::WITH_PEER] {
             let ask = Ask { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None };
-            assert_eq!(walk(net.path(), &ask, 0, |seen, _| *seen += 1).expect_err("no table").why, Why::NotSupported);
+            assert_eq!(
+                proc_net::walk(net.path(), &ask, 0, |seen, _| *seen += 1).expect_err("no table").why,
+                Why::NotSupported
+            );
         }
     }
 }

@@ -118,27 +118,45 @@ impl Ask<'_> {
 
 /// The listeners that can have accepted a connection: sock_diag knows no direction, but a connection whose local end
 /// a listener covers was accepted.
-pub(super) struct Accepting<'a>(Vec<&'a Socket>);
+pub(super) struct Accepting<'a> {
+    by_port: Vec<&'a Socket>,
+    /// A bit for each port: of a million connections, most are on none of these.
+    ports: Vec<u64>,
+}
 
 impl<'a> Accepting<'a> {
     /// Takes the TCP and SCTP listeners.
     pub(super) fn new(listeners: &'a [Socket]) -> Self {
         let mut accepting: Vec<_> = listeners.iter().filter(|socket| socket.protocol != Protocol::Udp).collect();
         accepting.sort_unstable_by_key(|socket| socket.local_port);
-        Self(accepting)
+        let mut ports = vec![0; 1 << 10];
+        for socket in &accepting {
+            let (word, bit) = place_of(socket.local_port);
+            ports[word] |= bit;
+        }
+        Self { by_port: accepting, ports }
     }
 
     /// Whether a listener covers the local port, address and family of a connection. `[::]` counts for IPv4 where
     /// v6only is not known, which is the kernel's default.
     pub(super) fn covers(&self, record: &Record) -> bool {
-        let from = self.0.partition_point(|listener| listener.local_port < record.local_port);
+        let (word, bit) = place_of(record.local_port);
+        if self.ports[word] & bit == 0 {
+            return false;
+        }
+        let from = self.by_port.partition_point(|listener| listener.local_port < record.local_port);
         let local = record.local.to_canonical();
-        let on_port = self.0.iter().skip(from).take_while(|listener| listener.local_port == record.local_port);
+        let on_port = self.by_port.iter().skip(from).take_while(|listener| listener.local_port == record.local_port);
         on_port.filter(|listener| listener.protocol == record.protocol).any(|listener| {
             let bound = listener.local.to_canonical();
             bound == local || bound.is_unspecified() && listener.serves(Family::of(local)) != Some(false)
         })
     }
+}
+
+/// Where the bit of a port is.
+fn place_of(port: u16) -> (usize, u64) {
+    (usize::from(port >> 6), 1 << (port & 63))
 }
 
 #[cfg(test)]

@@ -89,21 +89,24 @@ pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
 /// # Errors
 /// A gap naming the path when it cannot be read, is longer, or is not UTF-8.
 pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<String, Gap> {
-    let first = |size: usize| -> io::Result<(Vec<u8>, usize)> {
-        let mut bytes = vec![0; size];
-        let read = File::open(path)?.read(&mut bytes)?;
-        Ok((bytes, read))
+    let answer = |buffer: &mut [u8]| {
+        let read = File::open(path).and_then(|mut file| file.read(buffer));
+        read.map_err(|error| unread(source, path, &error))
     };
-    let mut answer = first(limit.min(PAGE));
-    if limit > PAGE && answer.as_ref().is_ok_and(|(_, read)| *read == PAGE) {
-        answer = first(limit);
-    }
-    let (mut bytes, read) = answer.map_err(|error| unread(source, path, &error))?;
     let malformed = |what: &str| Gap::new(source, Why::Malformed, format!("{}: {what}", path.display()));
+    let mut page = [0; PAGE];
+    let mut whole = Vec::new();
+    let mut buffer = &mut page[..limit.min(PAGE)];
+    let mut read = answer(buffer)?;
+    if limit > PAGE && read == PAGE {
+        whole.resize(limit, 0);
+        buffer = &mut whole;
+        read = answer(buffer)?;
+    }
     if read == limit {
         return Err(malformed(&format!("longer than {limit} bytes")));
     }
-    bytes.truncate(read);
+    let bytes = buffer.get(..read).unwrap_or_default().to_vec();
     String::from_utf8(bytes).map_err(|_| malformed("not UTF-8"))
 }
 

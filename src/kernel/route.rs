@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::netlink::{Malformed, Message, NETLINK_ROUTE, Request, attributes, bytes_at, dump};
-use crate::facts::{Address, Gap, Interfaces, Link, Source, text};
+use crate::facts::{Address, Gap, Interfaces, Link, Source, Why, text};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
@@ -23,7 +23,7 @@ const IFLA_EXT_MASK: u16 = 29;
 /// `RTEXT_FILTER_SKIP_STATS`: counters cost the kernel most of a link's dump, and nobody here reads them.
 const SKIP_STATS: u32 = 1 << 3;
 const IFF_UP: u32 = 1;
-const RT_TABLE_MAIN: u32 = 254;
+const RT_TABLE_MAIN: u8 = 254;
 const RTN_UNICAST: u8 = 1;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
@@ -53,8 +53,14 @@ pub(super) fn read() -> Result<Interfaces, Gap> {
     })?;
     let mut gateways = Vec::new();
     for family in [AF_INET, AF_INET6] {
-        let body = [family, 0, 0, 0, 0, 0, 0, RTN_UNICAST, 0, 0, 0, 0];
-        gateways.extend(dump(&request("routes", RTM_GETROUTE, &body), Vec::new, gateways_of)?);
+        // Every address is a route of the table `local`, which is not walked this way.
+        let body = [family, 0, 0, 0, RT_TABLE_MAIN, 0, 0, RTN_UNICAST, 0, 0, 0, 0];
+        match dump(&request("routes", RTM_GETROUTE, &body), Vec::new, gateways_of) {
+            Ok(told) => gateways.extend(told),
+            // There is no such table as long as there is no route.
+            Err(gap) if gap.why == Why::NotSupported => {}
+            Err(gap) => return Err(gap),
+        }
     }
     // A kernel without IPv6 answers its request with the routes it has.
     gateways.sort_unstable();
@@ -148,7 +154,7 @@ fn gateways_of(gateways: &mut Vec<IpAddr>, message: &Message<'_>) -> Result<(), 
             number = u32::from_ne_bytes(bytes_at(payload, 0)?);
         }
     }
-    if number != RT_TABLE_MAIN {
+    if number != u32::from(RT_TABLE_MAIN) {
         return Ok(());
     }
     for attribute in attributes() {
