@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::{
+    exporter::Exporter,
     programs::{by_netstat, by_ss, is_node_port, netstat_listeners, ss_listeners},
     rounds::{Contender, of, rounds},
     row::{Promise, Row},
@@ -20,8 +21,10 @@ const CHECK: [&str; 5] = ["check", "--rule", "listener-on-node-port", "--output"
 
 /// The rows of one size.
 pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> Vec<Row> {
-    let ours =
-        ends(&world.snapshot()["listeners"]["seen"], |socket| socket["protocol"] == "tcp" && is_node_port(socket));
+    let exporter = Exporter::start();
+    let listeners = world.snapshot()["listeners"]["seen"].take();
+    let ours = ends(&listeners, |socket| socket["protocol"] == "tcp" && is_node_port(socket));
+    let every = listeners.as_array().into_iter().flatten().filter(|socket| socket["protocol"] == "tcp").count();
     let own = env::current_exe().expect("a program");
     let by_procfs = || {
         let output = run(Command::new(&own).arg("procfs"));
@@ -30,7 +33,8 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
     };
     let alike = same(&ours, &by_ss(&run(&mut ss_listeners()), true), "ss")
         .and_then(|()| same(&ours, &by_netstat(&run(&mut netstat_listeners())), "netstat"))
-        .and_then(|()| same(&ours, &by_procfs(), "the procfs crate"));
+        .and_then(|()| same(&ours, &by_procfs(), "the procfs crate"))
+        .and_then(|()| same(&(every as f64), &exporter.scrape(), "node_exporter"));
 
     let mut portreeve = world.portreeve(&CHECK);
     let mut whole = world.portreeve(&["check", "--output", "json"]);
@@ -47,6 +51,7 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
             }),
             Contender::timed("netstat", || run(&mut netstat_listeners())),
             Contender::timed("procfs", by_procfs),
+            Contender::timed("node_exporter", || exporter.scrape()),
             Contender::timed("every rule", || run(&mut whole)),
         ],
     );
@@ -67,6 +72,7 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
         against(&process, "process", "procfs", promised(100.0, 400.0)),
         against(&process, "process", "netstat", Promise::None),
         against(&inside, "agent", "ss", promised(100.0, 300.0)),
+        against(&inside, "agent", "node_exporter", Promise::None),
         against(&format!("every rule, {size} sockets, process"), "every rule", "ss", Promise::None),
         Row::alone(
             format!("a whole look with every rule, {size} sockets, agent"),

@@ -13,6 +13,7 @@ mod addresses;
 mod clients;
 mod cluster;
 mod crowd;
+mod exporter;
 mod fleet;
 mod growth;
 mod hold;

@@ -55,6 +55,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         rows.push(resident(services, SOCKETS[0], settled(binary, &cluster, *services, &directory), promise));
     }
     rows.push(processor(binary, &cluster, filled, &directory, small));
+    rows.push(of_proxy(&cluster, filled, &directory));
     let few = rows[services.len()].ours.median;
     for sockets in &SOCKETS[1..if small { 2 } else { 3 }] {
         crowd.grow(*sockets);
@@ -113,6 +114,26 @@ fn processor(binary: &Path, cluster: &ControlPlane, services: usize, directory: 
     let mean = rates.sum::<f64>() / f64::from(looks);
     let what = format!("processor time, {} Services, {} sockets", short(services), short(SOCKETS[0]));
     Row::alone(what, "thousandths of a core", [mean], Promise::AtMost(MOST_PROCESSOR))
+}
+
+/// Resident memory of kube-proxy, which watches the same with the informers of client-go, once it has programmed it all.
+fn of_proxy(cluster: &ControlPlane, services: usize, directory: &Directory) -> Row {
+    let arguments = [
+        format!("--kubeconfig={}", cluster.kubeconfig("admin").display()),
+        "--hostname-override=n1".to_owned(),
+        "--proxy-mode=nftables".to_owned(),
+        "--conntrack-max-per-core=0".to_owned(),
+    ];
+    let mut proxy = Process::start("kube-proxy", &arguments, directory.path());
+    proxy.wait_for("kube-proxy in step", || {
+        let metrics = http_get("127.0.0.1:10249", "/metrics")?;
+        let mut told =
+            metrics.lines().filter_map(|it| it.strip_prefix("kubeproxy_sync_proxy_rules_service_changes_total"));
+        let synced: f64 = told.find_map(|line| line.rsplit(' ').next()?.parse().ok())?;
+        (synced >= services as f64).then_some(())
+    });
+    let what = format!("resident memory of kube-proxy, {} Services, to compare with", short(services));
+    Row::alone(what, "MiB", [Memory::of(proxy.pid()).resident], Promise::None)
 }
 
 /// The agent as it is shipped; only that a look may cost what it costs, so that no interval is stretched.

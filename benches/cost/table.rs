@@ -17,6 +17,9 @@ const END: &str = "<!-- end of the generated part -->\n";
 /// What is left of a ratio at least: a fifth may go, and what the machine does meanwhile is in the spread.
 const KEPT: f64 = 0.8;
 
+/// How every table begins.
+const HEAD: &str = "| what | Portreeve | against | takes, ms | ratio | promised |\n|---|---|---|---|---|---|\n";
+
 /// How much was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
@@ -36,10 +39,11 @@ struct Run<'a> {
 }
 
 /// Prints the rows, keeps them, and says whether all are as good as promised and as before, and no family broke off.
-/// Where that is wanted, the ratios become the baseline, and the table of a whole run goes into the documentation.
+/// Where that is wanted, the ratios become the baseline, and the rows go into the documentation.
 pub fn finish(rows: &[Row], broken: &[&str], extent: Extent) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let machine = machine();
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let mut baseline: BTreeMap<String, f64> = match fs::read_to_string(root.join(BASELINE)) {
         Ok(text) if extent != Extent::Small => serde_json::from_str(&text).expect("a baseline"),
         _ => BTreeMap::new(),
@@ -47,7 +51,7 @@ pub fn finish(rows: &[Row], broken: &[&str], extent: Extent) -> ExitCode {
     let broken = broken.iter().map(|family| format!("{family} broke off; it said why"));
     let complaints: Vec<String> = rows.iter().filter_map(|row| complaint(row, &baseline)).chain(broken).collect();
 
-    println!("\n{machine}\n\n{}", markdown(rows));
+    println!("\n{machine}\nLoad: {}\n\n{}", load.trim(), markdown(rows));
     let run = serde_json::to_string_pretty(&Run { machine: &machine, rows }).expect("JSON");
     fs::create_dir_all(root.join("target")).expect("a directory");
     fs::write(root.join(RUN), run + "\n").expect("a file");
@@ -56,9 +60,7 @@ pub fn finish(rows: &[Row], broken: &[&str], extent: Extent) -> ExitCode {
         baseline.extend(sound.filter_map(|row| Some((row.what.clone(), rounded(row.ratio?.median)))));
         let text = serde_json::to_string_pretty(&baseline).expect("JSON");
         fs::write(root.join(BASELINE), text + "\n").expect("a file");
-        if extent == Extent::Whole {
-            document(&root.join(DOCUMENT), &format!("{machine}\n\n{}", markdown(rows)));
-        }
+        document(&root.join(DOCUMENT), &machine, rows, extent);
     }
     for complaint in &complaints {
         println!("MISSED: {complaint}");
@@ -77,22 +79,20 @@ fn complaint(row: &Row, baseline: &BTreeMap<String, f64>) -> Option<String> {
 
 /// What a table in Markdown says of the rows.
 pub fn markdown(rows: &[Row]) -> String {
-    let line = |row: &Row| {
-        let (who, theirs) = row
-            .theirs
-            .as_ref()
-            .map_or((String::new(), String::new()), |(who, theirs)| (who.clone(), theirs.to_string()));
-        let promise = match row.promise {
-            Promise::Times(times) => format!("≥ {} ×", digits(times)),
-            Promise::AtMost(most) => format!("≤ {} {}", digits(most), row.unit),
-            Promise::None => String::new(),
-        };
-        let ratio = row.ratio.map(|ratio| format!("{} ×", digits(ratio.median))).unwrap_or_default();
-        let ratio = if row.failed.is_some() { "not the same".to_owned() } else { ratio };
-        format!("| {} | {} {} | {who} | {theirs} | {ratio} | {promise} |\n", row.what, row.ours, row.unit)
+    HEAD.to_owned() + &rows.iter().map(line).collect::<String>()
+}
+
+fn line(row: &Row) -> String {
+    let (who, theirs) =
+        row.theirs.as_ref().map_or((String::new(), String::new()), |(who, theirs)| (who.clone(), theirs.to_string()));
+    let promise = match row.promise {
+        Promise::Times(times) => format!("≥ {} ×", digits(times)),
+        Promise::AtMost(most) => format!("≤ {} {}", digits(most), row.unit),
+        Promise::None => String::new(),
     };
-    let head = "| what | Portreeve | against | takes, ms | ratio | promised |\n|---|---|---|---|---|---|\n";
-    head.to_owned() + &rows.iter().map(line).collect::<String>()
+    let ratio = row.ratio.map(|ratio| format!("{} ×", digits(ratio.median))).unwrap_or_default();
+    let ratio = if row.failed.is_some() { "not the same".to_owned() } else { ratio };
+    format!("| {} | {} {} | {who} | {theirs} | {ratio} | {promise} |\n", row.what, row.ours, row.unit)
 }
 
 /// The machine in a sentence.
@@ -102,22 +102,42 @@ fn machine() -> String {
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let count = cpus.lines().filter(|line| line.starts_with("processor")).count();
     let kernel = read("/proc/sys/kernel/osrelease");
-    let load = read("/proc/loadavg");
     format!(
-        "Linux {} on {count} processors ({}), {}; load {}.",
+        "Linux {} on {count} processors ({}), {}.",
         kernel.trim(),
         model.map_or("of an unknown kind", |(_, name)| name.trim()),
         env::consts::ARCH,
-        load.split(' ').next().unwrap_or("unknown"),
     )
 }
 
-/// Puts the table between the marks.
-fn document(path: &Path, table: &str) {
+/// Puts the rows between the marks: those of a whole run instead of all others, those of a part each instead of its like.
+fn document(path: &Path, machine: &str, rows: &[Row], extent: Extent) {
     let text = fs::read_to_string(path).expect("the document");
     let (before, rest) = text.split_once(BEGIN).expect("the mark before the table");
-    let (_, after) = rest.split_once(END).expect("the mark behind the table");
-    fs::write(path, format!("{before}{BEGIN}\n{table}\n{END}{after}")).expect("the document can be written");
+    let (table, after) = rest.split_once(END).expect("the mark behind the table");
+    let mut lines: Vec<String> = match table.split_once(HEAD) {
+        Some((_, lines)) if extent == Extent::Part => {
+            lines.lines().filter(|it| !it.is_empty()).map(|it| format!("{it}\n")).collect()
+        }
+        _ => Vec::new(),
+    };
+    let mut place = lines.len();
+    for row in rows {
+        let name = format!("| {} |", row.what);
+        match lines.iter().position(|it| it.starts_with(&name)) {
+            Some(found) => {
+                lines[found] = line(row);
+                place = found + 1;
+            }
+            None => {
+                lines.insert(place, line(row));
+                place += 1;
+            }
+        }
+    }
+    let table = lines.concat();
+    fs::write(path, format!("{before}{BEGIN}\n{machine}\n\n{HEAD}{table}\n{END}{after}"))
+        .expect("the document can be written");
 }
 
 /// As exact as it can be again.

@@ -1,0 +1,34 @@
+//! node_exporter with nothing but `tcpstat`, which counts the TCP sockets of a node by state at every scrape.
+
+use std::{net::TcpStream, process::Command};
+
+use crate::{
+    parts::{directory::Directory, process::Process},
+    world::{number, run},
+};
+
+const PLACE: &str = "127.0.0.1:29518";
+
+/// One that runs, in the network namespace of the calling thread.
+pub struct Exporter {
+    _process: Process,
+    _directory: Directory,
+}
+
+impl Exporter {
+    pub fn start() -> Self {
+        let directory = Directory::new();
+        let arguments =
+            ["--collector.disable-defaults", "--collector.tcpstat", &format!("--web.listen-address={PLACE}")]
+                .map(str::to_owned);
+        let mut process = Process::start("prometheus-node-exporter", &arguments, directory.path());
+        process.wait_for("node_exporter", || TcpStream::connect(PLACE).ok());
+        Self { _process: process, _directory: directory }
+    }
+
+    /// How many sockets listen. Where there are very many, that takes it seconds.
+    pub fn scrape(&self) -> f64 {
+        let output = run(Command::new("curl").args(["--silent", "--fail", &format!("http://{PLACE}/metrics")]));
+        number(&String::from_utf8_lossy(&output.stdout), "node_tcp_connection_states{state=\"listen\"}")
+    }
+}
