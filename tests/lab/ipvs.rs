@@ -32,7 +32,7 @@ const PEER: &str = "192.0.2.100";
 
 #[test]
 fn verdicts_are_what_packets_show() {
-    with_ipvs("ipvs::verdicts_are_what_packets_show", || {
+    with_ipvs(|| {
         // A guest is slow: of UDP the wildcards, which hear on every address.
         let lab = Lab::start(&[(Protocol::Tcp, &BINDS), (Protocol::Udp, &BINDS[..2])]);
         lab.agrees("ipvs-default", "ipvs", &json!({}));
@@ -42,18 +42,18 @@ fn verdicts_are_what_packets_show() {
 
 #[test]
 fn an_outgoing_connection_on_a_node_port_is_judged_as_it_works() {
-    with_ipvs("ipvs::an_outgoing_connection_on_a_node_port_is_judged_as_it_works", || outgoing::agrees("ipvs"));
+    with_ipvs(|| outgoing::agrees("ipvs"));
 }
 
 // In a guest of its own: the kernel passes over virtual servers in its list where another network namespace has some.
 #[test]
 fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
-    with_ipvs("ipvs::a_masqueraded_connection_on_a_node_port_is_judged_as_it_works", || masquerade::agrees("ipvs"));
+    with_ipvs(|| masquerade::agrees("ipvs"));
 }
 
 #[test]
 fn an_external_ip_and_a_node_port_are_judged_as_they_answer() {
-    with_ipvs("ipvs::an_external_ip_and_a_node_port_are_judged_as_they_answer", || {
+    with_ipvs(|| {
         // Datagrams, of which each that is lost takes long in a guest, were asked once, and fared alike.
         external_ip::agrees("ipvs", &[Protocol::Tcp]);
     });
@@ -61,34 +61,34 @@ fn an_external_ip_and_a_node_port_are_judged_as_they_answer() {
 
 #[test]
 fn a_listener_of_sctp_on_a_node_port_is_judged_as_associations_fare() {
-    with_ipvs("ipvs::a_listener_of_sctp_on_a_node_port_is_judged_as_associations_fare", || sctp::agrees("ipvs"));
+    with_ipvs(|| sctp::agrees("ipvs"));
 }
 
 #[test]
 fn a_host_port_and_a_node_port_are_judged_as_they_answer() {
-    with_ipvs("ipvs::a_host_port_and_a_node_port_are_judged_as_they_answer", || host_port::agrees("ipvs"));
+    with_ipvs(|| host_port::agrees("ipvs"));
 }
 
 #[test]
 fn what_a_load_balancers_address_or_an_undeclared_redirection_takes_is_judged_as_it_answers() {
-    with_ipvs("ipvs::what_a_load_balancers_address_or_an_undeclared_redirection_takes_is_judged_as_it_answers", || {
+    with_ipvs(|| {
         redirected::agrees("ipvs");
     });
 }
 
 #[test]
 fn the_address_of_another_node_is_judged_as_it_answers() {
-    with_ipvs("ipvs::the_address_of_another_node_is_judged_as_it_answers", || addresses::agrees("ipvs"));
+    with_ipvs(|| addresses::agrees("ipvs"));
 }
 
 #[test]
 fn a_health_check_is_judged_as_it_is_answered() {
-    with_ipvs("ipvs::a_health_check_is_judged_as_it_is_answered", || health_check::agrees("ipvs"));
+    with_ipvs(|| health_check::agrees("ipvs"));
 }
 
 #[test]
 fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone() {
-    with_ipvs("ipvs::a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone", || {
+    with_ipvs(|| {
         let (wired, cluster) = two_nodes();
         let kubelet = SocketAddr::new(ip(PEER), 10250);
         let _kubelet = wired.client.run(move || Server::on(kubelet, Answer::Process));
@@ -141,7 +141,7 @@ fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone(
 
 #[test]
 fn what_ipvs_serves_is_read_and_takes_an_outgoing_connection() {
-    with_ipvs("ipvs::what_ipvs_serves_is_read_and_takes_an_outgoing_connection", || {
+    with_ipvs(|| {
         let (wired, cluster) = two_nodes();
         let far = SocketAddr::new(ip(PEER), 7000);
         let _far = wired.client.run(move || Server::on(far, Answer::Process));
@@ -183,7 +183,7 @@ fn what_ipvs_serves_is_read_and_takes_an_outgoing_connection() {
 
 #[test]
 fn a_listener_of_sctp_is_read_with_the_address_it_was_bound_to() {
-    with_ipvs("ipvs::a_listener_of_sctp_is_read_with_the_address_it_was_bound_to", || {
+    with_ipvs(|| {
         let wired = Wired::enter();
         let listener = open(SockProtocol::Sctp, "0.0.0.0:30132".parse().expect("an address"));
         listen(&listener, Backlog::MAXCONN).expect("SCTP listens");

@@ -5,6 +5,7 @@
 //! guest to itself, with one processor.
 
 use std::{
+    any::type_name,
     env, fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -42,15 +43,18 @@ struct Finished {
     stderr: String,
 }
 
-/// Runs a test's body where there is IPVS: here, or as the same test of the same program in a guest of its own.
+/// Runs a test's body, a closure in it, where there is IPVS: here, or as the same test of the same program in a guest of
+/// its own.
 ///
 /// # Panics
 /// When it panics there; with what it printed.
 #[track_caller]
-pub fn with_ipvs(test: &str, body: impl FnOnce()) {
+pub fn with_ipvs<F: FnOnce()>(body: F) {
     if Path::new("/proc/net/ip_vs").exists() {
         return body();
     }
+    let test = type_name::<F>().strip_suffix("::{{closure}}").and_then(|path| path.split_once("::"));
+    let (_, test) = test.expect("a closure in a test, whose path begins with the program");
     let program = env::current_exe().expect("a path of this program");
     let Finished { code, stdout, stderr } = run(&[program.to_str().expect("a path in UTF-8"), "--exact", test]);
     let passed = format!("test {test} ... ok");

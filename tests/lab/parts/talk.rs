@@ -15,7 +15,7 @@ use nix::{
 
 use super::patience::patience;
 
-/// Longer than it takes to send a second SYN: one that is lost proves nothing.
+/// Longer than it takes to send a second SYN, where the first is lost.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long to wait for an answer, here.

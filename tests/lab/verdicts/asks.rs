@@ -36,8 +36,17 @@ pub fn every_question(protocol: Protocol, port: u16) -> Vec<Ask> {
     questions(protocol, port).into_iter().chain([(Vantage::Loopback, protocol, other)]).collect()
 }
 
-/// Asks everything, from everywhere at once.
+/// Asks everything, and what nobody answered once more when all else is done: a packet that is lost proves nothing.
 pub fn ask_all(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
+    let mut answers = ask_once(wired, asks);
+    let silent = answers.iter().filter(|(_, answer)| **answer == Answer::TimedOut);
+    let silent: Vec<Ask> = silent.map(|(ask, _)| *ask).collect();
+    answers.extend(ask_once(wired, &silent));
+    answers
+}
+
+/// Asks everything, from everywhere at once.
+fn ask_once(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let from = |vantages: &[Vantage]| -> Vec<Ask> {
         asks.iter().copied().filter(|(vantage, ..)| vantages.contains(vantage)).collect()
     };
@@ -71,21 +80,20 @@ fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     })
 }
 
-/// Sends a datagram, and a second one where nothing came back: one that is lost proves nothing.
+/// Sends a datagram.
 ///
 /// # Panics
 /// When the answer is none that a lab in order can give.
 #[track_caller]
 fn ask_udp(address: SocketAddr) -> Answer {
-    let answer = exchange(address);
-    let answer = if answer.as_ref().is_err_and(is_silence) { exchange(address) } else { answer };
-    match answer {
+    match exchange(address) {
         Ok(said) => {
             Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
         }
-        Err(error) if is_silence(&error) => Answer::TimedOut,
-        // A datagram that was translated and cannot leave loopback is not sent.
-        Err(error) if error.kind() == ErrorKind::InvalidInput => Answer::TimedOut,
+        // The last is a datagram that was translated and cannot leave loopback: it is not sent.
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::InvalidInput) => {
+            Answer::TimedOut
+        }
         // A virtual server of ipvs without endpoints refuses a datagram of its own node like this.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied) => {
             Answer::Refused
@@ -95,10 +103,6 @@ fn ask_udp(address: SocketAddr) -> Answer {
         }
         Err(error) => panic!("{address}: {error}"),
     }
-}
-
-fn is_silence(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 fn exchange(mut address: SocketAddr) -> io::Result<Vec<u8>> {
