@@ -28,16 +28,18 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         crowd.grow(*sockets);
         let agent = world.agent();
         let told = listeners::measure(&world, &agent, *sockets, count);
-        for (points, row) in looks.iter_mut().zip([&told[3], &told[6]]) {
-            points.push(Point { size: *sockets as f64, took: row.ours.median });
-        }
+        let point = |told: &[Row], what: &str| {
+            let row = told.iter().find(|row| row.what.ends_with(what)).expect("a row of that");
+            Point { size: *sockets as f64, took: row.ours.median }
+        };
+        looks[0].push(point(&told, "agent, vs ss"));
+        looks[1].push(point(&told, "sockets, agent"));
         rows.extend(told);
         // Each of these looks through every descriptor there is, for seconds.
         if *sockets <= MOST_DESCRIPTORS {
             let told = owners::measure(&world, &agent, *sockets, count.min(3));
-            for (points, row) in looks[2..].iter_mut().zip([&told[0], &told[2]]) {
-                points.push(Point { size: *sockets as f64, took: row.ours.median });
-            }
+            looks[2].push(point(&told, "process, vs ss -p"));
+            looks[3].push(point(&told, "descriptors, agent"));
             rows.extend(told);
         }
         rows.push(profile::measure(&agent, *sockets));
