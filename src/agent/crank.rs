@@ -1,9 +1,8 @@
 //! One turn: the cluster, what it makes us want to know of the node, the node, the rules, the ledger.
 
-use std::{fmt, panic::resume_unwind};
+use std::{fmt, io};
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::task::spawn_blocking;
 use tracing::{debug, info};
 
 use super::wanted;
@@ -61,11 +60,14 @@ impl fmt::Display for Step {
 }
 
 impl Crank {
-    /// Gathers everything once; each step is announced. `at` is the time of the look.
-    pub async fn gather(&self, at: Timestamp, announce: impl Fn(Step)) -> Snapshot {
+    /// Gathers everything once, on the calling thread alone; each step is announced. `at` is the time of the look.
+    ///
+    /// # Errors
+    /// As [`cluster::read_now`].
+    pub fn gather(&self, at: Timestamp, announce: impl Fn(Step)) -> io::Result<Snapshot> {
         let Self { cluster: source, node, host, said, node_port_range, owner_ports, connections, command_lines } = self;
         announce(Step::Cluster);
-        let mut cluster = cluster::read(source, node.as_deref(), &host.hostname()).await;
+        let mut cluster = cluster::read_now(source, node.as_deref(), &host.hostname())?;
         if let Some(range) = node_port_range {
             cluster.node_port_range = Reading::Seen(range.clone());
         }
@@ -75,13 +77,10 @@ impl Crank {
         let mut wanted = wanted(&cluster, *command_lines);
         wanted.owner_ports = wanted.owner_ports.union(owner_ports);
         wanted.connections = *connections;
-        let host = host.clone();
-        let reader = spawn_blocking(move || host.read(&wanted));
-        // A panic in a reader is a bug; it must not be mistaken for an empty node.
-        let kernel = reader.await.unwrap_or_else(|failed| resume_unwind(failed.into_panic()));
+        let kernel = host.read(&wanted);
         info!(listeners = kernel.listeners.seen().map(Vec::len), sockets = %kernel.socket_source, "read the node");
         let own_port = OwnPort::not_asked();
-        Snapshot { schema: SNAPSHOT_SCHEMA.to_owned(), at, said: said.clone(), kernel, cluster, own_port }
+        Ok(Snapshot { schema: SNAPSHOT_SCHEMA.to_owned(), at, said: said.clone(), kernel, cluster, own_port })
     }
 }
 

@@ -4,7 +4,6 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use jiff::Timestamp;
-use tokio::runtime;
 
 use super::{
     progress::Progress,
@@ -17,7 +16,7 @@ use crate::{
     kernel::Host,
 };
 
-/// Where the facts come from.
+// Where the facts come from.
 #[derive(Debug, clap::Args)]
 pub(super) struct Sources {
     /// Read the cluster from a file, `-` for standard input: any `kubectl get ... -o yaml` or `-o json`
@@ -96,8 +95,7 @@ impl Sources {
             connections,
             command_lines,
         };
-        let runtime = runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
         let progress = Progress::start();
-        Ok(runtime.block_on(crank.gather(Timestamp::now(), |step: Step| progress.says(step))))
+        crank.gather(Timestamp::now(), |step: Step| progress.says(step)).context("starting the runtime")
     }
 }

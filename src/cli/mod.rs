@@ -75,7 +75,7 @@ struct Cli {
     speech: Speech,
 }
 
-/// How it is spoken to a person.
+// How it is spoken to a person.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Speech {
     /// When to use colour; NO_COLOR is honoured
@@ -86,7 +86,10 @@ struct Speech {
     verbose: u8,
 }
 
+// Deferred: the flags of the command that was typed are made, and not those of all. A doc comment of a struct of flags
+// would then be told as what the command does, so that they have plain ones.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 enum Action {
     /// Look at this node once: a table of findings, and an exit code
     Check(check::Args),

@@ -11,7 +11,7 @@ use crate::{
     sinks::Outcome,
 };
 
-/// How many are wanted.
+// How many are wanted.
 #[derive(Debug, clap::Args)]
 pub(super) struct Count {
     /// How many ports to suggest

@@ -13,7 +13,7 @@ use crate::{
     sinks::{self, Outcome, Report},
 };
 
-/// How a look is told.
+// How a look is told.
 #[derive(Debug, clap::Args)]
 pub(super) struct Telling {
     /// The form of the output
@@ -28,7 +28,7 @@ pub(super) struct Telling {
     rules: Vec<&'static Rule>,
 }
 
-/// What of the findings is told and counted; the same of one node and of many.
+// What of the findings is told and counted; the same of one node and of many.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Counting {
     /// Tell and count only findings of at least this severity: info, warning or critical

@@ -1,6 +1,7 @@
 //! Files: any output of `kubectl get -o yaml` or `-o json`, several documents, Lists, and manifests written by hand.
 //!
-//! Documents are streamed: memory is that of one object beyond the facts, however long the file is.
+//! Documents are streamed: memory is that of one object beyond the facts, however long the file is. A short file of JSON
+//! is read as a whole, which the parser is several times as fast with.
 
 use std::{
     fmt, fs,
@@ -9,6 +10,7 @@ use std::{
 };
 
 use serde::de::DeserializeSeed;
+use serde_json::de::{self, IoRead, SliceRead};
 use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
 use super::{
@@ -22,6 +24,8 @@ use crate::facts::{Gap, Source, Why, text};
 
 /// Bytes read from a file at a time.
 const BUFFER: usize = 64 << 10;
+/// The longest JSON that is read as a whole.
+const SHORT: u64 = 1 << 20;
 /// The longest message of a parser that is passed on, in bytes.
 const MESSAGE: usize = 200;
 
@@ -89,7 +93,18 @@ pub(super) fn read_from(place: &str, mut reader: impl Read, gathered: &mut Gathe
         let mut reader = BufReader::with_capacity(BUFFER, Cursor::new(head).chain(reader));
         match first_byte(&mut reader) {
             Err(error) => return unreadable(error),
-            Ok((blank, Some(b'{' | b'['))) => read_json(place, Cursor::new(blank).chain(reader), &mut sink),
+            Ok((mut beginning, Some(b'{' | b'['))) => {
+                match reader.by_ref().take(SHORT).read_to_end(&mut beginning) {
+                    Ok(_) if (beginning.len() as u64) < SHORT => {
+                        read_json(place, SliceRead::new(&beginning), &mut sink)
+                    }
+                    // What comes before an error counts, and the error comes again.
+                    _ => {
+                        let all = BufReader::with_capacity(BUFFER, Cursor::new(beginning).chain(reader));
+                        read_json(place, IoRead::new(all), &mut sink)
+                    }
+                }
+            }
             Ok((blank, _)) => read_yaml(place, Cursor::new(blank).chain(reader), &mut sink),
         }
     };
@@ -148,9 +163,9 @@ fn first_byte(reader: &mut impl BufRead) -> io::Result<(Vec<u8>, Option<u8>)> {
 }
 
 /// One JSON document after the other.
-fn read_json(place: &str, reader: impl Read, sink: &mut dyn FnMut(Object)) -> Documented {
+fn read_json<'a>(place: &str, reader: impl de::Read<'a>, sink: &mut dyn FnMut(Object)) -> Documented {
     let mut documented = Documented::default();
-    let mut parser = serde_json::Deserializer::from_reader(BufReader::with_capacity(BUFFER, reader));
+    let mut parser = serde_json::Deserializer::new(reader);
     while parser.end().is_err() {
         match (Document { kind: None, closed: true, sink: &mut *sink }).deserialize(&mut parser) {
             Ok(outcome) => documented.note(place, &outcome),

@@ -30,7 +30,9 @@ mod watch;
 mod wire;
 mod yaml_documents;
 
-use tokio::task;
+use std::io;
+
+use tokio::{runtime, task};
 
 use self::gathered::Gathered;
 pub use self::{
@@ -50,19 +52,40 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
     match source {
         ClusterSource::None => nothing(node),
         ClusterSource::Files(inputs) => {
-            let origin = inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let wanted = inputs.clone();
-            let reader = task::spawn_blocking(move || manifests::read(&wanted));
+            let (inputs, node, hostname) = (inputs.clone(), node.map(str::to_owned), hostname.to_owned());
+            let reader = task::spawn_blocking(move || of_files(&inputs, node.as_deref(), &hostname));
             // A panic in the reader is a bug; it must not be mistaken for an empty cluster.
-            let gathered = reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
-            let node = gathered.node_name(node, hostname);
-            gathered.finish(origin, true, node)
+            reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
         }
-        ClusterSource::Api(access) => {
-            let (origin, node, gathered) = api::read(access, node, hostname).await;
-            gathered.finish(origin, true, node)
-        }
+        ClusterSource::Api(access) => of_api(access, node, hostname).await,
     }
+}
+
+/// The same for whoever has nothing else to do meanwhile. Must not be called on an async runtime.
+///
+/// # Errors
+/// When the operating system has no means left to wait for an API server.
+pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> io::Result<ClusterFacts> {
+    Ok(match source {
+        ClusterSource::None => nothing(node),
+        ClusterSource::Files(inputs) => of_files(inputs, node, hostname),
+        ClusterSource::Api(access) => {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(of_api(access, node, hostname))
+        }
+    })
+}
+
+fn of_files(inputs: &[Input], node: Option<&str>, hostname: &str) -> ClusterFacts {
+    let origin = inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let gathered = manifests::read(inputs);
+    let node = gathered.node_name(node, hostname);
+    gathered.finish(origin, true, node)
+}
+
+async fn of_api(access: &Access, node: Option<&str>, hostname: &str) -> ClusterFacts {
+    let (origin, node, gathered) = api::read(access, node, hostname).await;
+    gathered.finish(origin, true, node)
 }
 
 /// No cluster was given: everything is unknown, and the range is assumed.

@@ -6,6 +6,10 @@ pub const NAME: usize = 253;
 /// A copy of at most `limit` bytes, cut on a character boundary, without control, bidirectional and zero-width
 /// characters; what was removed or cut is not replaced, so the result is safe in a terminal, a table and an Event.
 pub fn clean(text: &str, limit: usize) -> String {
+    // Nearly every name is such a one.
+    if text.len() <= limit && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return text.to_owned();
+    }
     let mut cleaned = String::with_capacity(text.len().min(limit));
     for character in text.chars().filter(|character| !is_invisible(*character)) {
         if cleaned.len() + character.len_utf8() > limit {

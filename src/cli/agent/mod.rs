@@ -26,8 +26,8 @@ use self::settings::Settings;
 use super::{console::Console, said::environment};
 use crate::{agent, facts::text};
 
-/// Flags of the agent. Each may also come from the environment, or from the file of --config; flags win over the
-/// environment, and that over the file.
+// Flags of the agent. Each may also come from the environment, or from the file of --config; flags win over the
+// environment, and that over the file.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

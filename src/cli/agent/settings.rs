@@ -36,7 +36,7 @@ const HEARTBEAT: &str = "/dev/shm/portreeve-heartbeat";
 /// The longest file that is read, in bytes: that of a ConfigMap.
 const LONGEST: u64 = 1024 * 1024;
 
-/// What was said; nothing where it was not.
+// What was said; nothing where it was not.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct Settings {

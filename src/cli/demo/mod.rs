@@ -31,7 +31,7 @@ use crate::facts::text;
 /// The longest complaint of a stage that is told, in bytes.
 const COMPLAINT: usize = 2000;
 
-/// What `demo` is asked.
+// What `demo` is asked.
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
     /// The incidents to make; all five where none is named

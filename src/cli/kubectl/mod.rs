@@ -41,6 +41,7 @@ pub(super) struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(super) enum Action {
     /// List what is wrong on all nodes, with evidence and remedy, and an exit code
     Findings(Box<findings::Args>),

@@ -11,7 +11,7 @@ use crate::{
     facts::Gap,
 };
 
-/// How the agents are reached.
+// How the agents are reached.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Reach {
     /// The kubeconfig, instead of $KUBECONFIG or ~/.kube/config
