@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    netlink::{Malformed, Message, NETLINK_NETFILTER, Request, attributes, bytes_at, dump},
+    netlink::{Malformed, Message, NETLINK_NETFILTER, Request, attributes, bytes_at, line},
     root::{Root, read_text},
 };
 use crate::facts::{Gap, Interfaces, Masquerade, MasqueradedFlow, PortSet, Protocol, Source, Wanted, Why, text};
@@ -58,16 +58,9 @@ pub(super) fn read(root: &Root, wanted: &Wanted, own: &Interfaces, taken: bool) 
     };
     // struct nfgenmsg of every family and version 0.
     let body = [&[0; 4], &be32(CTA_STATUS, status)[..], &be32(CTA_STATUS_MASK, mask)].concat();
-    let request = Request {
-        source: Source::Conntrack,
-        what: "flows",
-        protocol: NETLINK_NETFILTER,
-        kind: CT_GET,
-        strict: false,
-        body: &body,
-    };
+    let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body };
     let own: HashSet<IpAddr> = own.addresses.iter().map(|address| address.ip).collect();
-    let found = dump(&request, Found::default, |found, message| {
+    let found = line(NETLINK_NETFILTER, false).dump(&request, Found::default, |found, message| {
         if let Some((flow, answer)) = masqueraded(message)?.filter(|(flow, _)| own.contains(&flow.translated.0)) {
             found.take(flow, answer, wanted);
         }

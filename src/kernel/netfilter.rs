@@ -2,7 +2,7 @@
 //! (include/uapi/linux/netfilter/nfnetlink.h, nf_tables.h). Needs CAP_NET_ADMIN.
 
 use super::{
-    netlink::{Malformed, Message, NETLINK_NETFILTER, Request, attributes, bytes_at, dump},
+    netlink::{Malformed, Message, NETLINK_NETFILTER, Request, attributes, bytes_at, line},
     root::{Root, read_text},
     route::name,
 };
@@ -30,11 +30,12 @@ const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 /// `NotPermitted` without the capability. A kernel without nf_tables, or without the legacy iptables, has none of
 /// their tables, which is no gap.
 pub(super) fn read(root: &Root) -> Result<Netfilter, Gap> {
-    let tables = dump(&request("nft tables", NFT_MSG_GETTABLE), Vec::new, |tables, message| {
+    let mut line = line(NETLINK_NETFILTER, false);
+    let tables = line.dump(&request("nft tables", NFT_MSG_GETTABLE), Vec::new, |tables, message| {
         tables.extend(table(message)?);
         Ok(())
     });
-    let chains = dump(&request("nft chains", NFT_MSG_GETCHAIN), Vec::new, |chains, message| {
+    let chains = line.dump(&request("nft chains", NFT_MSG_GETCHAIN), Vec::new, |chains, message| {
         chains.extend(chain(message)?);
         Ok(())
     });
@@ -57,7 +58,7 @@ fn existing<T: Default>(read: Result<T, Gap>) -> Result<T, Gap> {
 
 /// `struct nfgenmsg` of every family and version 0.
 fn request(what: &'static str, kind: u16) -> Request<'static> {
-    Request { source: Source::Netfilter, what, protocol: NETLINK_NETFILTER, kind, strict: false, body: &[0; 4] }
+    Request { source: Source::Netfilter, what, kind, body: &[0; 4] }
 }
 
 fn table(message: &Message<'_>) -> Result<Option<String>, Malformed> {

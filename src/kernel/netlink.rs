@@ -1,7 +1,8 @@
 //! One netlink dump, from the request to its last message, or the reason why it cannot be had.
 //!
 //! The kernel marks a dump during which the dumped changed (`NLM_F_DUMP_INTR`), and drops messages when the receive
-//! buffer is full (`ENOBUFS`). Neither is taken for truth: the dump is asked for again, on a new socket.
+//! buffer is full (`ENOBUFS`). Neither is taken for truth: the dump is asked for again, on a new socket. One that went
+//! well leaves its socket to the next.
 
 use std::{cell::Cell, io};
 
@@ -36,12 +37,8 @@ pub(super) struct Request<'a> {
     pub(super) source: Source,
     /// What is dumped, for people: `TCP sockets`.
     pub(super) what: &'static str,
-    /// [`NETLINK_SOCK_DIAG`], [`NETLINK_ROUTE`], ...
-    pub(super) protocol: isize,
     /// `nlmsg_type`.
     pub(super) kind: u16,
-    /// Whether the kernel has to honour or refuse every field of `body` (`NETLINK_GET_STRICT_CHK`, Linux 4.20).
-    pub(super) strict: bool,
     /// Everything behind the `nlmsghdr`.
     pub(super) body: &'a [u8],
 }
@@ -58,18 +55,17 @@ pub(super) struct Message<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
 
-/// Dumps into what `start` makes: `each` gets every message of one consistent dump. A torn dump is thrown away with
-/// what it filled and asked for again, three times in all.
-///
-/// # Errors
-/// A [`Gap`] of the request's source when the kernel refused, does not know the request, took too long, tore every
-/// attempt, or sent what `each` or this reader cannot read.
-pub(super) fn dump<T>(
-    request: &Request<'_>,
-    start: impl FnMut() -> T,
-    each: impl FnMut(&mut T, &Message<'_>) -> Result<(), Malformed>,
-) -> Result<T, Gap> {
-    dump_over(|| KernelWire::open(request.protocol, request.strict), request, start, each)
+/// A way to one protocol of the kernel, for dumps of one reader, all in the network namespace of the calling thread.
+pub(super) struct Line<W, O> {
+    open: O,
+    idle: Option<W>,
+    sequence: u32,
+}
+
+/// A way to [`NETLINK_SOCK_DIAG`], [`NETLINK_ROUTE`], ... `strict`: the kernel has to honour or refuse every field of a
+/// request (`NETLINK_GET_STRICT_CHK`, Linux 4.20).
+pub(super) fn line(protocol: isize, strict: bool) -> Line<KernelWire, impl FnMut() -> io::Result<KernelWire>> {
+    Line::over(move || KernelWire::open(protocol, strict))
 }
 
 /// The attributes of a message (`struct nlattr`), as kind and payload; flags are masked off the kind.
@@ -111,47 +107,65 @@ enum Stop {
     Final(Gap),
 }
 
-fn dump_over<W: Wire, T>(
-    mut open: impl FnMut() -> io::Result<W>,
-    request: &Request<'_>,
-    mut start: impl FnMut() -> T,
-    mut each: impl FnMut(&mut T, &Message<'_>) -> Result<(), Malformed>,
-) -> Result<T, Gap> {
-    // One buffer a thread: a look has a dozen dumps, and a new one is nine pages that the kernel has to make empty.
-    let mut buffer = IDLE.take();
-    buffer.resize(BUFFER.max(buffer.len()), 0);
-    let dumped = attempts(&mut open, request, &mut start, &mut each, &mut buffer);
-    if buffer.len() == BUFFER {
-        IDLE.set(buffer);
+impl<W: Wire, O: FnMut() -> io::Result<W>> Line<W, O> {
+    fn over(open: O) -> Self {
+        Self { open, idle: None, sequence: 0 }
     }
-    dumped
-}
 
-fn attempts<W: Wire, T>(
-    open: &mut impl FnMut() -> io::Result<W>,
-    request: &Request<'_>,
-    start: &mut impl FnMut() -> T,
-    each: &mut impl FnMut(&mut T, &Message<'_>) -> Result<(), Malformed>,
-    buffer: &mut Vec<u8>,
-) -> Result<T, Gap> {
-    let mut torn = "";
-    for sequence in 1..=ATTEMPTS {
-        let mut wire = open().map_err(|error| request.failed("netlink socket", &error))?;
-        wire.send(&request.encode(sequence)).map_err(|error| request.failed("netlink request", &error))?;
-        let mut collected = start();
-        match receive(&mut wire, request, sequence, buffer, |message| each(&mut collected, message)) {
-            Ok(()) => return Ok(collected),
-            Err(Stop::Torn(why)) => torn = why,
-            Err(Stop::Truncated(needed)) if needed <= LARGEST_MESSAGE => {
-                torn = "cut off by the receive buffer";
-                buffer.resize(needed, 0);
-            }
-            Err(Stop::Truncated(_)) => return Err(request.malformed("messages of at most 1 MiB")),
-            Err(Stop::Final(gap)) => return Err(gap),
+    /// Dumps into what `start` makes: `each` gets every message of one consistent dump. A torn dump is thrown away with
+    /// what it filled and asked for again, three times in all.
+    ///
+    /// # Errors
+    /// A [`Gap`] of the request's source when the kernel refused, does not know the request, took too long, tore every
+    /// attempt, or sent what `each` or this reader cannot read.
+    pub(super) fn dump<T>(
+        &mut self,
+        request: &Request<'_>,
+        mut start: impl FnMut() -> T,
+        mut each: impl FnMut(&mut T, &Message<'_>) -> Result<(), Malformed>,
+    ) -> Result<T, Gap> {
+        // One buffer a thread: a look has a dozen dumps, and a new one is nine pages that the kernel has to make empty.
+        let mut buffer = IDLE.take();
+        buffer.resize(BUFFER.max(buffer.len()), 0);
+        let dumped = self.attempts(request, &mut start, &mut each, &mut buffer);
+        if buffer.len() == BUFFER {
+            IDLE.set(buffer);
         }
+        dumped
     }
-    let what = request.what;
-    Err(Gap::new(request.source, Why::Torn, format!("dump of {what}: {torn}, {ATTEMPTS} times in a row")))
+
+    fn attempts<T>(
+        &mut self,
+        request: &Request<'_>,
+        start: &mut impl FnMut() -> T,
+        each: &mut impl FnMut(&mut T, &Message<'_>) -> Result<(), Malformed>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<T, Gap> {
+        let mut torn = "";
+        for _ in 0..ATTEMPTS {
+            let wire = self.idle.take().map_or_else(&mut self.open, Ok);
+            let mut wire = wire.map_err(|error| request.failed("netlink socket", &error))?;
+            self.sequence += 1;
+            let sequence = self.sequence;
+            wire.send(&request.encode(sequence)).map_err(|error| request.failed("netlink request", &error))?;
+            let mut collected = start();
+            match receive(&mut wire, request, sequence, buffer, |message| each(&mut collected, message)) {
+                Ok(()) => {
+                    self.idle = Some(wire);
+                    return Ok(collected);
+                }
+                Err(Stop::Torn(why)) => torn = why,
+                Err(Stop::Truncated(needed)) if needed <= LARGEST_MESSAGE => {
+                    torn = "cut off by the receive buffer";
+                    buffer.resize(needed, 0);
+                }
+                Err(Stop::Truncated(_)) => return Err(request.malformed("messages of at most 1 MiB")),
+                Err(Stop::Final(gap)) => return Err(gap),
+            }
+        }
+        let what = request.what;
+        Err(Gap::new(request.source, Why::Torn, format!("dump of {what}: {torn}, {ATTEMPTS} times in a row")))
+    }
 }
 
 /// Reads the answers of one attempt until the kernel says that it is done.
@@ -287,14 +301,8 @@ mod tests {
 
     use super::*;
 
-    const REQUEST: Request<'static> = Request {
-        source: Source::Listeners,
-        what: "TCP sockets",
-        protocol: netlink_sys::protocols::NETLINK_SOCK_DIAG,
-        kind: 20,
-        strict: false,
-        body: &[1, 2, 3, 4],
-    };
+    const REQUEST: Request<'static> =
+        Request { source: Source::Listeners, what: "TCP sockets", kind: 20, body: &[1, 2, 3, 4] };
 
     /// Answers of a kernel that exists on paper only.
     struct Script(VecDeque<io::Result<Vec<u8>>>);
@@ -331,15 +339,15 @@ mod tests {
     /// Dumps over one script per attempt; what comes back is the first byte of each message.
     fn play<const N: usize>(attempts: [Vec<io::Result<Vec<u8>>>; N]) -> Result<Vec<u8>, Gap> {
         let mut attempts = attempts.into_iter();
-        dump_over(
-            || Ok(Script(attempts.next().expect("no further attempt").into())),
-            &REQUEST,
-            Vec::new,
-            |seen, message| {
-                seen.push(*message.body.first().ok_or(Malformed("a byte"))?);
-                Ok(())
-            },
-        )
+        let mut line = Line::over(|| Ok(Script(attempts.next().expect("no further attempt").into())));
+        first_bytes(&mut line)
+    }
+
+    fn first_bytes<O: FnMut() -> io::Result<Script>>(line: &mut Line<Script, O>) -> Result<Vec<u8>, Gap> {
+        line.dump(&REQUEST, Vec::new, |seen, message| {
+            seen.push(*message.body.first().ok_or(Malformed("a byte"))?);
+            Ok(())
+        })
     }
 
     fn why(outcome: Result<Vec<u8>, Gap>) -> Why {
@@ -357,6 +365,18 @@ mod tests {
         let torn = vec![Ok(message(20, NLM_F_DUMP_INTR, 1, b"x")), Ok(done(1, 0))];
         let sound = vec![Ok(message(20, 0, 2, b"a")), Ok(done(2, 0))];
         assert_eq!(play([torn, sound]), Ok(b"a".to_vec()));
+    }
+
+    #[test]
+    fn a_dump_that_went_well_leaves_its_socket_to_the_next_and_one_that_did_not_does_not() {
+        let first =
+            vec![Ok(message(20, 0, 1, b"a")), Ok(done(1, 0)), Ok(message(20, 0, 2, b"b")), Err(Errno::EIO.into())];
+        let second = vec![Ok(message(20, 0, 3, b"c")), Ok(done(3, 0))];
+        let mut scripts = [first, second].into_iter();
+        let mut line = Line::over(|| Ok(Script(scripts.next().expect("no further socket").into())));
+        assert_eq!(first_bytes(&mut line), Ok(b"a".to_vec()));
+        assert_eq!(why(first_bytes(&mut line)), Why::Unreachable);
+        assert_eq!(first_bytes(&mut line), Ok(b"c".to_vec()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use super::netlink::{Malformed, Message, NETLINK_ROUTE, Request, attributes, bytes_at, dump};
+use super::netlink::{Malformed, Message, NETLINK_ROUTE, Request, attributes, bytes_at, line};
 use crate::facts::{Address, Gap, Interfaces, Link, Source, Why, text};
 
 const RTM_NEWLINK: u16 = 16;
@@ -40,14 +40,15 @@ const TUNNELS: [(&str, u16); 3] = [("vxlan", 15), ("geneve", 5), ("bareudp", 1)]
 /// # Errors
 /// The gap of the first dump that failed.
 pub(super) fn read() -> Result<Interfaces, Gap> {
+    let mut line = line(NETLINK_ROUTE, true);
     let every_link =
         [&[0; 16], &8u16.to_ne_bytes()[..], &IFLA_EXT_MASK.to_ne_bytes(), &SKIP_STATS.to_ne_bytes()].concat();
-    let links = dump(&request("links", RTM_GETLINK, &every_link), Vec::new, |links, message| {
+    let links = line.dump(&request("links", RTM_GETLINK, &every_link), Vec::new, |links, message| {
         links.extend(link(message)?);
         Ok(())
     })?;
     let names: BTreeMap<u32, Arc<str>> = links.iter().map(|link| (link.index, link.name.as_str().into())).collect();
-    let addresses = dump(&request("addresses", RTM_GETADDR, &[0; 8]), Vec::new, |addresses, message| {
+    let addresses = line.dump(&request("addresses", RTM_GETADDR, &[0; 8]), Vec::new, |addresses, message| {
         addresses.extend(address(message, &names)?);
         Ok(())
     })?;
@@ -55,7 +56,7 @@ pub(super) fn read() -> Result<Interfaces, Gap> {
     for family in [AF_INET, AF_INET6] {
         // Every address is a route of the table `local`, which is not walked this way.
         let body = [family, 0, 0, 0, RT_TABLE_MAIN, 0, 0, RTN_UNICAST, 0, 0, 0, 0];
-        match dump(&request("routes", RTM_GETROUTE, &body), Vec::new, gateways_of) {
+        match line.dump(&request("routes", RTM_GETROUTE, &body), Vec::new, gateways_of) {
             Ok(told) => gateways.extend(told),
             // There is no such table as long as there is no route.
             Err(gap) if gap.why == Why::NotSupported => {}
@@ -69,7 +70,7 @@ pub(super) fn read() -> Result<Interfaces, Gap> {
 }
 
 fn request<'a>(what: &'static str, kind: u16, body: &'a [u8]) -> Request<'a> {
-    Request { source: Source::Addresses, what, protocol: NETLINK_ROUTE, kind, strict: true, body }
+    Request { source: Source::Addresses, what, kind, body }
 }
 
 /// `struct ifinfomsg` and its attributes.

@@ -30,8 +30,9 @@ const TIMER_RETRANSMIT: u8 = 1;
 /// A table that changes under the walk may show a socket twice.
 ///
 /// # Errors
-/// As [`netlink::dump`]; `NotSupported` when the kernel has no diag module for the protocol.
+/// As [`netlink::Line::dump`]; `NotSupported` when the kernel has no diag module for the protocol.
 pub(super) fn walk<T: Clone>(ask: &Ask<'_>, mut collected: T, mut each: impl FnMut(&mut T, &Record)) -> Result<T, Gap> {
+    let mut line = netlink::line(NETLINK_SOCK_DIAG, false);
     for (kind, body) in requests(ask) {
         let request = Request {
             source: ask.source,
@@ -40,13 +41,11 @@ pub(super) fn walk<T: Clone>(ask: &Ask<'_>, mut collected: T, mut each: impl FnM
                 Protocol::Udp => "UDP sockets over sock_diag",
                 Protocol::Sctp => "SCTP sockets over sock_diag",
             },
-            protocol: NETLINK_SOCK_DIAG,
             kind,
-            strict: false,
             body: &body,
         };
         // Each dump starts from a copy, so that a torn one takes only its own with it.
-        collected = netlink::dump(
+        collected = line.dump(
             &request,
             || collected.clone(),
             |collected, message| {
