@@ -1,8 +1,8 @@
 //! A guest: this machine's own tree under Debian's kernel, which has the modules that this machine's may lack.
 //!
 //! QEMU emulates every instruction, and the guest's clock counts them: whatever else the machine does, a second in there
-//! has as many as on a slow machine that is all its own, and nothing times out that would not there. Each test has a
-//! guest to itself, with one processor.
+//! has as many as on a slow machine that is all its own. Only while it waits for the machine's files its clock goes with
+//! the machine's, so that it must not be starved. Each test has a guest to itself, with one processor.
 
 use std::{
     any::type_name,
@@ -169,7 +169,7 @@ fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
     let vmlinux = kernel.join("vmlinux");
     let here = env::current_dir().expect("a working directory");
     let words = [
-        "-n 19 qemu-system-x86_64 -M microvm -accel tcg -icount shift=1 -cpu max,-erms -smp 1 -m 1536",
+        "-n 5 qemu-system-x86_64 -M microvm -accel tcg -icount shift=1 -cpu max,-erms -smp 1 -m 1536",
         "-nodefaults -no-user-config -no-reboot -display none -serial file:console",
         "-netdev user,id=machine,ipv6=off -device virtio-net-device,netdev=machine -initrd initramfs -kernel",
     ];

@@ -66,7 +66,8 @@ pub fn ask(address: SocketAddr) -> Answer {
     let said = match said(address, answer_within()) {
         Ok(said) => said,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Answer::Refused,
-        Err(error) if error.kind() == ErrorKind::TimedOut => return Answer::TimedOut,
+        // Who accepts and then says nothing is nobody either.
+        Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => return Answer::TimedOut,
         Err(error) if error.kind() == ErrorKind::HostUnreachable => return Answer::Unreachable,
         Err(error) => panic!("{address}: {error}"),
     };
