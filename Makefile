@@ -43,7 +43,7 @@ PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test verdicts pictures mutants bench lab guest static lint docs chart image krew shipped fmt tools
+.PHONY: help check build test verdicts layout pictures mutants bench lab guest static lint docs chart image krew shipped fmt tools
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -70,6 +70,11 @@ verdicts: tools lab guest ## Ask packets about every verdict, in a guest with ip
 	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs::
 	@awk '{ cells += $$2; wrong += $$3; print } END { print "all", cells, wrong }' target/tmp/verdicts/* | \
 	    awk 'BEGIN { printf "%-24s %8s %8s %8s\n", "configuration", "cells", "agree", "differ" } { printf "%-24s %8d %8d %8d\n", $$1, $$2, $$2 - $$3, $$3 }'
+
+layout: lab ## Find out what an agent calls, and put that first in the binary of the image; needs root
+	@$(MAKE) --no-print-directory tools TOOLS='$(TOOLS) valgrind:valgrind nm:binutils'
+	rustup target add $(MUSL)
+	$(LABELLED) benches/layout
 
 # What Grafana's components are made of is heavy, and nothing that is shipped.
 pictures: lab ## Draw the documents' pictures anew, of what a Prometheus of the lab answered; needs root
