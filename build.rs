@@ -12,12 +12,17 @@ use std::env;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=layout.ld");
+    println!("cargo::rerun-if-env-changed=PORTREEVE_SYMBOLS");
     let is = |name: &str, wanted: &str| env::var(name).is_ok_and(|value| value == wanted);
     if is("CARGO_CFG_TARGET_ENV", "musl") {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
         if is("PROFILE", "release") {
             let folder = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
             println!("cargo::rustc-link-arg-bins=-Wl,-T,{folder}/layout.ld");
+            // The profile of our own package loses `strip`, and has the hashes of `layout.ld` change where it says it again.
+            if env::var_os("PORTREEVE_SYMBOLS").is_none() {
+                println!("cargo::rustc-link-arg-bins=-Wl,--strip-all");
+            }
         }
     }
 }
