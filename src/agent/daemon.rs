@@ -30,7 +30,7 @@ use crate::{
     cluster::{self, ClusterSource},
     facts::{Connections, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, View, Wanted},
     findings::{Finding, Severity},
-    kernel::Host,
+    kernel::{Host, Known},
     ledger::{Change, Ledger},
     rules::{self, Opinion},
     sinks::events::{Place, Recorder},
@@ -92,7 +92,8 @@ impl Agent {
     async fn start(config: Config, load: Box<Load>) -> anyhow::Result<Self> {
         let host = Host::at(&config.host_root);
         let hostname = host.hostname();
-        let scanner = Scanner::start(move |wanted: &Wanted| host.read_timed(wanted))?;
+        let mut known = Known::default();
+        let scanner = Scanner::start(move |wanted: &Wanted| host.read_again(wanted, &mut known))?;
         Self::with(config, load, scanner, hostname).await
     }
 

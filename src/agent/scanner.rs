@@ -30,9 +30,9 @@ pub(super) struct Scanner {
 pub(super) type Busy = Arc<Mutex<Option<Instant>>>;
 
 /// Reads the node: its facts, and what each reader took.
-pub(super) trait Read: Fn(&Wanted) -> (KernelFacts, Took) + Send + 'static {}
+pub(super) trait Read: FnMut(&Wanted) -> (KernelFacts, Took) + Send + 'static {}
 
-impl<F: Fn(&Wanted) -> (KernelFacts, Took) + Send + 'static> Read for F {}
+impl<F: FnMut(&Wanted) -> (KernelFacts, Took) + Send + 'static> Read for F {}
 
 /// What one reading came to.
 #[derive(Debug)]
@@ -50,12 +50,12 @@ struct Order {
 
 impl Scanner {
     /// Starts the thread, which does nothing but `read`.
-    pub(super) fn start(read: impl Read) -> anyhow::Result<Self> {
+    pub(super) fn start(mut read: impl Read) -> anyhow::Result<Self> {
         let (orders, ordered) = channel();
         let busy = Busy::default();
         let told = Arc::clone(&busy);
         let thread = thread::Builder::new().name("scanner".to_owned());
-        thread.spawn(move || work(&read, &ordered, &told)).context("starting the scanner")?;
+        thread.spawn(move || work(&mut read, &ordered, &told)).context("starting the scanner")?;
         Ok(Self { orders, busy })
     }
 
@@ -72,7 +72,7 @@ impl Scanner {
     }
 }
 
-fn work(read: &impl Read, orders: &Receiver<Order>, busy: &Busy) {
+fn work(read: &mut impl Read, orders: &Receiver<Order>, busy: &Busy) {
     let is_busy = |since| *busy.lock().unwrap_or_else(PoisonError::into_inner) = since;
     for Order { wanted, reply } in orders {
         let spent = cpu();

@@ -201,7 +201,8 @@ pub struct DestinationUse {
 /// Use of the ephemeral range in one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EphemeralUse {
-    /// No destination can use more than this: `inuse + tw` of sockstat and sockstat6, or what the walk counted.
+    /// No destination can use more than this: `inuse + tw` of sockstat and sockstat6, or what the walk counted. Of a pod
+    /// with few sockets, those of any kind.
     pub at_most: u32,
     /// The busiest destinations, at most 16, worst first; empty when `at_most` made a walk pointless.
     pub busiest: Vec<DestinationUse>,

@@ -10,6 +10,7 @@ mod ephemeral;
 mod health;
 mod http;
 mod ip_vs;
+mod known;
 mod netfilter;
 mod netlink;
 mod owner;
@@ -38,6 +39,7 @@ use std::{
 pub use self::{
     cgroup::Cgroups,
     ephemeral::{Counted, Counting},
+    known::Known,
     owner::{Claim, Owners},
     pods::pod_namespaces,
     process::fds_of,
@@ -97,11 +99,11 @@ impl Host {
     ///
     /// Sockets come before the proxy is asked, so that our own connections are not among them.
     pub fn read(&self, wanted: &Wanted) -> KernelFacts {
-        self.read_timed(wanted).0
+        self.read_again(wanted, &mut Known::default()).0
     }
 
-    /// The same, with what each reader took.
-    pub fn read_timed(&self, wanted: &Wanted) -> (KernelFacts, Took) {
+    /// The same with what earlier looks left in `known`, and what each reader took.
+    pub fn read_again(&self, wanted: &Wanted, known: &mut Known) -> (KernelFacts, Took) {
         let watch = Stopwatch::default();
         let proc = self.root.path().join("proc");
         let interfaces = watch.on(Source::Addresses, || self.ask(Source::Addresses, route::read));
@@ -116,7 +118,7 @@ impl Host {
             watch.on(Source::IpVsConn, || ip_vs::connections(&self.root, &wanted.client_ports, unanswered)).into();
         let pod_namespaces = || match wanted.connections.ephemeral_use {
             false => Err(not_asked(Source::PodNamespaces)),
-            true => pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2),
+            true => pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2, known),
         };
         let facts = KernelFacts {
             hostname: self.hostname(),

@@ -5,6 +5,7 @@ use std::{
     fs::{self, File},
     io::{self, Read as _},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use crate::{
@@ -12,6 +13,7 @@ use crate::{
     kernel::{
         cgroup::cgroup_of_process,
         ephemeral::Counting,
+        known::{Known, Process},
         privileges,
         proc_net::why,
         process::{is_gone, pids, sees_the_node},
@@ -27,20 +29,23 @@ const TCP_TW_REUSE: Option<u8> = Some(2);
 const CGROUP: usize = 4096;
 /// As long as it may be: a dozen lines, each with a path.
 const LONGEST: u64 = 65_536;
+/// A pod with fewer sockets of any kind than this part of what is worth walking is far from it, and not asked twice.
+const FAR: u32 = 8;
 
 /// The use of ephemeral ports in each pod with a network namespace of its own, by pod uid. A pod whose sockstat shows
 /// fewer than `worth_walking` sockets of one protocol is not walked. Its own port range cannot be seen from outside,
-/// so every local port counts that no listener of its own covers. `proc` is where the host's `/proc` is mounted.
+/// so every local port counts that no listener of its own covers. `proc` is where the host's `/proc` is mounted, and
+/// `known` what earlier looks at it learned.
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::PodNamespaces`]: `NotPermitted` where not every process of the node, or not its namespaces,
 /// are to be seen. A pod that could not be read carries its own gap.
-pub fn pod_namespaces(proc: &Path, worth_walking: u32) -> Result<Vec<PodNamespace>, Gap> {
+pub fn pod_namespaces(proc: &Path, worth_walking: u32, known: &mut Known) -> Result<Vec<PodNamespace>, Gap> {
     if !sees_the_node(proc) {
         let detail = "only processes of this pid namespace are to be seen (no hostPID)";
         return Err(Gap::new(Source::PodNamespaces, Why::NotPermitted, detail));
     }
-    let Found { namespaces, hidden, refused } = find(proc)?;
+    let Found { namespaces, hidden, refused } = find(proc, known)?;
     // Not only when a pod happens to be hidden: without the privilege it is luck what is to be seen.
     if let Some(gap) = refused.filter(|_| !privileges::read().iter().any(|held| held == "CAP_SYS_PTRACE")) {
         return Err(Gap { detail: format!("{}: that takes CAP_SYS_PTRACE", gap.detail), ..gap });
@@ -67,56 +72,86 @@ struct Found {
 struct Namespace {
     net: PathBuf,
     pod_uid: String,
-    cgroup: Cgroup,
+    cgroup: Arc<Cgroup>,
 }
 
 /// Every network namespace that a process of a pod is in, but ours and the node's own.
-fn find(proc: &Path) -> Result<Found, Gap> {
-    let unread = |path: &Path, error: &io::Error| {
-        Gap::new(Source::PodNamespaces, why(error), format!("{}: {error}", path.display()))
-    };
-    let own = proc.join("thread-self/ns/net");
-    let own = fs::read_link(&own).map_err(|error| unread(&own, &error))?;
+fn find(proc: &Path, known: &mut Known) -> Result<Found, Gap> {
+    let own = proc.join("thread-self");
+    let own = network(&own).map_err(|error| unread(&own.join(NETWORK), &error))?;
     // Of init and of the first thread of the kernel, of which some hosts show only one.
-    let node = ["1", "2"].into_iter().filter_map(|pid| fs::read_link(proc.join(pid).join("ns/net")).ok());
-    let mut known: HashSet<PathBuf> = [own].into_iter().chain(node).collect();
+    let node = ["1", "2"].into_iter().filter_map(|pid| network(&proc.join(pid)).ok());
+    let mut passed: HashSet<u64> = [own].into_iter().chain(node).collect();
     let mut found = Found::default();
     let mut text = Vec::with_capacity(CGROUP);
-    for pid in pids(proc).map_err(|error| unread(proc, &error))? {
-        let process = proc.join(pid.to_string());
-        let link = process.join("ns/net");
-        let namespace = match fs::read_link(&link) {
-            Ok(namespace) if known.contains(&namespace) => continue,
-            Ok(namespace) => Ok(namespace),
-            Err(error) if is_gone(&error) => continue,
-            Err(error) => Err(unread(&link, &error)),
-        };
-        if let Err(gap) = &namespace {
-            found.refused.get_or_insert_with(|| gap.clone());
-        }
-        text.clear();
-        // Of every process of every pod, so without asking how long it is, and into one buffer.
-        let read = File::open(process.join("cgroup")).and_then(|file| file.take(LONGEST).read_to_end(&mut text));
-        let cgroup = match read {
-            Ok(_) => cgroup_of_process(&String::from_utf8_lossy(&text)),
-            Err(error) if is_gone(&error) => continue,
-            Err(error) => return Err(unread(&process.join("cgroup"), &error)),
-        };
-        // A process that merely entered the namespace does not name its pod; the next one may.
-        let Some((cgroup, pod_uid)) = cgroup.and_then(|cgroup| Some((cgroup.clone(), cgroup.pod?.pod_uid))) else {
-            continue;
-        };
-        match namespace {
-            Ok(namespace) => {
-                known.insert(namespace);
-                found.namespaces.push(Namespace { net: process.join("net"), pod_uid, cgroup });
-            }
-            Err(gap) => {
-                found.hidden.insert(pod_uid, gap);
-            }
+    let mut before = known.take();
+    for (pid, inode) in pids(proc).map_err(|error| unread(proc, &error))? {
+        let mut process = before.process(pid, inode);
+        match found.look(&proc.join(pid.to_string()), &mut process, &mut passed, &mut text) {
+            Ok(()) => known.keep(pid, process),
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(unread(&proc.join(pid.to_string()).join("cgroup"), &error)),
         }
     }
     Ok(found)
+}
+
+impl Found {
+    /// Asks a process what it has not told yet, and takes its namespace unless it is among those that `passed`.
+    fn look(
+        &mut self,
+        directory: &Path,
+        process: &mut Process,
+        passed: &mut HashSet<u64>,
+        text: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let network = match process.network.map_or_else(|| network(directory), Ok) {
+            Ok(network) => Ok(*process.network.insert(network)),
+            Err(error) if is_gone(&error) => return Err(error),
+            Err(error) => Err(unread(&directory.join(NETWORK), &error)),
+        };
+        match &network {
+            Ok(network) if passed.contains(network) => return Ok(()),
+            Ok(_) => {}
+            Err(gap) => _ = self.refused.get_or_insert_with(|| gap.clone()),
+        }
+        if process.cgroup.is_none() {
+            process.cgroup = Some(cgroup(directory, text)?);
+        }
+        // A process that merely entered the namespace does not name its pod; the next one may.
+        let Some(cgroup) = process.cgroup.iter().flatten().next() else { return Ok(()) };
+        let Some(pod_uid) = cgroup.pod.as_ref().map(|pod| pod.pod_uid.clone()) else { return Ok(()) };
+        match network {
+            Ok(network) => {
+                passed.insert(network);
+                self.namespaces.push(Namespace { net: directory.join("net"), pod_uid, cgroup: Arc::clone(cgroup) });
+            }
+            Err(gap) => _ = self.hidden.insert(pod_uid, gap),
+        }
+        Ok(())
+    }
+}
+
+/// The link below a process' directory that names its network namespace.
+const NETWORK: &str = "ns/net";
+
+/// The inode of a process' network namespace, from a link such as `net:[4026531840]`.
+fn network(process: &Path) -> io::Result<u64> {
+    let link = fs::read_link(process.join(NETWORK))?;
+    let inode = link.to_str().and_then(|link| link.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok());
+    inode.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{}: wanted net:[INODE]", link.display())))
+}
+
+/// The control group of a process, if it names a pod.
+fn cgroup(process: &Path, text: &mut Vec<u8>) -> io::Result<Option<Arc<Cgroup>>> {
+    text.clear();
+    // Without asking how long it is, and into one buffer for all.
+    File::open(process.join("cgroup")).and_then(|file| file.take(LONGEST).read_to_end(text))?;
+    Ok(cgroup_of_process(&String::from_utf8_lossy(text)).filter(|cgroup| cgroup.pod.is_some()).map(Arc::new))
+}
+
+fn unread(path: &Path, error: &io::Error) -> Gap {
+    Gap::new(Source::PodNamespaces, why(error), format!("{}: {error}", path.display()))
 }
 
 impl Namespace {
@@ -131,8 +166,7 @@ impl Namespace {
     }
 
     fn ephemeral_use(&self, worth_walking: u32) -> Result<EphemeralUse, Gap> {
-        let sockstat = sockstat::of(&self.net)?;
-        let at_most = sockstat.tcp.saturating_add(sockstat.tcp_time_wait).max(sockstat.udp);
+        let at_most = sockstat::at_most(&self.net, worth_walking / FAR)?;
         if at_most < worth_walking {
             return Ok(EphemeralUse { at_most, busiest: Vec::new() });
         }
@@ -146,7 +180,7 @@ impl Namespace {
             Gap::new(Source::Processes, Why::NotAsked, "the pod is known, its processes are not looked for");
         for destination in &mut used.busiest {
             destination.owner = Owner::Held(Holder {
-                cgroup: Reading::Seen(self.cgroup.clone()),
+                cgroup: Reading::Seen(Cgroup::clone(&self.cgroup)),
                 process: Reading::Gap(not_asked.clone()),
             });
         }
@@ -190,6 +224,10 @@ mod tests {
         proc
     }
 
+    fn look(proc: &tempfile::TempDir, worth_walking: u32) -> Result<Vec<PodNamespace>, Gap> {
+        pod_namespaces(proc.path(), worth_walking, &mut Known::default())
+    }
+
     fn of_pod() -> String {
         format!("0::/kubepods/burstable/pod{UID}\n")
     }
@@ -197,7 +235,7 @@ mod tests {
     #[test]
     fn a_busy_pod_is_walked_and_what_it_accepted_does_not_count() {
         let proc = node("net:[2]", &of_pod());
-        let namespaces = pod_namespaces(proc.path(), 4).expect("seen");
+        let namespaces = look(&proc, 4).expect("seen");
         assert_eq!(namespaces.len(), 1);
         let used = namespaces[0].ephemeral.seen().expect("read");
         let told: Vec<_> = used.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
@@ -208,21 +246,35 @@ mod tests {
     fn a_quiet_pod_is_not_walked() {
         let proc = node("net:[2]", &of_pod());
         fs::remove_file(proc.path().join("7/net/tcp")).expect("removed");
-        let namespaces = pod_namespaces(proc.path(), 5).expect("seen");
+        let namespaces = look(&proc, 5).expect("seen");
         assert_eq!(namespaces[0].ephemeral, Reading::Seen(EphemeralUse { at_most: 4, busiest: vec![] }));
-        let walked = pod_namespaces(proc.path(), 4).expect("seen");
+        let walked = look(&proc, 4).expect("seen");
         assert_eq!(walked[0].ephemeral.gap().expect("no table").source, Source::PodNamespaces);
     }
 
     #[test]
+    fn who_told_twice_is_believed_for_a_while() {
+        let proc = node("net:[2]", &of_pod());
+        let mut known = Known::default();
+        let mut pods = || pod_namespaces(proc.path(), 5, &mut known).expect("seen").len();
+        assert_eq!([pods(), pods()], [1, 1]);
+        let link = proc.path().join("7/ns/net");
+        fs::remove_file(&link).expect("removed");
+        symlink("net:[1]", &link).expect("linked");
+        fs::remove_file(proc.path().join("7/cgroup")).expect("removed");
+        assert_eq!(pods(), 1, "it went to the node's namespace, and was not asked");
+        assert!((0..16).any(|_| pods() == 0), "it is asked in the end");
+    }
+
+    #[test]
     fn our_own_namespace_and_those_of_no_pod_are_left_out() {
-        assert_eq!(pod_namespaces(node("net:[1]", &of_pod()).path(), 0), Ok(vec![]));
-        assert_eq!(pod_namespaces(node("net:[2]", "0::/user.slice\n").path(), 0), Ok(vec![]));
+        assert_eq!(look(&node("net:[1]", &of_pod()), 0), Ok(vec![]));
+        assert_eq!(look(&node("net:[2]", "0::/user.slice\n"), 0), Ok(vec![]));
         let elsewhere = node("net:[1]", &of_pod());
         let own = elsewhere.path().join("thread-self/ns/net");
         fs::remove_file(&own).expect("removed");
         symlink("net:[3]", own).expect("linked");
-        assert_eq!(pod_namespaces(elsewhere.path(), 0), Ok(vec![]), "the node's, where a pod has hostNetwork");
+        assert_eq!(look(&elsewhere, 0), Ok(vec![]), "the node's, where a pod has hostNetwork");
     }
 
     #[test]
@@ -232,6 +284,6 @@ mod tests {
         fs::remove_file(&own).expect("removed");
         symlink("pid:[4026532000]", own).expect("linked");
         fs::write(proc.path().join("1/cgroup"), "0::/\n").expect("written");
-        assert_eq!(pod_namespaces(proc.path(), 0).expect_err("blind").why, Why::NotPermitted);
+        assert_eq!(look(&proc, 0).expect_err("blind").why, Why::NotPermitted);
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
+    os::unix::fs::DirEntryExt,
     path::{Path, PathBuf},
 };
 
@@ -35,6 +36,7 @@ impl<'a> Processes<'a> {
     /// Every pid that is to be seen.
     pub(super) fn everybody(&self) -> Result<Vec<u32>, Gap> {
         pids(self.proc)
+            .map(|pids| pids.into_iter().map(|(pid, _)| pid).collect())
             .map_err(|error| Gap::new(Source::Processes, why(&error), format!("{}: {error}", self.proc.display())))
     }
 
@@ -149,11 +151,12 @@ pub fn fds_of(proc: &Path, pid: u32) -> Result<FdUse, Gap> {
     Ok(FdUse { open: u64::try_from(open).unwrap_or(u64::MAX), limit })
 }
 
-/// Every pid below a `/proc`.
-pub(super) fn pids(proc: &Path) -> io::Result<Vec<u32>> {
+/// Every pid below a `/proc`, with the inode of its directory.
+pub(super) fn pids(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
     let mut pids = Vec::new();
     for entry in fs::read_dir(proc)? {
-        pids.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+        let entry = entry?;
+        pids.extend(entry.file_name().to_str().and_then(|name| Some((name.parse().ok()?, entry.ino()))));
     }
     Ok(pids)
 }

@@ -10,7 +10,7 @@ use std::{
 
 use portreeve::{
     facts::{Connections, KernelFacts, Mode, Owner, PortRange, Reading, Source, State, Wanted, Why},
-    kernel::Host,
+    kernel::{Host, Known},
 };
 use serde_json::Value;
 
@@ -61,7 +61,7 @@ fn json(facts: &KernelFacts) -> Value {
 fn one_look_at_a_live_host_tells_listener_client_holder_and_proxy() {
     let _namespace = Namespace::enter();
     let _incident = incident();
-    let (seen, took) = Host::at("/").read_timed(&wanted());
+    let (seen, took) = Host::at("/").read_again(&wanted(), &mut Known::default());
     let listeners = seen.listeners.get().expect("listeners");
     let squatter = listeners.iter().find(|socket| socket.local_port == 30080).expect("the listener");
     let Owner::Held(holder) = &squatter.owner else { panic!("{squatter:?}") };

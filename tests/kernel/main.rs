@@ -9,6 +9,7 @@ mod host;
 mod namespace;
 mod netfilter;
 mod owners;
+mod pods;
 mod process;
 mod proxy;
 mod route;

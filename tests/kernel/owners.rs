@@ -5,7 +5,7 @@ use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path, thread};
 use nix::sys::resource::{Resource, getrlimit};
 use portreeve::{
     facts::{Holder, Owner, Reading, Socket, Why},
-    kernel::{Cgroups, Claim, Owners, Sockets, fds_of, pod_namespaces},
+    kernel::{Cgroups, Claim, Owners, Sockets, fds_of},
 };
 
 use crate::{
@@ -146,34 +146,4 @@ fn fd_use_is_what_proc_shows() {
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     let used = fds_of(Path::new("/proc"), child.pid()).expect("readable");
     assert_eq!((used.open, used.limit), (u64::try_from(open).expect("few"), soft));
-}
-
-#[test]
-fn a_pods_own_namespace_is_counted_from_outside() {
-    // Not the uid of the pods that other tests make at the same time.
-    let uid = "7d1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e3f";
-    let cgroup = ControlGroup::make("pod", &format!("kubepods/besteffort/pod{uid}/{CONTAINER}"));
-    let script = r#"
-        my $listener = IO::Socket::INET->new(Listen => 64, LocalAddr => "127.0.0.1", LocalPort => 443) or die;
-        my @kept = map { (IO::Socket::INET->new("127.0.0.1:443") or die, $listener->accept()) } 1..50;
-        $| = 1; print "ready\n"; <STDIN>;"#;
-    let _pod = thread::scope(|scope| {
-        let start = || {
-            let _inside = Namespace::enter();
-            process::Process::start(Some(&cgroup), script)
-        };
-        scope.spawn(start).join().expect("started")
-    });
-    let _outside = Namespace::enter();
-    let ours = |worth_walking| {
-        let namespaces = pod_namespaces(Path::new("/proc"), worth_walking).expect("root sees them");
-        namespaces.into_iter().find(|namespace| namespace.pod_uid == uid).map(|namespace| namespace.ephemeral)
-    };
-    let Some(Reading::Seen(used)) = eventually(|| ours(100)) else { panic!("not seen") };
-    let told: Vec<_> = used.busiest.iter().map(|one| (one.port, one.used)).collect();
-    assert_eq!((used.at_most, told), (101, vec![(443, 50)]));
-    let holder = holder(used.busiest[0].owner.clone());
-    assert_eq!(holder.cgroup.seen().and_then(|cgroup| cgroup.pod.clone()).expect("a pod").pod_uid, uid);
-    let Some(Reading::Seen(quiet)) = ours(102) else { panic!("not seen") };
-    assert_eq!((quiet.at_most, quiet.busiest), (101, vec![]));
 }

@@ -1,0 +1,96 @@
+//! Pods' network namespaces, seen from outside.
+
+use std::{
+    collections::HashSet,
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::fs::DirEntryExt,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+};
+
+use portreeve::{
+    facts::{Owner, Reading},
+    kernel::{Known, pod_namespaces},
+};
+
+use crate::{
+    namespace::Namespace,
+    process::{self, ControlGroup, eventually},
+};
+
+const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9c4d5e6f70";
+
+#[test]
+fn a_pods_own_namespace_is_counted_from_outside() {
+    // Not the uid of the pods that other tests make at the same time.
+    let uid = "7d1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e3f";
+    let cgroup = ControlGroup::make("pod", &format!("kubepods/besteffort/pod{uid}/{CONTAINER}"));
+    let script = r#"
+        my $listener = IO::Socket::INET->new(Listen => 64, LocalAddr => "127.0.0.1", LocalPort => 443) or die;
+        my @kept = map { (IO::Socket::INET->new("127.0.0.1:443") or die, $listener->accept()) } 1..50;
+        $| = 1; print "ready\n"; <STDIN>;"#;
+    let pod = thread::scope(|scope| {
+        let start = || {
+            let _inside = Namespace::enter();
+            process::Process::start(Some(&cgroup), script)
+        };
+        scope.spawn(start).join().expect("started")
+    });
+    let _outside = Namespace::enter();
+    let mut known = Known::default();
+    let mut ours = |worth_walking| {
+        let namespaces = pod_namespaces(Path::new("/proc"), worth_walking, &mut known).expect("root sees them");
+        namespaces.into_iter().find(|namespace| namespace.pod_uid == uid).map(|namespace| namespace.ephemeral)
+    };
+    let Some(Reading::Seen(used)) = eventually(|| ours(100)) else { panic!("not seen") };
+    let told: Vec<_> = used.busiest.iter().map(|one| (one.port, one.used)).collect();
+    assert_eq!((used.at_most, told), (101, vec![(443, 50)]));
+    let Owner::Held(holder) = &used.busiest[0].owner else { panic!("not held: {used:?}") };
+    assert_eq!(holder.cgroup.seen().and_then(|cgroup| cgroup.pod.clone()).expect("a pod").pod_uid, uid);
+    for _ in 0..4 {
+        let Some(Reading::Seen(quiet)) = ours(102) else { panic!("not seen") };
+        assert_eq!((quiet.at_most, quiet.busiest), (101, vec![]));
+    }
+    // Far from what is worth walking: it has no sockets of another kind.
+    let Some(Reading::Seen(far)) = ours(900) else { panic!("not seen") };
+    assert_eq!((far.at_most, far.busiest), (101, vec![]));
+    drop(pod);
+    assert_eq!(eventually(|| ours(102).is_none().then_some(())), Some(()), "it ended");
+}
+
+/// Starts a process as pid 501 of a pid namespace for every line that it reads, the one before ended.
+const SAME_PID_AGAIN: &str = r#"
+    while read -r _; do
+        if [ -n "$last" ]; then kill "$last"; wait "$last"; fi
+        echo 500 > /proc/sys/kernel/ns_last_pid
+        sleep 60 &
+        last=$!
+        echo "$last"
+    done 2> /dev/null
+    kill "$last""#;
+
+#[test]
+fn a_later_process_of_the_same_pid_has_a_directory_with_another_inode() {
+    // By this a process is known to be the one that told something.
+    let mut namespace = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc", "bash", "-c", SAME_PID_AGAIN])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("unshare and bash are installed");
+    let mut orders = namespace.stdin.take().expect("a pipe");
+    let mut answers = BufReader::new(namespace.stdout.take().expect("a pipe")).lines();
+    let proc = format!("/proc/{}/root/proc", namespace.id());
+    let mut inode = || {
+        writeln!(orders).expect("it reads");
+        assert_eq!(answers.next().expect("an answer").expect("a line"), "501");
+        let mut entries = fs::read_dir(&proc).expect("a directory").map(|entry| entry.expect("an entry"));
+        entries.find(|entry| entry.file_name() == "501").expect("the process").ino()
+    };
+    let inodes: HashSet<u64> = (0..5).map(|_| inode()).collect();
+    assert_eq!(inodes.len(), 5);
+    drop(orders);
+    assert!(namespace.wait().expect("it ended").success());
+}
