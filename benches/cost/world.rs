@@ -114,6 +114,11 @@ impl Looking {
 
     /// What a whole undisturbed look took, and how it did.
     pub fn look(&self) -> Took {
+        self.look_after(|| ())
+    }
+
+    /// The same, with a change to the node after every look.
+    pub fn look_after(&self, mut change: impl FnMut()) -> Took {
         self.process.signal(Signal::SIGCONT);
         let metrics = || http_get(PLACE, "/metrics").expect("metrics");
         let scans = |metrics: &str| number(metrics, "portreeve_scans_total");
@@ -128,6 +133,7 @@ impl Looking {
             }
             if is > was {
                 before = after;
+                change();
             }
             // Whoever asks without a pause is another thread that takes memory from the same heap.
             thread::sleep(PAUSE);

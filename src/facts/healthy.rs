@@ -175,7 +175,7 @@ impl Snapshot {
 
     /// Adds an address to a link, which is made if there is none of this name.
     pub(crate) fn address(mut self, link: &str, address: &str) -> Self {
-        let interfaces = seen(&mut self.kernel.interfaces);
+        let interfaces = Arc::make_mut(seen(&mut self.kernel.interfaces));
         if interfaces.links.iter().all(|other| other.name != link) {
             let index = interfaces.links.len() as u32 + 1;
             interfaces.links.push(Link {
@@ -409,7 +409,7 @@ fn kernel(at: Timestamp) -> KernelFacts {
             tcp_tw_reuse: Reading::Seen(2),
         },
         sockstat: Reading::Seen(SockStat { tcp: 30, tcp_time_wait: 5, udp: 5, tcp_everywhere: 30 }),
-        interfaces: Reading::Seen(interfaces()),
+        interfaces: Reading::Seen(interfaces().into()),
         nameservers: Reading::Seen(vec![ip("198.51.100.53")]),
         ip_vs: gap(Source::IpVs, Why::NotSupported),
         ip_vs_connections: gap(Source::IpVsConn, Why::NotSupported),

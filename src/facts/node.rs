@@ -32,7 +32,7 @@ pub struct KernelFacts {
     /// `/proc/net/sockstat` and `sockstat6`.
     pub sockstat: Reading<SockStat>,
     /// Links and addresses.
-    pub interfaces: Reading<Interfaces>,
+    pub interfaces: Reading<Arc<Interfaces>>,
     /// Nameservers in the host's resolv.conf.
     pub nameservers: Reading<Vec<IpAddr>>,
     /// The IPVS virtual servers; an empty list when the kernel has IPVS and nothing is in it.

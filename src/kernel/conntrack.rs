@@ -11,10 +11,26 @@ use std::{
 };
 
 use super::{
+    known::ANEW,
     netlink::{Malformed, Message, NETLINK_NETFILTER, Request, attributes, bytes_at, line},
     root::{Root, read_text},
 };
 use crate::facts::{Gap, Interfaces, Masquerade, MasqueradedFlow, PortSet, Protocol, Source, Wanted, Why, text};
+
+/// What was counted last. An empty table is walked, too: its 262,144 buckets take some 10 to 30 ms.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    looks: u8,
+    flows: Option<BTreeMap<Protocol, u64>>,
+}
+
+impl Counted {
+    /// Whether it is time to count again.
+    fn is_due(&mut self) -> bool {
+        self.looks = (self.looks + 1) % ANEW;
+        self.looks == 0 || self.flows.is_none()
+    }
+}
 
 /// How many unanswered flows are kept.
 const UNANSWERED: usize = 64;
@@ -41,33 +57,48 @@ const SRC_NAT: u32 = 1 << 4;
 const SYN_SENT: u8 = 1;
 
 /// Reads the flows whose source was translated to one of the node's `own` addresses: those without an answer on
-/// `wanted.client_ports`, and how many there are on `wanted.masquerade_ports` where that is not empty. Where they cannot
-/// be counted they are listed only if somebody may have `taken` answers.
+/// `wanted.client_ports`, where somebody may have `taken` answers, and how many there are on `wanted.masquerade_ports`
+/// where that is not empty. They are `counted` now and then only.
 ///
 /// # Errors
 /// `NotPermitted` without the capability, `NotSupported` in a kernel that tracks nothing: it is not asked, since the
 /// question alone would load its module. `NotAsked` where there is neither a number nor a list.
-pub(super) fn read(root: &Root, wanted: &Wanted, own: &Interfaces, taken: bool) -> Result<Masquerade, Gap> {
+pub(super) fn read(
+    root: &Root,
+    wanted: &Wanted,
+    own: &Interfaces,
+    taken: bool,
+    counted: &mut Counted,
+) -> Result<Masquerade, Gap> {
     let uncounted = uncounted(flows(root)?, &wanted.masquerade_ports);
-    if let (Some(gap), false) = (&uncounted, taken) {
-        return Err(gap.clone());
-    }
-    let (status, mask) = match &uncounted {
-        Some(_) => (SRC_NAT, SRC_NAT | SEEN_REPLY),
-        None => (SRC_NAT, SRC_NAT),
+    let told = match &uncounted {
+        Some(gap) if !taken => return Err(gap.clone()),
+        Some(gap) => Some(Err(gap.clone())),
+        None if counted.is_due() => None,
+        None => counted.flows.clone().map(Ok),
     };
+    let found = match &told {
+        Some(_) if !taken => Found::default(),
+        Some(_) => find(wanted, own, SRC_NAT, SRC_NAT | SEEN_REPLY)?,
+        None => find(wanted, own, SRC_NAT, SRC_NAT)?,
+    };
+    let Found { flows, unanswered, beyond } = found;
+    let flows = told.unwrap_or_else(|| Ok(counted.flows.insert(flows).clone()));
+    Ok(Masquerade { flows: flows.into(), unanswered, beyond })
+}
+
+/// Lists the flows with this status, of the bits in the mask.
+fn find(wanted: &Wanted, own: &Interfaces, status: u32, mask: u32) -> Result<Found, Gap> {
     // struct nfgenmsg of every family and version 0.
     let body = [&[0; 4], &be32(CTA_STATUS, status)[..], &be32(CTA_STATUS_MASK, mask)].concat();
     let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body };
     let own: HashSet<IpAddr> = own.addresses.iter().map(|address| address.ip).collect();
-    let found = line(NETLINK_NETFILTER, false).dump(&request, Found::default, |found, message| {
+    line(NETLINK_NETFILTER, false).dump(&request, Found::default, |found, message| {
         if let Some((flow, answer)) = masqueraded(message)?.filter(|(flow, _)| own.contains(&flow.translated.0)) {
             found.take(flow, answer, wanted);
         }
         Ok(())
-    })?;
-    let Found { flows, unanswered, beyond } = found;
-    Ok(Masquerade { flows: uncounted.map_or(Ok(flows), Err).into(), unanswered, beyond })
+    })
 }
 
 /// How many flows the kernel keeps track of, in the network namespace of the calling thread.

@@ -1,18 +1,27 @@
-//! What processes told of their namespace and control group, kept from look to look: to ask each of them again takes
-//! longer than everything else about pods.
+//! What is kept from look to look: that which takes long to read, and seldom changes.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
+use super::{conntrack::Counted, interfaces::Watched};
 use crate::facts::Cgroup;
 
-/// In so many looks everybody is asked anew, since a process may go elsewhere in the course of its life,
-const ANEW: u8 = 16;
-/// and in so many of them: it does where it begins.
+/// After so many looks everything is read anew, whatever is thought to be known.
+pub(super) const ANEW: u8 = 20;
+/// In so many of them a process is asked who it is: it may go elsewhere, as containers do where they begin.
 const ASKED: u8 = 2;
 
-/// The processes of the last look, by pid.
+/// What earlier looks at a host learned. Nothing is kept of whoever looks once.
 #[derive(Debug, Default)]
-pub struct Known(HashMap<u32, Process>);
+pub struct Known {
+    pub(super) processes: Processes,
+    pub(super) interfaces: Watched,
+    pub(super) flows: Counted,
+}
+
+/// What the processes of the last look told of their namespace and control group, by pid: to ask each of them again takes
+/// longer than everything else about pods.
+#[derive(Debug, Default)]
+pub(super) struct Processes(HashMap<u32, Process>);
 
 /// What a process told.
 #[derive(Debug)]
@@ -27,7 +36,7 @@ pub(super) struct Process {
     pub(super) cgroup: Option<Option<Arc<Cgroup>>>,
 }
 
-impl Known {
+impl Processes {
     /// Takes what is known of processes; who is not given back is forgotten.
     pub(super) fn take(&mut self) -> Self {
         mem::take(self)
@@ -53,7 +62,7 @@ mod tests {
     use super::*;
 
     /// Whether a process is asked at each of so many looks.
-    fn asked(known: &mut Known, inode: u64, looks: usize) -> Vec<bool> {
+    fn asked(known: &mut Processes, inode: u64, looks: usize) -> Vec<bool> {
         let one = |_| {
             let mut process = known.process(7, inode);
             let asked = process.network.is_none();
@@ -66,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_process_is_asked_when_it_comes_once_more_and_then_seldom() {
-        let mut known = Known::default();
+        let mut known = Processes::default();
         let twice: Vec<bool> = (0..ANEW).map(|look| look < ASKED).collect();
         assert_eq!(asked(&mut known, 1, ANEW.into()), twice);
         assert_eq!(asked(&mut known, 1, ANEW.into()), twice);
@@ -75,7 +84,7 @@ mod tests {
 
     #[test]
     fn who_is_not_given_back_is_forgotten() {
-        let mut known = Known::default();
+        let mut known = Processes::default();
         asked(&mut known, 1, 3);
         known.take();
         assert_eq!(asked(&mut known, 1, 3), [true, true, false]);

@@ -9,6 +9,7 @@ mod conntrack;
 mod ephemeral;
 mod health;
 mod http;
+mod interfaces;
 mod ip_vs;
 mod known;
 mod netfilter;
@@ -34,6 +35,7 @@ mod wire;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
+    sync::Arc,
 };
 
 pub use self::{
@@ -106,13 +108,13 @@ impl Host {
     pub fn read_again(&self, wanted: &Wanted, known: &mut Known) -> (KernelFacts, Took) {
         let watch = Stopwatch::default();
         let proc = self.root.path().join("proc");
-        let interfaces = watch.on(Source::Addresses, || self.ask(Source::Addresses, route::read));
+        let interfaces = watch.on(Source::Addresses, || self.ask(Source::Addresses, || known.interfaces.read()));
         let sysctls = watch.on(Source::Sysctls, || sysctl::read(&self.root));
         let sockstat = watch.on(Source::Sockstat, || sockstat::read(&self.root)).into();
         let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat, &watch);
-        let (answers, health_checks) = self.ask_proxies(wanted, interfaces.seen(), &watch);
+        let (answers, health_checks) = self.ask_proxies(wanted, interfaces.seen().map(Arc::as_ref), &watch);
         let ip_vs = watch.on(Source::IpVs, || ip_vs::servers(&self.root)).into();
-        let masquerade = watch.on(Source::Conntrack, || self.masquerade(wanted, &interfaces, &ip_vs));
+        let masquerade = watch.on(Source::Conntrack, || self.masquerade(wanted, &interfaces, &ip_vs, &mut known.flows));
         let unanswered = masquerade.seen().map_or(&[][..], |it| &it.unanswered);
         let ip_vs_connections =
             watch.on(Source::IpVsConn, || ip_vs::connections(&self.root, &wanted.client_ports, unanswered)).into();
@@ -152,15 +154,16 @@ impl Host {
     fn masquerade(
         &self,
         wanted: &Wanted,
-        interfaces: &Reading<Interfaces>,
+        interfaces: &Reading<Arc<Interfaces>>,
         ip_vs: &Reading<Vec<VirtualServer>>,
+        counted: &mut conntrack::Counted,
     ) -> Reading<Masquerade> {
         let serves = ip_vs.seen().is_some_and(|servers| !servers.is_empty());
         if !serves && wanted.masquerade_ports.is_empty() {
             return Masquerade::not_asked();
         }
         self.ask(Source::Conntrack, || match interfaces {
-            Reading::Seen(own) => conntrack::read(&self.root, wanted, own, serves),
+            Reading::Seen(own) => conntrack::read(&self.root, wanted, own, serves, counted),
             Reading::Gap(gap) => Err(Gap { source: Source::Conntrack, ..gap.clone() }),
         })
     }
@@ -168,7 +171,7 @@ impl Host {
     fn sockets(
         &self,
         wanted: &Wanted,
-        interfaces: &Reading<Interfaces>,
+        interfaces: &Reading<Arc<Interfaces>>,
         sysctls: &Sysctls,
         sockstat: &Reading<SockStat>,
         watch: &Stopwatch,
@@ -204,7 +207,7 @@ impl Host {
         if let Ok(Counted { ephemeral, examples }) = &mut counted {
             unnamed.extend(examples.drain(..).zip(ephemeral.busiest.iter_mut().map(|busy| &mut busy.owner)));
         }
-        watch.on(Source::Processes, || self.name_holders(unnamed, interfaces.seen(), wanted.command_lines));
+        watch.on(Source::Processes, || self.name_holders(unnamed, interfaces.seen().map(Arc::as_ref), wanted.command_lines));
 
         let ephemeral = counted.map(|counted| counted.ephemeral).into();
         HostSockets { listeners: listeners.into(), told_by, clients: clients.into(), ephemeral }

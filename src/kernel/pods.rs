@@ -84,11 +84,11 @@ fn find(proc: &Path, known: &mut Known) -> Result<Found, Gap> {
     let mut passed: HashSet<u64> = [own].into_iter().chain(node).collect();
     let mut found = Found::default();
     let mut text = Vec::with_capacity(CGROUP);
-    let mut before = known.take();
+    let mut before = known.processes.take();
     for (pid, inode) in pids(proc).map_err(|error| unread(proc, &error))? {
         let mut process = before.process(pid, inode);
         match found.look(&proc.join(pid.to_string()), &mut process, &mut passed, &mut text) {
-            Ok(()) => known.keep(pid, process),
+            Ok(()) => known.processes.keep(pid, process),
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(unread(&proc.join(pid.to_string()).join("cgroup"), &error)),
         }
@@ -263,7 +263,7 @@ mod tests {
         symlink("net:[1]", &link).expect("linked");
         fs::remove_file(proc.path().join("7/cgroup")).expect("removed");
         assert_eq!(pods(), 1, "it went to the node's namespace, and was not asked");
-        assert!((0..16).any(|_| pods() == 0), "it is asked in the end");
+        assert!((0..20).any(|_| pods() == 0), "it is asked in the end");
     }
 
     #[test]

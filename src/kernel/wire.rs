@@ -11,13 +11,13 @@ pub(super) trait Wire {
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 }
 
-pub(super) use kernel::KernelWire;
+pub(super) use kernel::{KernelWire, News};
 
 #[cfg(target_os = "linux")]
 mod kernel {
     use std::{io, time::Duration};
 
-    use netlink_sys::{Socket, SocketAddr};
+    use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
     use nix::sys::{
         socket::{MsgFlags, setsockopt, sockopt},
         time::TimeVal,
@@ -60,6 +60,31 @@ mod kernel {
             }
         }
     }
+
+    /// So much news is taken away at once; more than the kernel keeps of it.
+    const MOST: usize = 4096;
+
+    /// What rtnetlink tells of changes in the network namespace of the thread that began to listen.
+    #[derive(Debug)]
+    pub(in crate::kernel) struct News(Socket);
+
+    impl News {
+        /// Listens to groups (include/uapi/linux/rtnetlink.h `RTNLGRP_*`).
+        pub(in crate::kernel) fn of(groups: &[u32]) -> io::Result<Self> {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind_auto()?;
+            groups.iter().try_for_each(|group| socket.add_membership(*group))?;
+            socket.set_non_blocking(true)?;
+            Ok(Self(socket))
+        }
+
+        /// Whether anything changed since this was asked last. That news was lost, is news.
+        pub(in crate::kernel) fn arrived(&mut self) -> bool {
+            let next = || self.0.recv(&mut &mut [0; 16][..], MsgFlags::MSG_TRUNC.bits());
+            let nothing = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+            (0..MOST).take_while(|_| !next().as_ref().is_err_and(nothing)).count() > 0
+        }
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -85,6 +110,20 @@ mod kernel {
         }
 
         fn receive(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            match self.0 {}
+        }
+    }
+
+    /// Nobody tells of changes.
+    #[derive(Debug)]
+    pub(in crate::kernel) struct News(Infallible);
+
+    impl News {
+        pub(in crate::kernel) fn of(_: &[u32]) -> io::Result<Self> {
+            Err(Errno::EOPNOTSUPP.into())
+        }
+
+        pub(in crate::kernel) fn arrived(&mut self) -> bool {
             match self.0 {}
         }
     }

@@ -8,7 +8,7 @@ use std::{
 
 use portreeve::{
     facts::{Masquerade, PortSet, Protocol, Reading, Source, Wanted, Why},
-    kernel::Host,
+    kernel::{Host, Known},
 };
 
 use crate::namespace::Namespace;
@@ -109,4 +109,23 @@ fn nobody_is_asked_where_ipvs_serves_nothing_and_no_number_is_wanted() {
     let wanted = Wanted { client_ports: ports("30000-32767"), ..Wanted::default() };
     let gap = Host::at("/").read(&wanted).masquerade.get().expect_err("nothing to know").clone();
     assert_eq!((gap.source, gap.why), (Source::Conntrack, Why::NotAsked));
+}
+
+#[test]
+fn flows_are_counted_now_and_then() {
+    let namespace = Namespace::enter();
+    namespace.add_address("192.0.2.1/24");
+    let wanted = Wanted { masquerade_ports: ports("30000-32767"), ..Wanted::default() };
+    let mut known = Known::default();
+    let mut count = || {
+        let (seen, _) = Host::at("/").read_again(&wanted, &mut known);
+        let flows = seen.masquerade.get().expect("root may list flows").flows.get().expect("counted").clone();
+        flows.get(&Protocol::Tcp).copied().unwrap_or(0)
+    };
+    enter(&[answered(30080)]);
+    assert_eq!(count(), 1);
+    enter(&[answered(30081)]);
+    assert_eq!(count(), 1, "as it was counted before");
+    let counts: Vec<u64> = (0..20).map(|_| count()).collect();
+    assert!(counts.is_sorted() && counts.ends_with(&[2]), "{counts:?}");
 }

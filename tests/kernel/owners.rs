@@ -1,16 +1,16 @@
 //! Who holds a socket: cgroups, pods, processes and the kernel itself.
 
-use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path, thread};
+use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path};
 
 use nix::sys::resource::{Resource, getrlimit};
 use portreeve::{
-    facts::{Holder, Owner, Reading, Socket, Why},
+    facts::{Holder, Owner, Socket, Why},
     kernel::{Cgroups, Claim, Owners, Sockets, fds_of},
 };
 
 use crate::{
     namespace::Namespace,
-    process::{self, ControlGroup, eventually},
+    process::{self, ControlGroup},
 };
 
 const POD: &str = "0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f";

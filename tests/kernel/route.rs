@@ -5,18 +5,24 @@ use std::{
     io::Write,
     net::IpAddr,
     process::{Command, Stdio},
+    sync::Arc,
 };
 
 use portreeve::{
     facts::{Interfaces, Wanted},
-    kernel::Host,
+    kernel::{Host, Known},
 };
 use serde_json::Value;
 
-use crate::namespace::Namespace;
+use crate::{namespace::Namespace, process::eventually};
 
-fn interfaces() -> Interfaces {
-    Host::at("/").read(&Wanted::default()).interfaces.get().expect("rtnetlink answers").clone()
+fn interfaces() -> Arc<Interfaces> {
+    again(&mut Known::default())
+}
+
+fn again(known: &mut Known) -> Arc<Interfaces> {
+    let (seen, _) = Host::at("/").read_again(&Wanted::default(), known);
+    seen.interfaces.get().expect("rtnetlink answers").clone()
 }
 
 /// Runs `ip -batch` in this thread's namespace.
@@ -83,4 +89,41 @@ fn gateways_are_those_of_default_routes_in_the_main_table_only() {
         route add default via 2001:db8::1 dev v0\n");
     let want: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
     assert_eq!(interfaces().gateways, want);
+}
+
+#[test]
+fn what_changed_between_two_looks_is_seen_and_nothing_is_read_where_nothing_did() {
+    let _namespace = Namespace::enter();
+    let mut known = Known::default();
+    let mut before = again(&mut known);
+    for change in [
+        "link add v0 type veth peer name v1",
+        "link set v0 up",
+        "link set v1 up",
+        "addr add 192.0.2.1/24 dev v0",
+        "addr add 192.0.2.2/24 dev v0",
+        "addr del 192.0.2.2/24 dev v0",
+        "addr add 2001:db8::1/64 dev v0 nodad",
+        "route add default via 192.0.2.9",
+        "route add default via 2001:db8::9 dev v0",
+        "route del default via 192.0.2.9",
+        "link add br0 type bridge",
+        "link set v0 master br0",
+        "link add vx0 type vxlan id 1 dstport 8472 dev lo",
+        "link set v1 name renamed",
+        "link set renamed down",
+        "link del v0",
+    ] {
+        ip(change);
+        let seen = again(&mut known);
+        assert_ne!(seen, before, "{change}");
+        assert_eq!(seen, interfaces(), "{change}");
+        // An address or route of IPv6 may follow a moment later.
+        let settled = eventually(|| {
+            before = again(&mut known);
+            Arc::ptr_eq(&before, &again(&mut known)).then_some(())
+        });
+        assert_eq!(settled, Some(()), "{change}: read again, although nothing changed");
+    }
+    assert!((0..20).any(|_| !Arc::ptr_eq(&before, &again(&mut known))), "it is read anew in the end");
 }

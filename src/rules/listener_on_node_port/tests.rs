@@ -226,7 +226,7 @@ fn a_trap_is_on_an_address_of_this_node_outside_vrfs() {
     let nowhere = web(30080).listens("203.0.113.7:30080").with_config(primary);
     expect_healthy(&RULE, &nowhere, &subject());
     let mut enslaved = second;
-    let interfaces = seen(&mut enslaved.kernel.interfaces);
+    let interfaces = std::sync::Arc::make_mut(seen(&mut enslaved.kernel.interfaces));
     let link = interfaces.addresses.iter().find(|it| it.ip == ip(SECOND[0])).expect("an address").link.clone();
     let vrf = Link { index: 99, name: "red".to_owned(), kind: Some("vrf".to_owned()), ..interfaces.links[0].clone() };
     interfaces.links.iter_mut().find(|it| *it.name == *link).expect("a link").master = Some(99);

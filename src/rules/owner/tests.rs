@@ -147,7 +147,7 @@ fn a_host_port_is_on_its_host_ip_and_on_no_ipv6_loopback() {
 #[test]
 fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     let mut world = web().listens("[::]:30080").with_mode(Mode::Ipvs);
-    let addresses = &mut seen(&mut world.kernel.interfaces).addresses;
+    let addresses = &mut std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces)).addresses;
     let mut link_local = addresses.iter().find(|it| it.ip == ip(PRIMARY[1])).expect("an address").clone();
     link_local.ip = ip("fe80::1");
     addresses.push(link_local);

@@ -109,7 +109,7 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_masqueraded_flows_in_node_port_range",
         &[],
-        "Flows that left under an address of this node and a port of the NodePort range; needs NET_ADMIN, and is not told of more than 25,000 flows",
+        "Flows that left under an address of this node and a port of the NodePort range; needs NET_ADMIN, and is counted in every twentieth look, not in a table of more than 25,000 flows",
     ),
     gauge("portreeve_proxy_open_fds", &[], "Open file descriptors of the proxy"),
     gauge("portreeve_proxy_max_fds", &[], "How many file descriptors the proxy may open"),
