@@ -8,7 +8,7 @@ use super::{
     gathered::Gathered,
     requests::{Server, encoded},
 };
-use crate::facts::{Claimant, Gap, Source, Why};
+use crate::facts::{Claimant, Family, Gap, NodeAddressKind, Source, Why};
 
 /// What a failed connection leaves unknown.
 const EVERYTHING: [Source; 5] =
@@ -16,6 +16,9 @@ const EVERYTHING: [Source; 5] =
 
 /// ExternalName and headless Services have no NodePorts worth a byte on the wire.
 pub(super) const SERVED: &str = "spec.type!=ExternalName,spec.clusterIP!=None";
+
+/// The label of Nodes that run the control plane, k3s' servers among them.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 /// How many places tell settings: ConfigMaps, kube-apiserver's Pods and `/flagz`, Calico's and OpenShift's objects.
 pub(super) const PLACES: usize = CONFIG_MAPS.len() + 4;
@@ -109,14 +112,14 @@ pub(super) struct Found {
 }
 
 impl Found {
-    fn note(&mut self, place: Place, source: Source, answer: Result<Gathered, Error>) {
+    pub(super) fn note(&mut self, place: Place, source: Source, answer: Result<Gathered, Error>) {
         match answer {
             Ok(gathered) => {
                 self.gathered.absorb(gathered);
                 self.told.insert(place);
             }
             Err(error) => {
-                if source == Source::ConfigMaps {
+                if matches!(source, Source::ConfigMaps | Source::Nodes) {
                     self.gathered.lack_all(&[source], &error);
                 }
                 // Absent, it claims nothing; out of bounds, nobody knows.
@@ -176,6 +179,27 @@ pub(super) async fn settings(server: &Server) -> Found {
         found.note(place, Source::ConfigMaps, answer);
     }
     found
+}
+
+/// Every Node but this one, as a server has them at hand. In brief, since every agent asks for them and a large cluster
+/// has thousands; but whole those that may tell arguments of k3s or RKE2, and all of them where Nodes have addresses of
+/// both families, of which a Table tells one.
+pub(super) async fn other_nodes(server: &Server, own: &str) -> Result<Gathered, Error> {
+    let nodes = |operator: &str, labels: &str| {
+        let fields = encoded(&format!("metadata.name{operator}{own}"));
+        format!("/api/v1/nodes?resourceVersion=0&fieldSelector={fields}{labels}")
+    };
+    let role = |selector: &str| nodes("!=", &format!("&labelSelector={}", encoded(selector)));
+    let own = one(server, &nodes("=", ""), "Node").await?;
+    let internal = own.nodes.iter().flat_map(|node| &node.addresses);
+    let internal = internal.filter(|address| address.kind == NodeAddressKind::InternalIp);
+    if internal.map(|address| Family::of(address.ip)).collect::<BTreeSet<_>>().len() > 1 {
+        return one(server, &nodes("!=", ""), "Node").await;
+    }
+    let mut all = one(server, &role(CONTROL_PLANE), "Node").await?;
+    let (others, _) = server.brief(&role(&format!("!{CONTROL_PLANE}")), "Node").await?;
+    all.absorb(others);
+    Ok(all)
 }
 
 fn range_of_flagz(server: &Server, answer: &str) -> Gathered {

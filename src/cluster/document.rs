@@ -1,4 +1,4 @@
-//! The shape of a whole document: an object, a List, or a bare list. Objects leave it as soon as they are complete.
+//! The shape of a whole document: an object, a List, a Table, or a bare list. Objects leave it as soon as they are complete.
 
 use std::fmt;
 
@@ -7,7 +7,11 @@ use serde::{
     de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-use super::{field::Field, wire::Object};
+use super::{
+    field::Field,
+    table::{Column, Rows},
+    wire::Object,
+};
 
 /// Reads one document: an object, a List of them (or of Lists), or a bare list. Every object that is no List goes to
 /// `sink` as soon as it is complete, so that a document of any length needs the memory of one object.
@@ -56,7 +60,7 @@ impl<'de> Visitor<'de> for Document<'_> {
         let Self { kind, closed, sink } = self;
         let items = Items { kind, closed, sink: &mut *sink };
         if let Some(last) = items.visit_seq(list)? {
-            sink(last);
+            sink(*last);
         }
         Ok(Outcome::default())
     }
@@ -85,9 +89,11 @@ fn read_map<'de, A: MapAccess<'de>>(
     closed: bool,
     sink: &mut dyn FnMut(Object),
 ) -> Result<Whole, A::Error> {
-    let mut object = Object::default();
+    // Large, and handed on several times.
+    let mut object = Box::<Object>::default();
     let mut items = false;
     let mut last = None;
+    let mut columns: Vec<Column> = Vec::new();
     while let Some(key) = map.next_key::<String>()? {
         match key.as_str() {
             "apiVersion" => object.api_version = map.next_value()?,
@@ -106,6 +112,11 @@ fn read_map<'de, A: MapAccess<'de>>(
                 items = true;
                 last = map.next_value_seed(Items { kind: kind.as_deref(), closed, sink: &mut *sink })?;
             }
+            "columnDefinitions" if is_table(&object) => columns = map.next_value()?,
+            "rows" if is_table(&object) => {
+                items = true;
+                map.next_value_seed(Rows { columns: &columns, sink: &mut *sink })?;
+            }
             _ => {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -117,12 +128,12 @@ fn read_map<'de, A: MapAccess<'de>>(
         {
             object.kind = Field::Is(kind.to_owned());
         }
-        return Ok(Whole::Object(Box::new(object)));
+        return Ok(Whole::Object(object));
     }
     let cut = !closed && object.kind.seen().is_none();
     // Where the List was cut, its last item may have been too: half a port number is worse than none.
     if let Some(last) = last.filter(|_| !cut) {
-        sink(last);
+        sink(*last);
     }
     let metadata = object.metadata.seen();
     let next_page = metadata.and_then(|metadata| metadata.next_page.seen()).map(|token| token.0.clone());
@@ -134,6 +145,11 @@ fn read_map<'de, A: MapAccess<'de>>(
     }))
 }
 
+/// A server writes the kind first.
+fn is_table(object: &Object) -> bool {
+    object.kind.seen().is_some_and(|kind| kind == "Table")
+}
+
 /// The `items` of a List. The last one is handed back: only the List knows whether it is whole.
 struct Items<'a> {
     kind: Option<&'a str>,
@@ -142,7 +158,7 @@ struct Items<'a> {
 }
 
 impl<'de> DeserializeSeed<'de> for Items<'_> {
-    type Value = Option<Object>;
+    type Value = Option<Box<Object>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
@@ -150,7 +166,7 @@ impl<'de> DeserializeSeed<'de> for Items<'_> {
 }
 
 impl<'de> Visitor<'de> for Items<'_> {
-    type Value = Option<Object>;
+    type Value = Option<Box<Object>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of Kubernetes objects")
@@ -162,12 +178,12 @@ impl<'de> Visitor<'de> for Items<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let Self { kind, closed, sink } = self;
-        let mut last: Option<Object> = None;
+        let mut last: Option<Box<Object>> = None;
         loop {
             // What came before is whole: either another item follows, or the document broke inside one.
             let next = list.next_element_seed(Item { kind, closed, sink: &mut *sink });
             if let Some(whole) = last.take_if(|_| !matches!(next, Ok(None))) {
-                sink(whole);
+                sink(*whole);
             }
             match next? {
                 None => return Ok(last),
@@ -184,7 +200,7 @@ struct Item<'a> {
 }
 
 impl<'de> DeserializeSeed<'de> for Item<'_> {
-    type Value = Option<Object>;
+    type Value = Option<Box<Object>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
@@ -192,7 +208,7 @@ impl<'de> DeserializeSeed<'de> for Item<'_> {
 }
 
 impl<'de> Visitor<'de> for Item<'_> {
-    type Value = Option<Object>;
+    type Value = Option<Box<Object>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a Kubernetes object")
@@ -204,7 +220,7 @@ impl<'de> Visitor<'de> for Item<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
         Ok(match read_map(map, self.kind, self.closed, self.sink)? {
-            Whole::Object(object) => Some(*object),
+            Whole::Object(object) => Some(object),
             Whole::List(_) => None,
         })
     }

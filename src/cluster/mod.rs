@@ -25,6 +25,7 @@ mod renewed;
 mod requests;
 mod settings;
 mod source;
+mod table;
 mod values;
 mod watch;
 mod wire;

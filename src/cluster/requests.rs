@@ -29,6 +29,9 @@ const FRAMES: usize = 8;
 const TEXT: usize = 256 << 10;
 /// The longest line of a watch, in bytes; etcd keeps no object of more than 1.5 MB.
 const LINE: usize = 8 << 20;
+/// What is asked for: whole objects, or where the server can a Table.
+const WHOLE: &str = "application/json, */*;q=0.8";
+const BRIEF: &str = "application/json;as=Table;v=v1;g=meta.k8s.io, application/json;q=0.9";
 /// The longest message of a server that is passed on, in bytes.
 const MESSAGE: usize = 256;
 
@@ -118,8 +121,23 @@ impl Server {
 
     /// The objects of one answer, and what kind of document it was.
     pub(super) async fn objects<C: Collect>(&self, path: &str, kind: &'static str) -> Result<(C, Outcome), Error> {
+        self.objects_in(WHOLE, path, kind).await
+    }
+
+    /// The same in brief, with what the columns of `kubectl get --output wide` tell; whole from a server that knows no
+    /// Tables.
+    pub(super) async fn brief<C: Collect>(&self, path: &str, kind: &'static str) -> Result<(C, Outcome), Error> {
+        self.objects_in(BRIEF, path, kind).await
+    }
+
+    async fn objects_in<C: Collect>(
+        &self,
+        form: &'static str,
+        path: &str,
+        kind: &'static str,
+    ) -> Result<(C, Outcome), Error> {
         self.in_time(path, async {
-            let mut response = self.answer(path).await?;
+            let mut response = self.answer(form, path).await?;
             let content = content_type(&response);
             let (frames, receiver) = mpsc::channel(FRAMES);
             let place = self.address.clone();
@@ -150,13 +168,13 @@ impl Server {
 
     /// An answer as text, cut at [`TEXT`].
     pub(super) async fn text(&self, path: &str) -> Result<String, Error> {
-        self.in_time(path, async { self.body(path, self.answer(path).await?).await }).await
+        self.in_time(path, async { self.body(path, self.answer(WHOLE, path).await?).await }).await
     }
 
     /// An answer as it is, of at most `most` bytes.
     pub(super) async fn bytes(&self, path: &str, most: usize) -> Result<Vec<u8>, Error> {
         self.in_time(path, async {
-            let mut response = self.answer(path).await?;
+            let mut response = self.answer(WHOLE, path).await?;
             let content = content_type(&response);
             let mut bytes = Vec::new();
             while let Some(frame) = response.body_mut().frame().await {
@@ -173,7 +191,7 @@ impl Server {
 
     /// The lines of a watch, as they come.
     pub(super) async fn watch(&self, path: &str) -> Result<Lines, Error> {
-        let response = self.in_time(path, self.answer(path)).await?;
+        let response = self.in_time(path, self.answer(WHOLE, path)).await?;
         let content = content_type(&response);
         Ok(Lines { server: self.clone(), path: path.to_owned(), content, response, read: Vec::new(), seen: 0 })
     }
@@ -184,10 +202,10 @@ impl Server {
     }
 
     /// A successful answer. A server that is busy is asked once more, when it says so.
-    async fn answer(&self, path: &str) -> Result<Response<Body>, Error> {
+    async fn answer(&self, form: &'static str, path: &str) -> Result<Response<Body>, Error> {
         let mut patient = true;
         loop {
-            let request = Request::get(path).header(header::ACCEPT, "application/json, */*;q=0.8").body(Body::empty());
+            let request = Request::get(path).header(header::ACCEPT, form).body(Body::empty());
             let request = request.map_err(|error| self.unreachable(path, &error))?;
             let response = self.client.send(request).await.map_err(|error| self.unreachable(path, &error))?;
             let status = response.status();

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, mem, sync::Arc};
 
-use super::{conntrack::Counted, interfaces::Watched};
+use super::{conntrack::Counted, interfaces::Watched, sockets::Sockets};
 use crate::facts::Cgroup;
 
 /// After so many looks everything is read anew, whatever is thought to be known.
@@ -13,6 +13,7 @@ const ASKED: u8 = 2;
 /// What earlier looks at a host learned. Nothing is kept of whoever looks once.
 #[derive(Debug, Default)]
 pub struct Known {
+    pub(super) sockets: Option<Sockets>,
     pub(super) processes: Processes,
     pub(super) interfaces: Watched,
     pub(super) flows: Counted,

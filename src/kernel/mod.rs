@@ -111,8 +111,9 @@ impl Host {
         let interfaces = watch.on(Source::Addresses, || self.ask(Source::Addresses, || known.interfaces.read()));
         let sysctls = watch.on(Source::Sysctls, || sysctl::read(&self.root));
         let sockstat = watch.on(Source::Sockstat, || sockstat::read(&self.root)).into();
-        let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat, &watch);
-        let (answers, health_checks) = self.ask_proxies(wanted, interfaces.seen().map(Arc::as_ref), &watch);
+        let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat, &mut known.sockets, &watch);
+        let own = interfaces.seen().map(Arc::as_ref);
+        let (answers, health_checks) = self.ask_proxies(wanted, own, &sockets.listeners, &watch);
         let ip_vs = watch.on(Source::IpVs, || ip_vs::servers(&self.root)).into();
         let masquerade = watch.on(Source::Conntrack, || self.masquerade(wanted, &interfaces, &ip_vs, &mut known.flows));
         let unanswered = masquerade.seen().map_or(&[][..], |it| &it.unanswered);
@@ -174,13 +175,13 @@ impl Host {
         interfaces: &Reading<Arc<Interfaces>>,
         sysctls: &Sysctls,
         sockstat: &Reading<SockStat>,
+        known: &mut Option<Sockets>,
         watch: &Stopwatch,
     ) -> HostSockets {
-        let reader = if self.is_live() {
-            Sockets::live(&self.root.path().join("proc"))
-        } else {
-            Sockets::recorded(&self.root.path().join("proc/net"))
-        };
+        let reader = known.get_or_insert_with(|| {
+            let proc = self.root.path().join("proc");
+            if self.is_live() { Sockets::live(&proc) } else { Sockets::recorded(&proc.join("net")) }
+        });
         let (mut listeners, told_by) = match watch.on(Source::Listeners, || reader.listeners()) {
             Ok(Listeners { sockets, told_by }) => (Ok(sockets), told_by),
             Err(gap) => (Err(gap), "nothing".to_owned()),
@@ -194,7 +195,7 @@ impl Host {
         });
         let mut counted = watch.on(Source::EphemeralUse, || match wanted.connections.ephemeral_use {
             false => Err(not_asked(Source::EphemeralUse)),
-            true => counted(&reader, &listeners, sysctls, sockstat),
+            true => counted(reader, &listeners, sysctls, sockstat),
         });
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
@@ -207,7 +208,9 @@ impl Host {
         if let Ok(Counted { ephemeral, examples }) = &mut counted {
             unnamed.extend(examples.drain(..).zip(ephemeral.busiest.iter_mut().map(|busy| &mut busy.owner)));
         }
-        watch.on(Source::Processes, || self.name_holders(unnamed, interfaces.seen().map(Arc::as_ref), wanted.command_lines));
+        watch.on(Source::Processes, || {
+            self.name_holders(unnamed, interfaces.seen().map(Arc::as_ref), wanted.command_lines);
+        });
 
         let ephemeral = counted.map(|counted| counted.ephemeral).into();
         HostSockets { listeners: listeners.into(), told_by, clients: clients.into(), ephemeral }
@@ -233,19 +236,24 @@ impl Host {
         &self,
         wanted: &Wanted,
         interfaces: Option<&Interfaces>,
+        listeners: &Reading<Vec<Socket>>,
         watch: &Stopwatch,
     ) -> (Answers, Reading<Vec<HealthCheckAnswer>>) {
-        let asked = if self.is_live() {
+        let places = &self.proxy_places;
+        let listens =
+            |place: &SocketAddr| listeners.seen().is_none_or(|all| all.iter().any(|it| it.local_port == place.port()));
+        let asked = if !self.is_live() {
+            Err(root::recorded(Source::ProxyMode))
+        } else if wanted.health_check_ports.is_empty() && !places.iter().any(listens) {
+            let places = places.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+            let gap = Gap::new(Source::ProxyMode, Why::Unreachable, format!("nobody listens on {places}"));
+            Ok((Answers::none(&gap), Vec::new()))
+        } else {
             let addresses = health::addresses(interfaces);
             let health_checks = health::read(&wanted.health_check_ports, &addresses);
             http::run(async {
-                tokio::join!(
-                    proxy::read(&self.proxy_places, watch),
-                    watch.awaiting(Source::HealthChecks, health_checks)
-                )
+                tokio::join!(proxy::read(places, watch), watch.awaiting(Source::HealthChecks, health_checks))
             })
-        } else {
-            Err(root::recorded(Source::ProxyMode))
         };
         match asked {
             Ok((answers, health_checks)) => (answers, Reading::Seen(health_checks)),

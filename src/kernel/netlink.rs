@@ -20,7 +20,7 @@ const LARGEST_MESSAGE: usize = 1024 * 1024;
 
 // include/uapi/linux/netlink.h, as are all numbers here.
 pub(super) const NETLINK_ROUTE: isize = 0;
-pub(super) const NETLINK_SOCK_DIAG: isize = 4;
+const NETLINK_SOCK_DIAG: isize = 4;
 pub(super) const NETLINK_NETFILTER: isize = 12;
 const HEADER: usize = 16;
 const NLM_F_REQUEST: u16 = 0x1;
@@ -56,16 +56,25 @@ pub(super) struct Message<'a> {
 pub(super) struct Malformed(pub(super) &'static str);
 
 /// A way to one protocol of the kernel, for dumps of one reader, all in the network namespace of the calling thread.
+#[derive(Debug)]
 pub(super) struct Line<W, O> {
     open: O,
     idle: Option<W>,
     sequence: u32,
 }
 
-/// A way to [`NETLINK_SOCK_DIAG`], [`NETLINK_ROUTE`], ... `strict`: the kernel has to honour or refuse every field of a
+/// A way to [`NETLINK_ROUTE`], [`NETLINK_NETFILTER`], ... `strict`: the kernel has to honour or refuse every field of a
 /// request (`NETLINK_GET_STRICT_CHK`, Linux 4.20).
 pub(super) fn line(protocol: isize, strict: bool) -> Line<KernelWire, impl FnMut() -> io::Result<KernelWire>> {
     Line::over(move || KernelWire::open(protocol, strict))
+}
+
+/// A way to sockets that is kept from walk to walk.
+pub(super) type SocketLine = Line<KernelWire, fn() -> io::Result<KernelWire>>;
+
+/// The way to [`NETLINK_SOCK_DIAG`].
+pub(super) fn socket_line() -> SocketLine {
+    Line::over(|| KernelWire::open(NETLINK_SOCK_DIAG, false))
 }
 
 /// The attributes of a message (`struct nlattr`), as kind and payload; flags are masked off the kind.
@@ -124,11 +133,12 @@ impl<W: Wire, O: FnMut() -> io::Result<W>> Line<W, O> {
         mut start: impl FnMut() -> T,
         mut each: impl FnMut(&mut T, &Message<'_>) -> Result<(), Malformed>,
     ) -> Result<T, Gap> {
-        // One buffer a thread: a look has a dozen dumps, and a new one is nine pages that the kernel has to make empty.
+        // One buffer a thread: a look has a dozen dumps. What no answer fills of it is never touched.
         let mut buffer = IDLE.take();
-        buffer.resize(BUFFER.max(buffer.len()), 0);
+        buffer.reserve_exact(BUFFER);
         let dumped = self.attempts(request, &mut start, &mut each, &mut buffer);
-        if buffer.len() == BUFFER {
+        if buffer.capacity() == BUFFER {
+            buffer.clear();
             IDLE.set(buffer);
         }
         dumped
@@ -157,7 +167,8 @@ impl<W: Wire, O: FnMut() -> io::Result<W>> Line<W, O> {
                 Err(Stop::Torn(why)) => torn = why,
                 Err(Stop::Truncated(needed)) if needed <= LARGEST_MESSAGE => {
                     torn = "cut off by the receive buffer";
-                    buffer.resize(needed, 0);
+                    buffer.clear();
+                    buffer.reserve_exact(needed);
                 }
                 Err(Stop::Truncated(_)) => return Err(request.malformed("messages of at most 1 MiB")),
                 Err(Stop::Final(gap)) => return Err(gap),
@@ -173,7 +184,7 @@ fn receive(
     wire: &mut impl Wire,
     request: &Request<'_>,
     sequence: u32,
-    buffer: &mut [u8],
+    buffer: &mut Vec<u8>,
     mut each: impl FnMut(&Message<'_>) -> Result<(), Malformed>,
 ) -> Result<(), Stop> {
     let mut interrupted = false;
@@ -313,10 +324,11 @@ mod tests {
             Ok(())
         }
 
-        fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
             let datagram = self.0.pop_front().unwrap_or(Err(Errno::EAGAIN.into()))?;
-            let fits = datagram.len().min(buffer.len());
-            buffer[..fits].copy_from_slice(&datagram[..fits]);
+            buffer.clear();
+            let fits = datagram.len().min(buffer.capacity());
+            buffer.extend_from_slice(&datagram[..fits]);
             Ok(datagram.len())
         }
     }

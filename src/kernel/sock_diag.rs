@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::{
     facts::{Family, Gap, PortRange, Protocol, State},
     kernel::{
-        netlink::{self, Malformed, NETLINK_SOCK_DIAG, Request, attributes, bytes_at},
+        netlink::{Malformed, Request, SocketLine, attributes, bytes_at},
         record::{Ask, Record},
     },
 };
@@ -30,9 +30,13 @@ const TIMER_RETRANSMIT: u8 = 1;
 /// A table that changes under the walk may show a socket twice.
 ///
 /// # Errors
-/// As [`netlink::Line::dump`]; `NotSupported` when the kernel has no diag module for the protocol.
-pub(super) fn walk<T: Clone>(ask: &Ask<'_>, mut collected: T, mut each: impl FnMut(&mut T, &Record)) -> Result<T, Gap> {
-    let mut line = netlink::line(NETLINK_SOCK_DIAG, false);
+/// As [`super::netlink::Line::dump`]; `NotSupported` when the kernel has no diag module for the protocol.
+pub(super) fn walk<T: Clone>(
+    line: &mut SocketLine,
+    ask: &Ask<'_>,
+    mut collected: T,
+    mut each: impl FnMut(&mut T, &Record),
+) -> Result<T, Gap> {
     for (kind, body) in requests(ask) {
         let request = Request {
             source: ask.source,

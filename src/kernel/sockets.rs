@@ -1,10 +1,14 @@
 //! The sockets of one network namespace, from the best place that tells them.
 
-use std::path::{Path, PathBuf};
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why},
     kernel::{
+        netlink::{SocketLine, socket_line},
         proc_net,
         record::{Accepting, Ask, Record, States},
         sock_diag,
@@ -15,10 +19,10 @@ use crate::{
 const CLIENTS: usize = 4096;
 
 /// Reads sockets over sock_diag, or from the text tables where there is no sock_diag.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Sockets {
     net: PathBuf,
-    netlink: bool,
+    line: Option<RefCell<SocketLine>>,
 }
 
 /// Every listener, and how listeners were read.
@@ -31,14 +35,15 @@ pub struct Listeners {
 }
 
 impl Sockets {
-    /// The live sockets in the network namespace of the calling thread; `proc` is where the host's `/proc` is mounted.
+    /// The live sockets in the network namespace of the calling thread, which must be the same at every walk; `proc` is
+    /// where the host's `/proc` is mounted.
     pub fn live(proc: &Path) -> Self {
-        Self { net: proc.join("thread-self/net"), netlink: true }
+        Self { net: proc.join("thread-self/net"), line: Some(RefCell::new(socket_line())) }
     }
 
     /// What the text tables in the directory `net` recorded.
     pub fn recorded(net: &Path) -> Self {
-        Self { net: net.to_owned(), netlink: false }
+        Self { net: net.to_owned(), line: None }
     }
 
     /// Every listening TCP and SCTP socket, and every unconnected UDP socket with a local port. The cost depends on
@@ -105,8 +110,10 @@ impl Sockets {
         collected: T,
         mut each: impl FnMut(&mut T, &Record),
     ) -> Result<(T, ToldBy), Gap> {
-        if self.netlink {
-            match sock_diag::walk(ask, collected.clone(), &mut each) {
+        // Without tables no SCTP is loaded: to be asked, the kernel would look for a module.
+        let line = self.line.as_ref().filter(|_| ask.protocol != Protocol::Sctp || self.net.join("sctp").exists());
+        if let Some(line) = line {
+            match sock_diag::walk(&mut line.borrow_mut(), ask, collected.clone(), &mut each) {
                 Ok(seen) => return Ok((seen, ToldBy::SockDiag)),
                 Err(gap) if gap.why == Why::NotSupported => {}
                 Err(gap) => return Err(gap),

@@ -7,8 +7,8 @@ pub(super) trait Wire {
     /// Sends one request.
     fn send(&mut self, request: &[u8]) -> io::Result<()>;
 
-    /// Receives one datagram and tells its true length, which may exceed the buffer's.
-    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Receives one datagram into the room of an empty buffer and tells its true length, which may exceed that.
+    fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize>;
 }
 
 pub(super) use kernel::{KernelWire, News};
@@ -29,6 +29,7 @@ mod kernel {
     const PATIENCE: Duration = Duration::from_secs(5);
 
     /// A netlink socket in the network namespace of the calling thread.
+    #[derive(Debug)]
     pub(in crate::kernel) struct KernelWire(Socket);
 
     impl KernelWire {
@@ -50,9 +51,10 @@ mod kernel {
             self.0.send_to(request, &SocketAddr::new(0, 0), 0).map(drop)
         }
 
-        fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
             loop {
-                let (length, sender) = self.0.recv_from(&mut &mut *buffer, MsgFlags::MSG_TRUNC.bits())?;
+                buffer.clear();
+                let (length, sender) = self.0.recv_from(buffer, MsgFlags::MSG_TRUNC.bits())?;
                 // Port 0 is the kernel; whoever else writes to this socket is not asked.
                 if sender.port_number() == 0 {
                     return Ok(length);
@@ -96,6 +98,7 @@ mod kernel {
     use super::Wire;
 
     /// There is none: of such a host every fact is a gap, and only recorded nodes can be read.
+    #[derive(Debug)]
     pub(in crate::kernel) struct KernelWire(Infallible);
 
     impl KernelWire {
@@ -109,7 +112,7 @@ mod kernel {
             match self.0 {}
         }
 
-        fn receive(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        fn receive(&mut self, _: &mut Vec<u8>) -> io::Result<usize> {
             match self.0 {}
         }
     }

@@ -107,8 +107,11 @@ impl Index {
             };
             table.rows.values().filter(foreign).for_each(|row| row.add_to(&mut all));
         }
-        let mut facts = all.finish(self.origin.clone(), true, node);
         let settings = &self.tables[&Resource::Settings];
+        if settings.scope.is_none() && self.said.is_some() {
+            all.lack(Gap { source: Source::Nodes, ..settings.absence(Resource::Settings) });
+        }
+        let mut facts = all.finish(self.origin.clone(), true, node);
         if settings.scope.is_none() {
             // Nobody was asked yet: to assume the default would be to invent an answer.
             let Gap { why, detail, .. } = settings.absence(Resource::Settings);
@@ -131,7 +134,8 @@ impl Index {
     pub(super) fn wanted(&self, resource: Resource) -> Option<Scope> {
         match resource {
             Resource::Services => Some(Scope::Served),
-            Resource::Nodes | Resource::Settings => Some(Scope::All),
+            Resource::Nodes => Some(self.said.clone().map_or(Scope::All, Scope::Own)),
+            Resource::Settings => Some(Scope::All),
             Resource::Pods => self.node().map(Scope::Node),
             Resource::EndpointSlices => {
                 let services = &self.tables[&Resource::Services];
@@ -154,6 +158,11 @@ impl Index {
         let reached = services.filter(|service| reached_at_a_node(service));
         let names = reached.map(|service| (service.namespace.as_str(), service.name.as_str()));
         names.chain([API_SERVER]).collect()
+    }
+
+    /// This node's name, where a person or the downward API said it.
+    pub(super) fn said(&self) -> Option<&str> {
+        self.said.as_deref()
     }
 
     fn node(&self) -> Option<String> {

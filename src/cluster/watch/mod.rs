@@ -4,17 +4,20 @@
 //! watcher (Services) ───────┐
 //! watcher (EndpointSlices) ─┤                      scopes: which Pods, which EndpointSlices
 //! watcher (Pods) ───────────┼─ News ─> Index ─┬──────────────────────────────> watchers
-//! watcher (Nodes) ──────────┤                 └─> View
-//! settings, read rarely ────┘
+//! watcher (own Node) ───────┤                 └─> View
+//! settings and other Nodes, ┘
+//! read rarely
 //! ```
 //!
 //! A resource is whole or absent. Once it was whole, no failure takes it away: it grows old, which [`Standing`] tells,
 //! until its watcher has recovered by itself.
 //!
-//! Pods of this node and all Nodes are watched always, since there is no node on which nothing asks for them: Pods name
-//! the owner of every socket and tell hostPorts, and whether an address is some other Node's can only be told with the
-//! addresses of all, which servicelb and externalIPs, an IPVS proxy, and the arguments of k3s' servers all need. The
-//! price is one changed Node in five minutes for each Node there is: a kubelet beats into a Lease, not into its Node.
+//! Pods of this node are watched always, since there is no node on which nothing asks for them: they name the owner of
+//! every socket and tell hostPorts. Whether an address is some other Node's can only be told with the addresses of all,
+//! which servicelb and externalIPs, an IPVS proxy, and the arguments of k3s' servers all need. But a kubelet changes its
+//! Node every five minutes, though it beats into a Lease: five thousand agents that watched five thousand Nodes would be
+//! sent 80,000 changes a second. So this node's own is watched, and the others are listed in brief with the settings.
+//! Where nobody said which Node is this one, it is found by its host name among all of them, which then are watched.
 
 mod event;
 mod index;
@@ -55,9 +58,9 @@ pub enum Resource {
     EndpointSlices,
     /// Pods of this node.
     Pods,
-    /// Nodes.
+    /// This node's Node; all Nodes where nobody said which that is.
     Nodes,
-    /// ConfigMaps, platform objects and `/flagz`: read again now and then, not watched.
+    /// ConfigMaps, platform objects, `/flagz`, and other Nodes: read again now and then, not watched.
     Settings,
 }
 
@@ -171,7 +174,7 @@ async fn run(access: Access, pace: Pace, index: Index, views: watch::Sender<Arc<
     let (pods, pods_scope) = watch::channel(None);
     let (slices, slices_scope) = watch::channel(None);
     let (_services, services_scope) = watch::channel(Some(Scope::Served));
-    let (_nodes, nodes_scope) = watch::channel(Some(Scope::All));
+    let (_nodes, nodes_scope) = watch::channel(index.wanted(Resource::Nodes));
     let line = |resource| Line { resource, access: access.clone(), pace: pace.clone(), news: news.clone() };
     let scopes = BTreeMap::from([(Resource::Pods, pods), (Resource::EndpointSlices, slices)]);
     join!(
@@ -179,7 +182,7 @@ async fn run(access: Access, pace: Pace, index: Index, views: watch::Sender<Arc<
         watcher(line(Resource::EndpointSlices), slices_scope),
         watcher(line(Resource::Pods), pods_scope),
         watcher(line(Resource::Nodes), nodes_scope),
-        settings(line(Resource::Settings)),
+        settings(line(Resource::Settings), index.said().map(str::to_owned)),
         publish(index, incoming, &scopes, &views, pace.gather),
     );
 }

@@ -22,7 +22,7 @@ use crate::{
         error::Error,
         requests::{Collect, Server},
     },
-    facts::Why,
+    facts::{Source, Why},
 };
 
 /// Objects of one page of a LIST: few, since every agent of a cluster asks.
@@ -204,15 +204,26 @@ async fn follow(
     }
 }
 
-/// Reads settings now and then: nobody may watch objects by name, and they hardly ever change.
-pub(super) async fn settings(line: Line) {
+/// Reads settings now and then: nobody may watch objects by name, and they hardly ever change. So do other Nodes' addresses,
+/// which are read with them where this node's name, `own`, was said: a kubelet changes its Node every five minutes, and
+/// to hear that of thousands would cost more than everything else.
+pub(super) async fn settings(line: Line, own: Option<String>) {
+    let places = api::PLACES + usize::from(own.is_some());
     let mut failures = 0;
     // The places that told something when the settings were last read as a whole.
     let mut known: Option<BTreeSet<api::Place>> = None;
     // How often in a row one of them was not there.
     let mut absent = 0;
     loop {
-        let found = async { Ok(api::settings(&line.connect().await?).await) }.await;
+        let found = async {
+            let server = line.connect().await?;
+            let mut found = api::settings(&server).await;
+            if let Some(own) = &own {
+                found.note("nodes", Source::Nodes, api::other_nodes(&server, own).await);
+            }
+            Ok(found)
+        };
+        let found = found.await;
         let failed = match found {
             Err(error) => Some(error),
             Ok(Found { gathered, told, silent, broken }) => {
@@ -223,7 +234,7 @@ pub(super) async fn settings(line: Line) {
                 // What was open before and is closed now is not the same as absent.
                 lost.retain(|error| error.why() == Why::NotPermitted || absent < GONE);
                 // Until everything is known, what some places say is better than nothing; what none says is nothing.
-                if lost.is_empty() && (broken.is_empty() || (known.is_none() && broken.len() < api::PLACES)) {
+                if lost.is_empty() && (broken.is_empty() || (known.is_none() && broken.len() < places)) {
                     let row = Row::More(Box::new(gathered));
                     line.tell(News::Replaced(Scope::All, Rows::nameless(row))).await;
                 }
