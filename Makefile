@@ -61,9 +61,9 @@ test: tools lab static lint ## Install what tests need, lint, and run every test
 
 # What runs on nodes is measured: the binary of the image. A bench profile would make the benchmark itself small too, which
 # takes minutes.
-bench: tools lab shipped ## Measure what it costs, beside ss, lsof and others; UPDATE=1 keeps it; FAMILIES=pods; needs root
+bench: tools lab image ## Measure what it costs, beside ss, lsof and others; UPDATE=1 keeps it; FAMILIES=pods; needs root
 	@$(MAKE) --no-print-directory tools TOOLS='$(CONTENDERS)'
-	$(LABELLED) $(CARGO) bench --locked --profile dev --bench cost $(PRIVATE) -- target/$(MUSL)/release/portreeve $(FAMILIES)
+	PORTREEVE_IMAGE='$(IMAGE)' $(LABELLED) $(CARGO) bench --locked --profile dev --bench cost $(PRIVATE) -- target/$(MUSL)/release/portreeve $(FAMILIES)
 
 verdicts: tools lab guest ## Ask packets about every verdict, in a guest with ipvs too, and count the cells; needs root
 	rm -rf target/tmp/verdicts

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, net::TcpListener, path::Path, process::Command, thread, time::Duration};
 
 use crate::{
-    parts::{Audit, ControlPlane, Role, directory::Directory, events, http_get, objects, process::Process, until},
+    parts::{
+        Asked, Audit, ControlPlane, Role, directory::Directory, events, http_get, objects, process::Process, until,
+    },
     row::{Promise, Row},
     world::{node_ports, run},
 };
@@ -16,6 +18,8 @@ const INCIDENT: Duration = Duration::from_secs(75);
 /// Services with a NodePort, before one more comes.
 const SERVICES: u16 = 200;
 const FIRST: u16 = 30_000;
+/// Who agents are to the server.
+const OBSERVER: &str = "observer";
 /// The first port of the agents, one each.
 const PLACES: usize = 20_000;
 /// The most that an agent may write when nothing happens, in requests a second.
@@ -90,7 +94,7 @@ impl Fleet<'_> {
     fn agent(&self, number: usize) -> Process {
         let arguments = [
             "agent".to_owned(),
-            format!("--kubeconfig={}", self.cluster.kubeconfig("observer").display()),
+            format!("--kubeconfig={}", self.cluster.kubeconfig(OBSERVER).display()),
             format!("--node={}", name(number)),
             "--proxy-mode=iptables".to_owned(),
             format!("--listen={}", place(number)),
@@ -101,12 +105,13 @@ impl Fleet<'_> {
 
     /// Notes what all of them ask for meanwhile, each on average, and returns the writes of one.
     fn during(&mut self, what: &str, happens: impl FnOnce(&mut Self)) -> f64 {
-        let (before, bytes) = (self.asked(), self.bytes());
+        let (before, bytes) = (self.audit.of(OBSERVER).len(), self.bytes());
         happens(self);
-        let (after, now) = (self.asked(), self.bytes());
+        let (asked, now) = (self.audit.of(OBSERVER).split_off(before), self.bytes());
+        self.tell_of(what, &asked);
         let count = |verbs: &[&str]| {
-            let sum = |of: &BTreeMap<String, usize>| verbs.iter().filter_map(|verb| of.get(*verb)).sum::<usize>();
-            (sum(&after) - sum(&before)) as f64 / self.size as f64
+            let of = asked.iter().filter(|asked| verbs.contains(&asked.verb.as_str()));
+            of.count() as f64 / self.size as f64
         };
         let (reads, writes) = (count(&["get", "list"]), count(&["create", "patch", "update", "delete"]));
         let more = now.iter().map(|(end, carried)| carried - bytes.get(end).unwrap_or(&0.0));
@@ -123,13 +128,17 @@ impl Fleet<'_> {
         writes
     }
 
-    /// Requests that were answered, by verb.
-    fn asked(&self) -> BTreeMap<String, usize> {
-        let mut counts = BTreeMap::new();
-        for asked in self.audit.of("observer") {
-            *counts.entry(asked.verb).or_default() += 1;
+    /// Says what was asked for, each as often as one agent did.
+    fn tell_of(&self, what: &str, asked: &[Asked]) {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for Asked { verb, uri, code } in asked {
+            let path = uri.split('?').next().unwrap_or_default();
+            *counts.entry(format!("{verb} {path} {code}")).or_default() += 1;
         }
-        counts
+        eprintln!("{what}, of an agent:");
+        for (request, count) in counts {
+            eprintln!("{:8.2} {request}", count as f64 / self.size as f64);
+        }
     }
 
     /// Watches that are open; the server has some of its own.

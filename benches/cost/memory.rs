@@ -1,8 +1,9 @@
 //! What a running agent takes beside a real API server: resident memory by Services and by sockets, processor time.
 
 use std::{
-    fs,
+    env, fs,
     path::Path,
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -16,7 +17,7 @@ use crate::{
     parts::{ControlPlane, PRIMARY, directory::Directory, http_get, memory::Memory, objects, process::Process, until},
     row::{Promise, Row},
     sizes::short,
-    world::{PLACE, node_ports, number},
+    world::{PLACE, node_ports, number, run},
 };
 
 /// Services of a cluster, the middle ones those of the promises. Half of them have a NodePort, as far as there is room.
@@ -24,14 +25,14 @@ const SERVICES: [usize; 3] = [0, 1_000, 5_000];
 const MANY_SERVICES: usize = 50_000;
 const NODE_PORTS: usize = 2_500;
 /// Sockets of a node, and of busy ones.
-const SOCKETS: [usize; 3] = [2_000, 200_000, 500_000];
-/// The default interval of looks, and how many of them processor time is measured over.
+const SOCKETS: [usize; 4] = [2_000, 200_000, 500_000, 1_000_000];
+/// The default interval of looks, and how many of them processor time is measured over: one of twenty reads everything.
 const INTERVAL: Duration = Duration::from_secs(15);
-const LOOKS: u32 = 6;
+const LOOKS: u32 = 20;
 /// Looks after which memory is what it stays.
 const SETTLED: f64 = 4.0;
 
-/// Resident memory with 5,000 Services and 2,000 sockets, and what half a million sockets add to it, in MiB.
+/// Resident memory with 5,000 Services and 2,000 sockets, and what a million sockets may add to it, in MiB.
 const MOST_MEMORY: f64 = 15.0;
 const MOST_GROWTH: f64 = 4.0;
 /// Processor time with the same, in thousandths of a core.
@@ -44,20 +45,19 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let directory = Directory::new();
     let mut crowd = Crowd::default();
     crowd.grow(SOCKETS[0]);
-    let size = fs::metadata(binary).expect("the program").len() as f64 / 1024.0 / 1024.0;
-    let mut rows = vec![Row::alone("the program, of which the image is made", "MiB", [size], Promise::None)];
-    let mut filled = 0;
+    let mut rows = sizes(binary);
+    let (mut filled, mut few) = (0, 0.0);
     let services = if small { &SERVICES[..2] } else { &SERVICES[..] };
     for services in services {
         cluster::fill(&cluster.kubeconfig("admin"), filled..*services, NODE_PORTS);
         filled = *services;
         let promise = if *services == SERVICES[2] { Promise::AtMost(MOST_MEMORY) } else { Promise::None };
-        rows.push(resident(services, SOCKETS[0], settled(binary, &cluster, *services, &directory), promise));
+        few = settled(binary, &cluster, filled, &directory);
+        rows.push(resident(services, SOCKETS[0], few, promise));
     }
     rows.push(processor(binary, &cluster, filled, &directory, small));
     rows.push(of_proxy(&cluster, filled, &directory));
-    let few = rows[services.len()].ours.median;
-    for sockets in &SOCKETS[1..if small { 2 } else { 3 }] {
+    for sockets in &SOCKETS[1..if small { 2 } else { 4 }] {
         crowd.grow(*sockets);
         let memory = settled(binary, &cluster, filled, &directory);
         rows.push(resident(&filled, *sockets, memory, Promise::None));
@@ -65,6 +65,15 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         rows.push(Row::alone(what, "MiB", [(memory - few).max(0.0)], Promise::AtMost(MOST_GROWTH)));
     }
     rows
+}
+
+/// How large the program is, and the image made of it, as it is kept and as a registry sends it.
+fn sizes(binary: &Path) -> Vec<Row> {
+    let image = env::var_os("PORTREEVE_IMAGE").expect("PORTREEVE_IMAGE names the image: `make bench` builds it");
+    let kept = |file: &Path| fs::metadata(file).expect("a file").len();
+    let sent = run(Command::new("gzip").arg("--stdout").arg(&image)).stdout.len() as u64;
+    let sizes = [("the program", kept(binary)), ("the image", kept(image.as_ref())), ("the image, packed", sent)];
+    sizes.map(|(what, bytes)| Row::alone(what, "MiB", [bytes as f64 / 1024.0 / 1024.0], Promise::None)).into()
 }
 
 /// The rows of a cluster as large as they come, and how memory grows with Services.

@@ -1,6 +1,6 @@
 //! `check`: one turn of the crank.
 
-use std::process::ExitCode;
+use std::{mem, process::ExitCode};
 
 use super::{console::Console, gather::Sources, tell::Telling};
 
@@ -14,5 +14,9 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { gather, tell } = args;
-    tell.tell(&gather.look(tell.connections(), true)?, console)
+    let snapshot = gather.look(tell.connections(), true)?;
+    let told = tell.tell(&snapshot, console);
+    // The process ends, and its memory as a whole with it.
+    mem::forget(snapshot);
+    told
 }

@@ -26,7 +26,8 @@ const MESSAGE: usize = 72;
 /// `idiag_timer`: a segment is being retransmitted.
 const TIMER_RETRANSMIT: u8 = 1;
 
-/// Adds every socket asked for to what was `collected` before, in the network namespace of the calling thread.
+/// Adds every socket asked for to what was `collected` before, in the network namespace of the calling thread. Only TCP
+/// has one table for both families.
 /// A table that changes under the walk may show a socket twice.
 ///
 /// # Errors
@@ -34,10 +35,11 @@ const TIMER_RETRANSMIT: u8 = 1;
 pub(super) fn walk<T: Clone>(
     line: &mut SocketLine,
     ask: &Ask<'_>,
+    families: &[Family],
     mut collected: T,
     mut each: impl FnMut(&mut T, &Record),
 ) -> Result<T, Gap> {
-    for (kind, body) in requests(ask) {
+    for (kind, body) in requests(ask, families) {
         let request = Request {
             source: ask.source,
             what: match ask.protocol {
@@ -65,8 +67,8 @@ pub(super) fn walk<T: Clone>(
     Ok(collected)
 }
 
-/// The requests that make a walk: one for TCP, one a family for the others.
-fn requests(ask: &Ask<'_>) -> Vec<(u16, Vec<u8>)> {
+/// The requests that make a walk: one for TCP in both families, one for each of the wanted families for the others.
+fn requests(ask: &Ask<'_>, families: &[Family]) -> Vec<(u16, Vec<u8>)> {
     let filter = ask.ports.and_then(|ports| {
         let (first, last) = (ports.ranges().first()?.first, ports.ranges().last()?.last);
         Some(bytecode(PortRange { first, last }))
@@ -84,8 +86,9 @@ fn requests(ask: &Ask<'_>) -> Vec<(u16, Vec<u8>)> {
         // struct inet_diag_req_v2
         Protocol::Udp | Protocol::Sctp => {
             let number = if ask.protocol == Protocol::Udp { 17 } else { 132 };
-            let body = |family| finish([&[family, number, 0, 0][..], &states, &id].concat());
-            [AF_INET, AF_INET6].map(|family| (SOCK_DIAG_BY_FAMILY, body(family))).into()
+            let number_of = |family: &Family| if *family == Family::V4 { AF_INET } else { AF_INET6 };
+            let body = |family| finish([&[number_of(family), number, 0, 0][..], &states, &id].concat());
+            families.iter().map(|family| (SOCK_DIAG_BY_FAMILY, body(family))).collect()
         }
     }
 }
@@ -244,12 +247,12 @@ mod tests {
     fn the_filter_spans_the_hull_of_the_ports() {
         let ports: PortSet = "30000-30010,32767".parse().expect("ports");
         let ask = |protocol| Ask { source: Source::Clients, protocol, states: States::WITH_PEER, ports: Some(&ports) };
-        let tcp = requests(&ask(Protocol::Tcp));
+        let tcp = requests(&ask(Protocol::Tcp), &Family::BOTH);
         assert_eq!(tcp.len(), 1, "one walk serves both families");
         let program = [[2, 8, 20, 0, 0, 0, 0x30, 0x75], [3, 8, 12, 0, 0, 0, 0xff, 0x7f]].concat();
         assert!(tcp[0].1.ends_with(&[&[20, 0, 1, 0][..], &program].concat()));
         assert_eq!(tcp[0].1.len(), 60 + 20);
-        let udp = requests(&ask(Protocol::Udp));
+        let udp = requests(&ask(Protocol::Udp), &Family::BOTH);
         assert_eq!(udp.iter().map(|(_, body)| (body[0], body.len())).collect::<Vec<_>>(), [(2, 76), (10, 76)]);
     }
 

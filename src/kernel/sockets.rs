@@ -6,12 +6,12 @@ use std::{
 };
 
 use crate::{
-    facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why},
+    facts::{Clients, Family, Gap, PortSet, Protocol, Socket, Source, State, Why},
     kernel::{
         netlink::{SocketLine, socket_line},
         proc_net,
         record::{Accepting, Ask, Record, States},
-        sock_diag,
+        sock_diag, sockstat,
     },
 };
 
@@ -113,7 +113,10 @@ impl Sockets {
         // Without tables no SCTP is loaded: to be asked, the kernel would look for a module.
         let line = self.line.as_ref().filter(|_| ask.protocol != Protocol::Sctp || self.net.join("sctp").exists());
         if let Some(line) = line {
-            match sock_diag::walk(&mut line.borrow_mut(), ask, collected.clone(), &mut each) {
+            // UDP has tens of thousands of buckets, which are walked once for each family.
+            let only_v4 = ask.protocol == Protocol::Udp && sockstat::has_no_udp6(&self.net);
+            let families = if only_v4 { &[Family::V4][..] } else { &Family::BOTH };
+            match sock_diag::walk(&mut line.borrow_mut(), ask, families, collected.clone(), &mut each) {
                 Ok(seen) => return Ok((seen, ToldBy::SockDiag)),
                 Err(gap) if gap.why == Why::NotSupported => {}
                 Err(gap) => return Err(gap),

@@ -57,6 +57,12 @@ pub(super) fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
     Ok(tcp.saturating_add(tcp_time_wait).max(udp))
 }
 
+/// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no UDP socket of IPv6, as far as can be told.
+pub(super) fn has_no_udp6(net: &Path) -> bool {
+    let (path, mut buffer) = (net.join("sockstat6"), [0; LONGEST]);
+    told(&path, &mut buffer).is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line == b"UDP6: inuse 0"))
+}
+
 /// What a file tells, in one read.
 fn told<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Gap> {
     let read = File::open(path).and_then(|mut file| file.read(buffer));
@@ -162,6 +168,18 @@ mod tests {
         let untold = V4.strip_prefix("sockets: used 53\n").unwrap();
         std::fs::write(tree.path().join("sockstat"), untold).unwrap();
         assert_eq!(at_most(tree.path(), u32::MAX), Ok(11));
+    }
+
+    #[test]
+    fn no_udp_of_ipv6_is_told_by_its_count_alone() {
+        let tree = tempfile::tempdir().unwrap();
+        assert!(!has_no_udp6(tree.path()), "nobody knows");
+        for (text, expected) in
+            [(V6, false), ("UDP6: inuse 0\nUDPLITE6: inuse 0\n", true), ("UDPLITE6: inuse 0\n", false)]
+        {
+            std::fs::write(tree.path().join("sockstat6"), text).unwrap();
+            assert_eq!(has_no_udp6(tree.path()), expected, "{text}");
+        }
     }
 
     #[test]

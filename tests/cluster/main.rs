@@ -5,5 +5,6 @@
 mod api;
 mod events;
 mod fake;
+mod nodes;
 mod plugin;
 mod watch;

@@ -29,7 +29,7 @@ const PATIENT: Duration = Duration::from_secs(20);
 const A: &str = r#"{"metadata":{"name":"a","namespace":"d"},"spec":{"ports":[{"port":80}]}}"#;
 const B: &str = r#"{"metadata":{"name":"b","namespace":"d"},"spec":{"ports":[{"port":80}]}}"#;
 
-fn pace() -> Pace {
+pub(crate) fn pace() -> Pace {
     Pace {
         watch: Duration::from_secs(1),
         idle: PATIENT,
@@ -49,7 +49,7 @@ fn start_within(fake: &Fake, request_timeout: Duration, pace: Pace) -> (Watch, R
 }
 
 /// The first view of which `holds` is true. Standings change without a word, so it looks again and again.
-async fn until(views: &Receiver<Arc<View>>, what: &str, mut holds: impl FnMut(&View) -> bool) -> Arc<View> {
+pub(crate) async fn until(views: &Receiver<Arc<View>>, what: &str, mut holds: impl FnMut(&View) -> bool) -> Arc<View> {
     let look = async {
         loop {
             let view = Arc::clone(&views.borrow());
@@ -90,7 +90,7 @@ fn from(path: &str, version: u32) -> bool {
 }
 
 /// The small cluster, in which nothing happens.
-fn calm(path: &str) -> Reply {
+pub(crate) fn calm(path: &str) -> Reply {
     if is_watch(path) { Reply::Watch(vec![], After::Goes) } else { small(path) }
 }
 

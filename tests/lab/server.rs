@@ -1,9 +1,13 @@
 //! What a real API server tells, to whom, and what becomes of it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use portreeve::facts::{Family, PortRange, RangeSource, Service};
+use portreeve::{
+    cluster::{Access, Credentials, Watch},
+    facts::{Family, PortRange, RangeSource, Service},
+};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::{
     look::{Look, snapshot, table},
@@ -65,6 +69,54 @@ fn services_endpoints_nodes_and_the_range_are_what_the_server_has() {
     assert_eq!((range.range, range.source), (RANGE, RangeSource::Flagz));
     assert_eq!(range.place, "https://127.0.0.1:6443/flagz");
     assert_eq!(facts.rejected, []);
+}
+
+/// What a watch of a Node among others knows of all of them: name, address, version.
+fn watched(cluster: &ControlPlane, own: &str) -> Vec<String> {
+    let access = Access {
+        credentials: Credentials::Kubeconfig { paths: vec![cluster.kubeconfig("admin")], context: None },
+        api_server: None,
+        request_timeout: Duration::from_secs(20),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let nodes = runtime.block_on(async {
+        let (_watch, mut views) = Watch::start(access, Some(own.to_owned()), "elsewhere".to_owned());
+        let known = views.wait_for(|view| view.facts.nodes.seen().is_some());
+        let view = timeout(Duration::from_secs(60), known).await.expect("in time").expect("a view").clone();
+        view.facts.nodes.seen().expect("Nodes").clone()
+    });
+    let mut told: Vec<String> = nodes
+        .iter()
+        .flat_map(|node| {
+            let version = node.kubelet_version.as_deref().unwrap_or("?");
+            node.addresses.iter().map(move |it| format!("{} {:?} {} {version}", node.name, it.kind, it.ip))
+        })
+        .collect();
+    told.sort();
+    told
+}
+
+#[test]
+fn other_nodes_in_brief_are_what_they_are_as_a_whole() {
+    enter_alone();
+    let cluster = ControlPlane::start();
+    for (name, internal) in
+        [("n1", &["192.0.2.1"][..]), ("n2", &["192.0.2.2"]), ("both", &["192.0.2.3", "2001:db8::3"])]
+    {
+        let mut node = objects::node(name, internal);
+        node["status"]["nodeInfo"] = objects::node_info("v1.36.3");
+        if name == "n2" {
+            let addresses = node["status"]["addresses"].as_array_mut().expect("addresses");
+            addresses.push(json!({"type": "ExternalIP", "address": "203.0.113.2"}));
+        }
+        cluster.api().create(&node);
+    }
+    let n2 = ["n2 ExternalIp 203.0.113.2 v1.36.3", "n2 InternalIp 192.0.2.2 v1.36.3"];
+    // A row has one address of each kind: who has both families himself reads Nodes whole.
+    let first = ["both InternalIp 192.0.2.3 v1.36.3", "n1 InternalIp 192.0.2.1 v1.36.3"];
+    assert_eq!(watched(&cluster, "n1"), [&first[..], &n2].concat());
+    let second = "both InternalIp 2001:db8::3 v1.36.3";
+    assert_eq!(watched(&cluster, "both"), [&[first[0], second, first[1]][..], &n2].concat());
 }
 
 #[test]

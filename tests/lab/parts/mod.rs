@@ -3,7 +3,7 @@
 mod agent;
 mod alertmanager;
 mod api;
-mod audit;
+pub mod audit;
 mod cluster;
 mod commands;
 mod containerd;

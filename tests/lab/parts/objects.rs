@@ -8,6 +8,24 @@ pub fn node(name: &str, addresses: &[&str]) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"addresses": addresses}})
 }
 
+/// A Node's `status.nodeInfo`, every field of which is required.
+pub fn node_info(kubelet: &str) -> Value {
+    let fields = [
+        "architecture",
+        "bootID",
+        "containerRuntimeVersion",
+        "kernelVersion",
+        "kubeProxyVersion",
+        "machineID",
+        "operatingSystem",
+        "osImage",
+        "systemUUID",
+    ];
+    let mut info: Value = fields.into_iter().map(|field| (field.to_owned(), json!("?"))).collect();
+    info["kubeletVersion"] = json!(kubelet);
+    info
+}
+
 /// The Pod by which the kubelet of node `n1` shows that it runs a static one, in `kube-system`.
 pub fn static_pod(name: &str, command: &[&str]) -> Value {
     json!({

@@ -1,0 +1,112 @@
+//! Nodes, where it is known which is this one: it is watched, and the others are listed in brief.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use portreeve::{
+    cluster::{View, Watch},
+    facts::{RangeSource, Why},
+};
+use tokio::sync::watch::Receiver;
+
+use crate::{
+    api::{list, small},
+    fake::{Fake, Reply},
+    watch::{calm, pace, until},
+};
+
+const OWN: &str = r#"{"metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}"#;
+const OWN_OF_BOTH_FAMILIES: &str = r#"{"metadata":{"name":"n1"},"status":{"addresses":[
+    {"type":"InternalIP","address":"10.0.0.1"},{"type":"InternalIP","address":"2001:db8::1"}]}}"#;
+const SERVER: &str = r#"{"metadata":{"name":"cp","annotations":{
+    "k3s.io/node-args":"[\"server\",\"--service-node-port-range\",\"20000-20999\"]"}},
+    "status":{"addresses":[{"type":"InternalIP","address":"10.0.0.2"}]}}"#;
+const OTHER: &str = r#"{"metadata":{"name":"n3"},"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.3"}]}}"#;
+const TABLE: &str = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},
+    "columnDefinitions":[{"name":"Name"},{"name":"Version"},{"name":"Internal-IP"},{"name":"External-IP"}],
+    "rows":[{"cells":["n3","v1.36.3","10.0.0.3","<none>"]},{"cells":["n4","v1.36.3","10.0.0.4","203.0.113.4"]}]}"#;
+
+/// A server that answers as it is asked.
+fn answer(path: &str, own: &str, table: Reply) -> Reply {
+    match path {
+        path if !path.starts_with("/api/v1/nodes?") || path.contains("watch=1") => calm(path),
+        path if path.contains("metadata.name%3Dn1") => list("Node", &[own]),
+        path if path.contains("labelSelector=%21node-role") => table,
+        path if path.contains("labelSelector=node-role") => list("Node", &[SERVER]),
+        path if path.contains("metadata.name%21%3Dn1") => list("Node", &[SERVER, OTHER]),
+        _ => Reply::Status(400, "every Node was asked for"),
+    }
+}
+
+fn start(fake: &Fake) -> (Watch, Receiver<Arc<View>>) {
+    Watch::paced(fake.access("t", Duration::from_secs(20)), Some("n1".to_owned()), "elsewhere".to_owned(), pace())
+}
+
+fn addresses(view: &View) -> Vec<String> {
+    let nodes = view.facts.nodes.seen().into_iter().flatten();
+    nodes.flat_map(|node| node.addresses.iter().map(|it| format!("{} {}", node.name, it.ip))).collect()
+}
+
+#[tokio::test]
+async fn this_one_is_watched_and_the_others_are_rows_of_a_table() {
+    let fake = Fake::new(|path, _| answer(path, OWN, Reply::Json(TABLE.to_owned())));
+    let (_watch, views) = start(&fake);
+    let view = until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some()).await;
+    let expected = ["n1 10.0.0.1", "cp 10.0.0.2", "n3 10.0.0.3", "n4 10.0.0.4", "n4 203.0.113.4"];
+    assert_eq!(addresses(&view), expected);
+    let range = view.facts.node_port_range.seen().expect("a range");
+    assert_eq!((range.source, range.range.first), (RangeSource::NodeArguments, 20000));
+    assert!(fake.asked().iter().all(|path| !path.starts_with("/api/v1/nodes") || path.contains("metadata.name%")));
+}
+
+#[tokio::test]
+async fn where_nodes_have_addresses_of_both_families_they_are_read_whole() {
+    let fake = Fake::new(|path, _| answer(path, OWN_OF_BOTH_FAMILIES, Reply::Status(500, "a Table was asked for")));
+    let (_watch, views) = start(&fake);
+    let view = until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some()).await;
+    assert_eq!(addresses(&view), ["n1 10.0.0.1", "n1 2001:db8::1", "cp 10.0.0.2", "n3 10.0.0.3"]);
+}
+
+#[tokio::test]
+async fn a_server_without_tables_answers_with_a_list() {
+    let fake = Fake::new(|path, _| answer(path, OWN, list("Node", &[OTHER])));
+    let (_watch, views) = start(&fake);
+    let view = until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some()).await;
+    assert_eq!(addresses(&view), ["n1 10.0.0.1", "cp 10.0.0.2", "n3 10.0.0.3"]);
+}
+
+#[tokio::test]
+async fn without_the_others_nodes_are_a_gap_and_once_known_they_stay() {
+    let known = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&known);
+    let fake = Fake::new(move |path, _| {
+        let table = if told.load(Ordering::Relaxed) { TABLE } else { r#"{"kind":"Table","rows":[]}"# };
+        answer(path, OWN, Reply::Json(table.to_owned()))
+    });
+    let (_watch, views) = start(&fake);
+    let gap = |view: &View| view.facts.nodes.gap().map(|gap| gap.why);
+    let view = until(&views, "settings", |view| gap(view) == Some(Why::Malformed)).await;
+    assert!(view.facts.nodes.gap().expect("a gap").detail.contains("no column Name"), "{:?}", view.facts.nodes);
+    known.store(true, Ordering::Relaxed);
+    until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some_and(|nodes| nodes.len() == 4)).await;
+    known.store(false, Ordering::Relaxed);
+    let resource = portreeve::cluster::Resource::Settings;
+    let view = until(&views, "trouble", |view| view.standings[&resource].trouble.is_some()).await;
+    assert_eq!(addresses(&view).len(), 5);
+}
+
+#[tokio::test]
+async fn whoever_may_not_list_nodes_has_a_gap() {
+    let fake = Fake::new(|path, _| match path {
+        path if path.starts_with("/api/v1/nodes") => Reply::Status(403, "forbidden"),
+        path => small(path),
+    });
+    let (_watch, views) = start(&fake);
+    let gap = |view: &View| view.facts.nodes.gap().map(|gap| gap.why);
+    until(&views, "a gap", |view| gap(view) == Some(Why::NotPermitted)).await;
+}
