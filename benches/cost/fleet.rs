@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, net::TcpListener, path::Path, process::Command,
 
 use crate::{
     parts::{
-        Asked, Audit, ControlPlane, Role, directory::Directory, events, http_get, objects, process::Process, until,
+        Audit, ControlPlane, Role, audit::Asked, directory::Directory, events, http_get, objects, process::Process,
+        until,
     },
     row::{Promise, Row},
     world::{node_ports, run},

@@ -17,6 +17,7 @@ mod exporter;
 mod fleet;
 mod growth;
 mod hold;
+mod image;
 mod latency;
 mod listeners;
 mod memory;
@@ -49,7 +50,8 @@ struct Family {
     measure: fn(&Path, bool) -> Vec<Row>,
 }
 
-const FAMILIES: [Family; 7] = [
+const FAMILIES: [Family; 8] = [
+    Family { name: "image", measure: image::measure },
     Family { name: "pods", measure: pods },
     Family { name: "addresses", measure: addresses },
     Family { name: "sockets", measure: sockets::measure },

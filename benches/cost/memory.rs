@@ -1,9 +1,8 @@
 //! What a running agent takes beside a real API server: resident memory by Services and by sockets, processor time.
 
 use std::{
-    env, fs,
+    fs,
     path::Path,
-    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -17,7 +16,7 @@ use crate::{
     parts::{ControlPlane, PRIMARY, directory::Directory, http_get, memory::Memory, objects, process::Process, until},
     row::{Promise, Row},
     sizes::short,
-    world::{PLACE, node_ports, number, run},
+    world::{PLACE, node_ports, number},
 };
 
 /// Services of a cluster, the middle ones those of the promises. Half of them have a NodePort, as far as there is room.
@@ -45,7 +44,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let directory = Directory::new();
     let mut crowd = Crowd::default();
     crowd.grow(SOCKETS[0]);
-    let mut rows = sizes(binary);
+    let mut rows = Vec::new();
     let (mut filled, mut few) = (0, 0.0);
     let services = if small { &SERVICES[..2] } else { &SERVICES[..] };
     for services in services {
@@ -65,15 +64,6 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         rows.push(Row::alone(what, "MiB", [(memory - few).max(0.0)], Promise::AtMost(MOST_GROWTH)));
     }
     rows
-}
-
-/// How large the program is, and the image made of it, as it is kept and as a registry sends it.
-fn sizes(binary: &Path) -> Vec<Row> {
-    let image = env::var_os("PORTREEVE_IMAGE").expect("PORTREEVE_IMAGE names the image: `make bench` builds it");
-    let kept = |file: &Path| fs::metadata(file).expect("a file").len();
-    let sent = run(Command::new("gzip").arg("--stdout").arg(&image)).stdout.len() as u64;
-    let sizes = [("the program", kept(binary)), ("the image", kept(image.as_ref())), ("the image, packed", sent)];
-    sizes.map(|(what, bytes)| Row::alone(what, "MiB", [bytes as f64 / 1024.0 / 1024.0], Promise::None)).into()
 }
 
 /// The rows of a cluster as large as they come, and how memory grows with Services.

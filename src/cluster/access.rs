@@ -48,7 +48,7 @@ pub const ACCESS: &[Grant] = &[
         resource: "nodes",
         names: &[],
         verbs: &["list", "watch"],
-        why: "addresses of every node, and k3s or RKE2 arguments",
+        why: "this node, addresses of the others, and k3s or RKE2 arguments",
         optional: false,
     },
     Grant {

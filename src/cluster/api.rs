@@ -197,7 +197,8 @@ pub(super) async fn other_nodes(server: &Server, own: &str) -> Result<Gathered, 
         return one(server, &nodes("!=", ""), "Node").await;
     }
     let mut all = one(server, &role(CONTROL_PLANE), "Node").await?;
-    let (others, _) = server.brief(&role(&format!("!{CONTROL_PLANE}")), "Node").await?;
+    let brief = format!("{}&includeObject=None", role(&format!("!{CONTROL_PLANE}")));
+    let (others, _) = server.brief(&brief, "Node").await?;
     all.absorb(others);
     Ok(all)
 }

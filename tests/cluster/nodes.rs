@@ -36,7 +36,7 @@ fn answer(path: &str, own: &str, table: Reply) -> Reply {
     match path {
         path if !path.starts_with("/api/v1/nodes?") || path.contains("watch=1") => calm(path),
         path if path.contains("metadata.name%3Dn1") => list("Node", &[own]),
-        path if path.contains("labelSelector=%21node-role") => table,
+        path if path.contains("labelSelector=%21node-role") && path.ends_with("&includeObject=None") => table,
         path if path.contains("labelSelector=node-role") => list("Node", &[SERVER]),
         path if path.contains("metadata.name%21%3Dn1") => list("Node", &[SERVER, OTHER]),
         _ => Reply::Status(400, "every Node was asked for"),

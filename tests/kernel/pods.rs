@@ -82,7 +82,7 @@ fn a_later_process_of_the_same_pid_has_a_directory_with_another_inode() {
         .expect("unshare and bash are installed");
     let mut orders = namespace.stdin.take().expect("a pipe");
     let mut answers = BufReader::new(namespace.stdout.take().expect("a pipe")).lines();
-    let proc = format!("/proc/{}/root/proc", namespace.id());
+    let proc = Path::new("/proc").join(namespace.id().to_string()).join("root").join("proc");
     let mut inode = || {
         writeln!(orders).expect("it reads");
         assert_eq!(answers.next().expect("an answer").expect("a line"), "501");

@@ -1,0 +1,17 @@
+//! How large the program is, and the image made of it, as it is kept and as a registry sends it.
+
+use std::{env, fs, path::Path, process::Command};
+
+use crate::{
+    row::{Promise, Row},
+    world::run,
+};
+
+/// The rows.
+pub fn measure(binary: &Path, _: bool) -> Vec<Row> {
+    let image = env::var_os("PORTREEVE_IMAGE").expect("PORTREEVE_IMAGE names the image: `make bench` builds it");
+    let kept = |file: &Path| fs::metadata(file).expect("a file").len();
+    let sent = run(Command::new("gzip").arg("--stdout").arg(&image)).stdout.len() as u64;
+    let sizes = [("the program", kept(binary)), ("the image", kept(image.as_ref())), ("the image, packed", sent)];
+    sizes.map(|(what, bytes)| Row::alone(what, "MiB", [bytes as f64 / 1024.0 / 1024.0], Promise::None)).into()
+}
