@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde::de::DeserializeSeed;
-use serde_json::de::{self, IoRead, SliceRead};
+use serde_json::de::{self, IoRead, StrRead};
 use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
 use super::{
@@ -94,10 +94,10 @@ pub(super) fn read_from(place: &str, mut reader: impl Read, gathered: &mut Gathe
         match first_byte(&mut reader) {
             Err(error) => return unreadable(error),
             Ok((mut beginning, Some(b'{' | b'['))) => {
-                match reader.by_ref().take(SHORT).read_to_end(&mut beginning) {
-                    Ok(_) if (beginning.len() as u64) < SHORT => {
-                        read_json(place, SliceRead::new(&beginning), &mut sink)
-                    }
+                let whole =
+                    reader.by_ref().take(SHORT).read_to_end(&mut beginning).is_ok_and(|read| (read as u64) < SHORT);
+                match str::from_utf8(&beginning) {
+                    Ok(text) if whole => read_json(place, StrRead::new(text), &mut sink),
                     // What comes before an error counts, and the error comes again.
                     _ => {
                         let all = BufReader::with_capacity(BUFFER, Cursor::new(beginning).chain(reader));
