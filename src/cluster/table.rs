@@ -1,6 +1,6 @@
 //! A LIST in brief: the Table that `kubectl get --output wide` prints, read as the objects it tells of.
 //!
-//! A Node is 10 KB or more, most of it images, and its row 400 bytes. Of several addresses of one kind a row has the
+//! A Node is 10 KB or more, most of it images, and its row a few hundred bytes. Of several addresses of one kind a row has the
 //! first (Kubernetes, pkg/printers/internalversion/printers.go `printNode`).
 
 use std::fmt;
