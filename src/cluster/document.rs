@@ -112,7 +112,7 @@ fn read_map<'de, A: MapAccess<'de>>(
                 items = true;
                 last = map.next_value_seed(Items { kind: kind.as_deref(), closed, sink: &mut *sink })?;
             }
-            "columnDefinitions" if is_table(&object) => columns = map.next_value()?,
+            "columnDefinitions" if is_table(&object) => columns = map.next_value::<Option<_>>()?.unwrap_or_default(),
             "rows" if is_table(&object) => {
                 items = true;
                 map.next_value_seed(Rows { columns: &columns, sink: &mut *sink })?;

@@ -39,7 +39,7 @@ impl<'de> DeserializeSeed<'de> for Rows<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
+        deserializer.deserialize_any(self)
     }
 }
 
@@ -48,6 +48,10 @@ impl<'de> Visitor<'de> for Rows<'_> {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the rows of a Table")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
@@ -147,6 +151,15 @@ mod tests {
     fn a_table_without_the_addresses_is_no_answer() {
         let error = read(&table(&["Name", "Version"], &[&["n1", "v1.36.3"]])).expect_err("columns are missing");
         assert!(error.to_string().contains("no column Internal-IP"), "{error}");
+    }
+
+    #[test]
+    fn a_table_of_nothing_may_say_so_with_null() {
+        for (columns, rows) in [("[]", "null"), ("null", "null"), (r#"[{"name":"Name"}]"#, "null")] {
+            let text = format!(r#"{{"kind":"Table","metadata":{{}},"columnDefinitions":{columns},"rows":{rows}}}"#);
+            let (gathered, outcome) = read(&text).expect("a Table");
+            assert!(gathered.nodes.is_empty() && outcome.list, "{text}");
+        }
     }
 
     #[test]

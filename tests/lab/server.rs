@@ -100,6 +100,9 @@ fn watched(cluster: &ControlPlane, own: &str) -> Vec<String> {
 fn other_nodes_in_brief_are_what_they_are_as_a_whole() {
     enter_alone();
     let cluster = ControlPlane::start();
+    let alone = cluster.api().create(&objects::node("alone", &["192.0.2.4"]));
+    assert_eq!(watched(&cluster, "alone"), ["alone InternalIp 192.0.2.4 "]);
+    cluster.api().delete(&alone);
     for (name, internal) in
         [("n1", &["192.0.2.1"][..]), ("n2", &["192.0.2.2"]), ("both", &["192.0.2.3", "2001:db8::3"])]
     {
