@@ -1,6 +1,6 @@
 //! The addresses of a node on which kube-proxy in ipvs mode has put every Service's address.
 
-use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr, process::Command};
+use std::{cell::Cell, collections::BTreeSet, fmt::Write as _, net::IpAddr, process::Command};
 
 use nix::ifaddrs::getifaddrs;
 
@@ -60,20 +60,23 @@ fn of_number(world: &World, more: std::ops::Range<usize>, promised: bool, count:
         all.filter_map(ip).collect()
     };
     let alike = if ours == by_libc() { Ok(()) } else { Err("getifaddrs tells other addresses".to_owned()) };
-    let mut also = false;
-    let mut change = || {
-        also = !also;
-        let verb = if also { "add" } else { "del" };
+    let also = Cell::new(false);
+    let change = &|| {
+        also.set(!also.get());
+        let verb = if also.get() { "add" } else { "del" };
         run(Command::new("ip").args(["addr", verb, "192.0.2.1/32", "dev", "kube-ipvs0"]));
     };
     let measured = rounds(
         count,
         vec![
             Contender::telling("agent", || agent.look().by("addresses")),
-            Contender::telling("agent after a change", || agent.look_after(&mut change).by("addresses")),
+            Contender::telling("agent after a change", || agent.look_after(change).by("addresses")),
             Contender::timed("getifaddrs", || drop(getifaddrs().expect("addresses"))),
         ],
     );
+    if also.get() {
+        change();
+    }
     let promise = |promise| if promised { promise } else { Promise::None };
     let mut rows = Vec::new();
     for (who, times, most) in [

@@ -39,7 +39,13 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
         let lines = |holder: &Holder| run(&mut ss_in(holder.pid())).stdout.iter().filter(|it| **it == b'\n').count();
         holders.iter().map(|holder| u64::try_from(lines(holder)).expect("a number")).collect()
     };
-    let alike = same(&ours, &dump(), "ss");
+    // Of a pod that is far from its limit a bound is told: sockets of any kind, and those that are just being freed.
+    let theirs = dump();
+    let bounds = |(ours, theirs): (&u64, &u64)| (*theirs..=theirs + theirs / 20).contains(ours);
+    let alike = match ours.len() == theirs.len() && ours.iter().zip(&theirs).all(bounds) {
+        true => Ok(()),
+        false => same(&ours, &theirs, "ss"),
+    };
     let agent = world.agent();
     let measured = rounds(
         count,

@@ -118,7 +118,7 @@ impl Looking {
     }
 
     /// The same, with a change to the node after every look.
-    pub fn look_after(&self, mut change: impl FnMut()) -> Took {
+    pub fn look_after(&self, change: impl Fn()) -> Took {
         self.process.signal(Signal::SIGCONT);
         let metrics = || http_get(PLACE, "/metrics").expect("metrics");
         let scans = |metrics: &str| number(metrics, "portreeve_scans_total");
