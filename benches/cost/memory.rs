@@ -56,7 +56,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     }
     rows.push(processor(binary, &cluster, filled, &directory, small));
     rows.push(of_proxy(&cluster, filled, &directory));
-    for sockets in &SOCKETS[1..if small { 2 } else { 4 }] {
+    for sockets in &SOCKETS[1..if small { 2 } else { SOCKETS.len() }] {
         crowd.grow(*sockets);
         let memory = settled(binary, &cluster, filled, &directory);
         rows.push(resident(&filled, *sockets, memory, Promise::None));

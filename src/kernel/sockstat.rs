@@ -26,16 +26,9 @@ pub(super) fn read(root: &Root) -> Result<SockStat, Gap> {
 /// # Errors
 /// As [`read`].
 pub(super) fn of(net: &Path) -> Result<SockStat, Gap> {
-    let path = net.join("sockstat");
-    let mut sums = Sums::default();
-    let mut buffer = [0; LONGEST];
-    sums.add(&path, told(&path, &mut buffer)?)?;
-    let v6 = net.join("sockstat6");
-    match told(&v6, &mut buffer) {
-        Err(gap) if gap.why == Why::NotSupported => {}
-        told => sums.add(&v6, told?)?,
-    }
-    sums.finish(&path)
+    let mut sums = Sums::of_v4(net)?;
+    sums.add_v6(net)?;
+    sums.finish(net)
 }
 
 /// The most sockets of one protocol, TIME_WAIT included, that the network namespace whose `/proc/<pid>/net` is at `net`
@@ -44,16 +37,15 @@ pub(super) fn of(net: &Path) -> Result<SockStat, Gap> {
 /// # Errors
 /// As [`read`].
 pub(super) fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
-    let path = net.join("sockstat");
-    let mut sums = Sums::default();
-    sums.add(&path, told(&path, &mut [0; LONGEST])?)?;
-    let stat = sums.finish(&path)?;
+    let mut sums = Sums::of_v4(net)?;
+    let stat = sums.finish(net)?;
     // Before Linux 4.16 all namespaces were counted in one, without sockets that no process holds.
     let of_any_kind = sums.used.unwrap_or(u32::MAX).max(stat.tcp).saturating_add(stat.tcp_time_wait);
     if of_any_kind < few {
         return Ok(of_any_kind);
     }
-    let SockStat { tcp, tcp_time_wait, udp, .. } = of(net)?;
+    sums.add_v6(net)?;
+    let SockStat { tcp, tcp_time_wait, udp, .. } = sums.finish(net)?;
     Ok(tcp.saturating_add(tcp_time_wait).max(udp))
 }
 
@@ -80,6 +72,23 @@ struct Sums {
 }
 
 impl Sums {
+    /// What `sockstat` tells, of both families where it does not tell them apart.
+    fn of_v4(net: &Path) -> Result<Self, Gap> {
+        let path = net.join("sockstat");
+        let mut sums = Self::default();
+        sums.add(&path, told(&path, &mut [0; LONGEST])?)?;
+        Ok(sums)
+    }
+
+    /// Adds what `sockstat6` tells; a kernel without IPv6 has none.
+    fn add_v6(&mut self, net: &Path) -> Result<(), Gap> {
+        let path = net.join("sockstat6");
+        match told(&path, &mut [0; LONGEST]) {
+            Err(gap) if gap.why == Why::NotSupported => Ok(()),
+            told => self.add(&path, told?),
+        }
+    }
+
     fn add(&mut self, name: &Path, reader: impl BufRead) -> Result<(), Gap> {
         each_line(Source::Sockstat, name, "PROTOCOL: NAME COUNT ...", reader, |line| {
             let (protocol, counts) = line.split_once(':')?;
@@ -102,7 +111,7 @@ impl Sums {
         })
     }
 
-    fn finish(&self, name: &Path) -> Result<SockStat, Gap> {
+    fn finish(&self, net: &Path) -> Result<SockStat, Gap> {
         match *self {
             Self {
                 tcp: Some(tcp),
@@ -112,7 +121,7 @@ impl Sums {
                 ..
             } => Ok(SockStat { tcp, tcp_time_wait, udp, tcp_everywhere }),
             _ => {
-                let detail = format!("{}: wanted the lines TCP and UDP", name.display());
+                let detail = format!("{}: wanted the lines TCP and UDP", net.join("sockstat").display());
                 Err(Gap::new(Source::Sockstat, Why::Malformed, detail))
             }
         }

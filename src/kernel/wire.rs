@@ -17,13 +17,14 @@ pub(super) use kernel::{KernelWire, News};
 mod kernel {
     use std::{io, time::Duration};
 
-    use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+    use netlink_sys::{Socket, SocketAddr};
     use nix::sys::{
         socket::{MsgFlags, setsockopt, sockopt},
         time::TimeVal,
     };
 
     use super::Wire;
+    use crate::kernel::netlink::NETLINK_ROUTE;
 
     /// How long the kernel may take for one answer; a walk over a million sockets takes it 0.2 s.
     const PATIENCE: Duration = Duration::from_secs(5);
