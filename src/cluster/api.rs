@@ -112,14 +112,14 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub(super) fn note(&mut self, place: Place, source: Source, answer: Result<Gathered, Error>) {
+    fn note(&mut self, place: Place, source: Source, answer: Result<Gathered, Error>) {
         match answer {
             Ok(gathered) => {
                 self.gathered.absorb(gathered);
                 self.told.insert(place);
             }
             Err(error) => {
-                if matches!(source, Source::ConfigMaps | Source::Nodes) {
+                if source == Source::ConfigMaps {
                     self.gathered.lack_all(&[source], &error);
                 }
                 // Absent, it claims nothing; out of bounds, nobody knows.
@@ -181,22 +181,23 @@ pub(super) async fn settings(server: &Server) -> Found {
     found
 }
 
-/// Every Node but this one, as a server has them at hand. In brief, since every agent asks for them and a large cluster
-/// has thousands; but whole those that may tell arguments of k3s or RKE2, and all of them where Nodes have addresses of
-/// both families, of which a Table tells one.
-pub(super) async fn other_nodes(server: &Server, own: &str) -> Result<Gathered, Error> {
+/// Every Node, as a server has them at hand. Others in brief, since every agent asks for them and a large cluster has
+/// thousands; but whole those that may tell arguments of k3s or RKE2, and all of them where Nodes have addresses of both
+/// families, of which a Table tells one.
+pub(super) async fn nodes(server: &Server, own: &str) -> Result<Gathered, Error> {
     let nodes = |operator: &str, labels: &str| {
         let fields = encoded(&format!("metadata.name{operator}{own}"));
         format!("/api/v1/nodes?resourceVersion=0&fieldSelector={fields}{labels}")
     };
     let role = |selector: &str| nodes("!=", &format!("&labelSelector={}", encoded(selector)));
-    let own = one(server, &nodes("=", ""), "Node").await?;
-    let internal = own.nodes.iter().flat_map(|node| &node.addresses);
+    let mut all = one(server, &nodes("=", ""), "Node").await?;
+    let internal = all.nodes.iter().flat_map(|node| &node.addresses);
     let internal = internal.filter(|address| address.kind == NodeAddressKind::InternalIp);
     if internal.map(|address| Family::of(address.ip)).collect::<BTreeSet<_>>().len() > 1 {
-        return one(server, &nodes("!=", ""), "Node").await;
+        all.absorb(one(server, &nodes("!=", ""), "Node").await?);
+        return Ok(all);
     }
-    let mut all = one(server, &role(CONTROL_PLANE), "Node").await?;
+    all.absorb(one(server, &role(CONTROL_PLANE), "Node").await?);
     let brief = format!("{}&includeObject=None", role(&format!("!{CONTROL_PLANE}")));
     let (others, _) = server.brief(&brief, "Node").await?;
     all.absorb(others);

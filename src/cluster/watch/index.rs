@@ -108,9 +108,6 @@ impl Index {
             table.rows.values().filter(foreign).for_each(|row| row.add_to(&mut all));
         }
         let settings = &self.tables[&Resource::Settings];
-        if settings.scope.is_none() && self.said.is_some() {
-            all.lack(Gap { source: Source::Nodes, ..settings.absence(Resource::Settings) });
-        }
         let mut facts = all.finish(self.origin.clone(), true, node);
         if settings.scope.is_none() {
             // Nobody was asked yet: to assume the default would be to invent an answer.
@@ -134,8 +131,7 @@ impl Index {
     pub(super) fn wanted(&self, resource: Resource) -> Option<Scope> {
         match resource {
             Resource::Services => Some(Scope::Served),
-            Resource::Nodes => Some(self.said.clone().map_or(Scope::All, Scope::Own)),
-            Resource::Settings => Some(Scope::All),
+            Resource::Nodes | Resource::Settings => Some(Scope::All),
             Resource::Pods => self.node().map(Scope::Node),
             Resource::EndpointSlices => {
                 let services = &self.tables[&Resource::Services];

@@ -41,7 +41,7 @@ use self::{
     index::Index,
     row::Rows,
     scope::Scope,
-    watcher::{Line, settings, watcher},
+    watcher::{Line, nodes, settings, watcher},
 };
 use super::{connect::Access, error::Error};
 use crate::facts::{ClusterFacts, Gap, Source};
@@ -58,9 +58,9 @@ pub enum Resource {
     EndpointSlices,
     /// Pods of this node.
     Pods,
-    /// This node's Node; all Nodes where nobody said which that is.
+    /// All Nodes: read again now and then where somebody said which is this one's, and watched where nobody did.
     Nodes,
-    /// ConfigMaps, platform objects, `/flagz`, and other Nodes: read again now and then, not watched.
+    /// ConfigMaps, platform objects, `/flagz`: read again now and then, not watched.
     Settings,
 }
 
@@ -174,15 +174,21 @@ async fn run(access: Access, pace: Pace, index: Index, views: watch::Sender<Arc<
     let (pods, pods_scope) = watch::channel(None);
     let (slices, slices_scope) = watch::channel(None);
     let (_services, services_scope) = watch::channel(Some(Scope::Served));
-    let (_nodes, nodes_scope) = watch::channel(index.wanted(Resource::Nodes));
+    let (_nodes, nodes_scope) = watch::channel(Some(Scope::All));
+    let own = index.said().map(str::to_owned);
     let line = |resource| Line { resource, access: access.clone(), pace: pace.clone(), news: news.clone() };
     let scopes = BTreeMap::from([(Resource::Pods, pods), (Resource::EndpointSlices, slices)]);
     join!(
         watcher(line(Resource::Services), services_scope),
         watcher(line(Resource::EndpointSlices), slices_scope),
         watcher(line(Resource::Pods), pods_scope),
-        watcher(line(Resource::Nodes), nodes_scope),
-        settings(line(Resource::Settings), index.said().map(str::to_owned)),
+        async {
+            match &own {
+                Some(own) => nodes(line(Resource::Nodes), own).await,
+                None => watcher(line(Resource::Nodes), nodes_scope).await,
+            }
+        },
+        settings(line(Resource::Settings)),
         publish(index, incoming, &scopes, &views, pace.gather),
     );
 }

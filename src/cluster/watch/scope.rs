@@ -18,8 +18,6 @@ pub(super) enum Scope {
     All,
     /// Services that a proxy serves.
     Served,
-    /// The Node of this name.
-    Own(String),
     /// Pods of a Node.
     Node(String),
     /// EndpointSlices of Services of these names, in whatever namespace: a selector of labels cannot name one. More
@@ -33,7 +31,6 @@ impl Scope {
         match self {
             Self::All => String::new(),
             Self::Served => format!("&fieldSelector={}", encoded(SERVED)),
-            Self::Own(name) => format!("&fieldSelector={}", encoded(&format!("metadata.name={name}"))),
             Self::Node(name) => format!("&fieldSelector={}", encoded(&format!("spec.nodeName={name}"))),
             Self::Names(names) => {
                 let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(",");

@@ -20,9 +20,10 @@ use crate::{
         api::{self, Found},
         connect::{Access, connect},
         error::Error,
+        gathered::Gathered,
         requests::{Collect, Server},
     },
-    facts::{Source, Why},
+    facts::Why,
 };
 
 /// Objects of one page of a LIST: few, since every agent of a cluster asks.
@@ -63,6 +64,26 @@ impl Line {
         let wait = self.pace.back_off(failures, error.retry_after(), dice());
         self.tell(News::Failed(error)).await;
         sleep(wait).await;
+    }
+
+    /// Tells everything there is of what has to be read as a whole.
+    async fn replace(&self, gathered: Gathered) {
+        let row = Row::More(Box::new(gathered));
+        self.tell(News::Replaced(Scope::All, Rows::nameless(row))).await;
+    }
+
+    /// Waits until it is time to read again, sooner after a failure, of which it tells.
+    async fn pause(&self, failed: Option<Error>, failures: &mut u32) {
+        match failed {
+            Some(error) => {
+                *failures += 1;
+                self.recover(error, *failures).await;
+            }
+            None => {
+                *failures = 0;
+                sleep(self.pace.settings.mul_f64(1.0 + dice() / 10.0)).await;
+            }
+        }
     }
 
     fn path(&self) -> (&'static str, &'static str) {
@@ -204,27 +225,16 @@ async fn follow(
     }
 }
 
-/// Reads settings now and then: nobody may watch objects by name, and they hardly ever change. So do other Nodes' addresses,
-/// which are read with them where this node's name, `own`, was said: a kubelet changes its Node every five minutes, and
-/// to hear that of thousands would cost more than everything else.
-pub(super) async fn settings(line: Line, own: Option<String>) {
-    let places = api::PLACES + usize::from(own.is_some());
+/// Reads settings now and then: nobody may watch objects by name, and they hardly ever change.
+pub(super) async fn settings(line: Line) {
     let mut failures = 0;
     // The places that told something when the settings were last read as a whole.
     let mut known: Option<BTreeSet<api::Place>> = None;
     // How often in a row one of them was not there.
     let mut absent = 0;
     loop {
-        let found = async {
-            let server = line.connect().await?;
-            let mut found = api::settings(&server).await;
-            if let Some(own) = &own {
-                found.note("nodes", Source::Nodes, api::other_nodes(&server, own).await);
-            }
-            Ok(found)
-        };
-        let found = found.await;
-        let failed = match found {
+        let found = async { Ok(api::settings(&line.connect().await?).await) };
+        let failed = match found.await {
             Err(error) => Some(error),
             Ok(Found { gathered, told, silent, broken }) => {
                 let told_before = |place: &api::Place| known.as_ref().is_some_and(|known| known.contains(place));
@@ -234,9 +244,8 @@ pub(super) async fn settings(line: Line, own: Option<String>) {
                 // What was open before and is closed now is not the same as absent.
                 lost.retain(|error| error.why() == Why::NotPermitted || absent < GONE);
                 // Until everything is known, what some places say is better than nothing; what none says is nothing.
-                if lost.is_empty() && (broken.is_empty() || (known.is_none() && broken.len() < places)) {
-                    let row = Row::More(Box::new(gathered));
-                    line.tell(News::Replaced(Scope::All, Rows::nameless(row))).await;
+                if lost.is_empty() && (broken.is_empty() || (known.is_none() && broken.len() < api::PLACES)) {
+                    line.replace(gathered).await;
                 }
                 if lost.is_empty() && broken.is_empty() {
                     known = Some(told);
@@ -244,15 +253,23 @@ pub(super) async fn settings(line: Line, own: Option<String>) {
                 broken.into_iter().map(|(_, error)| error).chain(lost).next()
             }
         };
-        match failed {
-            Some(error) => {
-                failures += 1;
-                line.recover(error, failures).await;
+        line.pause(failed, &mut failures).await;
+    }
+}
+
+/// Reads Nodes now and then, where this one's name is known: a kubelet changes its Node every five minutes, and to hear
+/// that of thousands would cost more than everything else. What rules ask of a Node hardly ever changes.
+pub(super) async fn nodes(line: Line, own: &str) {
+    let mut failures = 0;
+    loop {
+        let found = async { api::nodes(&line.connect().await?, own).await };
+        let failed = match found.await {
+            Ok(nodes) => {
+                line.replace(nodes).await;
+                None
             }
-            None => {
-                failures = 0;
-                sleep(line.pace.settings.mul_f64(1.0 + dice() / 10.0)).await;
-            }
-        }
+            Err(error) => Some(error),
+        };
+        line.pause(failed, &mut failures).await;
     }
 }
