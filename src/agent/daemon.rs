@@ -77,6 +77,7 @@ struct Agent {
     refused: Option<String>,
     scanner: Scanner,
     cluster: watch::Receiver<feed::View>,
+    endpoints: feed::Endpoints,
     own_port: watch::Receiver<Reading<OwnPort>>,
     told: watch::Sender<Told>,
     recorder: Option<Arc<Recorder>>,
@@ -98,7 +99,7 @@ impl Agent {
     }
 
     async fn with(config: Config, load: Box<Load>, scanner: Scanner, hostname: String) -> anyhow::Result<Self> {
-        let view = feed::start(config.cluster.clone(), config.node.clone(), hostname).await;
+        let (view, endpoints) = feed::start(config.cluster.clone(), config.node.clone(), hostname).await;
         let recorder = match &config.cluster {
             ClusterSource::Api(access) => {
                 let client = cluster::client(access.clone());
@@ -110,6 +111,7 @@ impl Agent {
         let front = Front {
             told: tellable,
             cluster: view.clone(),
+            endpoints: endpoints.clone(),
             busy: scanner.busy(),
             recorder: recorder.clone(),
             started: Timestamp::now(),
@@ -125,6 +127,7 @@ impl Agent {
             refused: None,
             scanner,
             cluster: view,
+            endpoints,
             own_port,
             told,
             recorder,
@@ -207,7 +210,13 @@ impl Agent {
             Ok((kernel, took)) => {
                 let own_port = self.own_port.borrow().clone();
                 let schema = SNAPSHOT_SCHEMA.to_owned();
-                self.judge(Snapshot { schema, at, said: said.clone(), kernel, cluster: facts, own_port });
+                let mut snapshot = Snapshot { schema, at, said: said.clone(), kernel, cluster: facts, own_port };
+                let concern = rules::endpoints_of_concern(&snapshot);
+                if self.endpoints.tell(concern, &mut snapshot.cluster).await {
+                    // That they are known now is no reason to look again.
+                    self.cluster.mark_unchanged();
+                }
+                self.judge(snapshot);
                 self.told.send_modify(|told| {
                     told.work.took = took;
                     told.work.scanned(begun.elapsed(), Timestamp::now());

@@ -1,20 +1,23 @@
 //! What the cluster says: watched, or read again from files that changed, beside the loop; handed on when it is another.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     os::unix::fs::MetadataExt as _,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use tokio::{
-    sync::watch::{Receiver, Sender, channel},
+    sync::{
+        Mutex,
+        watch::{Receiver, Sender, channel},
+    },
     time::{sleep, timeout},
 };
 use tracing::error;
 
 use crate::{
-    cluster::{self, Access, ClusterSource, Input, Watch},
+    cluster::{self, Access, ClusterSource, EndpointsOf, Input, Watch},
     facts::{ClusterFacts, Gap, Reading, Source, Why},
     sinks::metrics::{ViewAge, word},
 };
@@ -23,6 +26,9 @@ use crate::{
 const FILES: Duration = Duration::from_secs(1);
 /// How often ages and failures of watches are looked at; these change without a word.
 const STANDINGS: Duration = Duration::from_secs(1);
+
+/// How long it may take to learn of endpoints that somebody asks about.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// The cluster as it was last read.
 #[derive(Clone, Debug)]
@@ -52,25 +58,68 @@ impl View {
     }
 }
 
+/// Asks about endpoints, of which an API server is asked only then; whoever else tells a cluster has told them all.
+#[derive(Clone, Debug)]
+pub(super) struct Endpoints {
+    wanted: Arc<Mutex<Sender<Arc<BTreeSet<String>>>>>,
+    views: Receiver<View>,
+}
+
+impl Endpoints {
+    /// Puts the endpoints of Services of these names into `facts`, if they are known within a moment. From then on these
+    /// are watched, and no others. Says whether the facts are what is known now.
+    pub(super) async fn tell(&self, names: BTreeSet<String>, facts: &mut ClusterFacts) -> bool {
+        let mut views = self.views.clone();
+        let told = async {
+            // One question at a time: another one would take this one's place.
+            let wanted = self.wanted.lock().await;
+            wanted.send_if_modified(|wanted| {
+                let new = **wanted != names;
+                if new {
+                    *wanted = Arc::new(names.clone());
+                }
+                new
+            });
+            views.wait_for(|view| view.facts.tells_endpoints_of(&names)).await.map(|view| Arc::clone(&view.facts))
+        };
+        let Ok(Ok(known)) = timeout(MOMENT, told).await else { return false };
+        facts.endpoint_slices = known.endpoint_slices.clone();
+        facts.endpoints_of = known.endpoints_of.clone();
+        *facts == *known
+    }
+}
+
 /// Starts reading; the receiver has a view at once, in which nothing has been looked for yet.
-pub(super) async fn start(source: ClusterSource, node: Option<String>, hostname: String) -> Receiver<View> {
+pub(super) async fn start(
+    source: ClusterSource,
+    node: Option<String>,
+    hostname: String,
+) -> (Receiver<View>, Endpoints) {
     let mut facts = cluster::read(&ClusterSource::None, node.as_deref(), &hostname).await;
     if source != ClusterSource::None {
         not_yet(&mut facts);
     }
     let view = View { facts: Arc::new(facts), whole: BTreeMap::new(), errors: BTreeMap::new() };
     let (sender, receiver) = channel(view);
+    let (wanted, endpoints_of) = channel(Arc::default());
     match source {
         ClusterSource::None => {}
-        ClusterSource::Api(access) => drop(tokio::spawn(follow(access, node, hostname, sender))),
+        ClusterSource::Api(access) => drop(tokio::spawn(follow(access, node, hostname, endpoints_of, sender))),
         ClusterSource::Files(inputs) => drop(tokio::spawn(read(inputs, node, hostname, sender))),
     }
-    receiver
+    let endpoints = Endpoints { wanted: Arc::new(Mutex::new(wanted)), views: receiver.clone() };
+    (receiver, endpoints)
 }
 
 /// Hands on what the watches see: facts when they change, ages and failures all the time.
-async fn follow(access: Access, node: Option<String>, hostname: String, sender: Sender<View>) {
-    let (_watch, mut views) = Watch::start(access, node, hostname);
+async fn follow(
+    access: Access,
+    node: Option<String>,
+    hostname: String,
+    endpoints_of: EndpointsOf,
+    sender: Sender<View>,
+) {
+    let (_watch, mut views) = Watch::start(access, node, hostname, endpoints_of);
     while !sender.is_closed() {
         let watched = views.borrow_and_update().clone();
         sender.send_if_modified(|view| {

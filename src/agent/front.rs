@@ -23,7 +23,13 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{connections, document::Document, feed::View, process, pulse, scanner::Busy};
+use super::{
+    connections,
+    document::Document,
+    feed::{Endpoints, View},
+    process, pulse,
+    scanner::Busy,
+};
 use crate::{
     facts::{Gap, OwnPort, Reading, Snapshot, Source, Why},
     ledger::Board,
@@ -57,6 +63,7 @@ pub(super) struct Told {
 pub(super) struct Front {
     pub(super) told: Receiver<Told>,
     pub(super) cluster: Receiver<View>,
+    pub(super) endpoints: Endpoints,
     pub(super) busy: Busy,
     /// Where there is an API server to write Events to.
     pub(super) recorder: Option<Arc<Recorder>>,
@@ -181,7 +188,13 @@ async fn findings(State(front): State<Front>) -> Response {
 
 async fn snapshot(State(front): State<Front>) -> Response {
     let Some((snapshot, _)) = front.look() else { return too_early() };
-    let make = || serde_json::to_vec_pretty(&*snapshot).map_err(io::Error::other);
+    // Whoever reads it may ask about any port, whatever was on it.
+    let mut cluster = snapshot.cluster.clone();
+    front.endpoints.tell(cluster.reachable(), &mut cluster).await;
+    let make = || {
+        let whole = Snapshot { cluster, ..Snapshot::clone(&snapshot) };
+        serde_json::to_vec_pretty(&whole).map_err(io::Error::other)
+    };
     answer(front.documents.snapshot.of(&snapshot, make), "application/json")
 }
 

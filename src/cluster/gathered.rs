@@ -152,6 +152,7 @@ impl Gathered {
         ClusterFacts {
             services: reading(services, gaps.remove(&Source::Services)),
             endpoint_slices: reading(endpoint_slices, gaps.remove(&Source::EndpointSlices)),
+            endpoints_of: None,
             pods: reading(pods, gaps.remove(&Source::Pods)),
             nodes: reading(nodes, gaps.remove(&Source::Nodes)),
             node_port_range,

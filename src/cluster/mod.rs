@@ -43,7 +43,7 @@ pub use self::{
     manifests::Input,
     renewed::client,
     source::{Choice, ClusterSource, Environment},
-    watch::{Pace, Resource, Standing, View, Watch},
+    watch::{EndpointsOf, Pace, Resource, Standing, View, Watch},
 };
 use crate::facts::{ClusterFacts, Gap, Source, Why};
 

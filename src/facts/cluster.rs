@@ -1,11 +1,14 @@
 //! Kubernetes objects, reduced to what rules use. Whatever a tenant can write was cleaned and bounded at the door.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Family, Gap, Learned, PortRange, Protocol, ProxyConfig, Reading};
+use super::{Family, Gap, Learned, PortRange, Protocol, ProxyConfig, Reading, Source, Why};
+
+/// The Service of the API server, `namespace/name`: it has no NodePort, and yet a rule asks about its endpoints.
+pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
 /// Everything that was read of the cluster, from files or from an API server.
 ///
@@ -22,6 +25,9 @@ pub struct ClusterFacts {
     pub services: Reading<Vec<Arc<Service>>>,
     /// EndpointSlices. A gap when the input holds none at all: then endpoints are unknown, not zero.
     pub endpoint_slices: Reading<Vec<Arc<EndpointSlice>>>,
+    /// The names of the Services whose EndpointSlices these are, in whatever namespace; `None` where all were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoints_of: Option<Arc<BTreeSet<String>>>,
     /// Pods of this node (from files: those whose `nodeName` is this node's, or all when it is not known).
     pub pods: Reading<Vec<Arc<Pod>>>,
     /// Nodes.
@@ -35,6 +41,37 @@ pub struct ClusterFacts {
     pub proxy_config: Reading<ProxyConfig>,
     /// Items that could not be used, each named; the rest was.
     pub rejected: Vec<Gap>,
+}
+
+impl ClusterFacts {
+    /// The names of the Services about whose endpoints anybody may ask: of those that can be reached at an address of a
+    /// node, and the API server's.
+    pub fn reachable(&self) -> BTreeSet<String> {
+        let services = self.services.seen().into_iter().flatten();
+        let reached = services.filter(|service| service.is_reached_at_a_node()).map(|service| service.name.clone());
+        reached.chain([API_SERVER.1.to_owned()]).collect()
+    }
+
+    /// The EndpointSlices, where those of Services of this name are among them.
+    ///
+    /// # Errors
+    /// When they were not read, or not those.
+    pub fn endpoint_slices_with(&self, name: &str) -> Result<&[Arc<EndpointSlice>], Gap> {
+        let slices = self.endpoint_slices.get()?;
+        if self.endpoints_of.as_ref().is_some_and(|known| !known.contains(name)) {
+            let detail = format!("EndpointSlices of Services called {name} were not asked for");
+            return Err(Gap::new(Source::EndpointSlices, Why::NotAsked, detail));
+        }
+        Ok(slices)
+    }
+
+    /// Whether the endpoints of all Services of these names are known, or why they cannot be.
+    pub fn tells_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
+        match &self.endpoint_slices {
+            Reading::Seen(_) => self.endpoints_of.as_ref().is_none_or(|known| known.is_superset(names)),
+            Reading::Gap(gap) => gap.why != Why::NotYet || names.is_empty(),
+        }
+    }
 }
 
 /// `core/v1` Service.
@@ -64,6 +101,16 @@ pub struct Service {
     pub proxy_name: Option<String>,
     /// `spec.ports`.
     pub ports: Vec<ServicePort>,
+}
+
+impl Service {
+    /// Whether an address of a node leads to it: a NodePort, a health check, or an address from outside.
+    pub fn is_reached_at_a_node(&self) -> bool {
+        self.ports.iter().any(|port| port.node_port.is_some())
+            || self.health_check_node_port.is_some()
+            || !self.external_ips.is_empty()
+            || !self.load_balancer_ips.is_empty()
+    }
 }
 
 /// `spec.type` of a Service.

@@ -53,6 +53,7 @@ impl Snapshot {
                 node_name: Some("n1".to_owned()),
                 services: Reading::Seen(Vec::new()),
                 endpoint_slices: Reading::Seen(Vec::new()),
+                endpoints_of: None,
                 pods: Reading::Seen(Vec::new()),
                 nodes: Reading::Seen(vec![node("n1", &PRIMARY).into(), node("n2", &[PEER]).into()]),
                 node_port_range: Reading::Seen(NodePortRange {

@@ -15,8 +15,8 @@ mod sockets;
 pub mod text;
 
 pub use cluster::{
-    Claimant, ClusterFacts, ContainerPort, Endpoint, EndpointPort, EndpointSlice, Node, NodeAddress, NodeAddressKind,
-    NodePortRange, Pod, RangeClaim, RangeSource, Said, Service, ServiceKind, ServicePort,
+    API_SERVER, Claimant, ClusterFacts, ContainerPort, Endpoint, EndpointPort, EndpointSlice, Node, NodeAddress,
+    NodeAddressKind, NodePortRange, Pod, RangeClaim, RangeSource, Said, Service, ServiceKind, ServicePort,
 };
 pub use masquerade::{Masquerade, MasqueradedFlow};
 pub use node::{

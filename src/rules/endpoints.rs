@@ -3,7 +3,7 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use super::holders::kubernetes_version;
-use crate::facts::{Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot};
+use crate::facts::{ClusterFacts, Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot};
 
 /// What a Service port of one family has behind it (kubernetes pkg/proxy/topology.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,8 @@ impl Backing {
 
 /// The EndpointSlices by Service.
 pub(super) struct Endpoints<'a> {
-    by_service: Result<HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>, Gap>,
+    cluster: &'a ClusterFacts,
+    by_service: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
     node: &'a str,
     /// Whether those that still serve while they terminate stand in for ready ones.
     draining: bool,
@@ -39,20 +40,18 @@ pub(super) fn is_dated(snapshot: &Snapshot) -> bool {
 impl<'a> Endpoints<'a> {
     /// Of a snapshot, once a rule.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
-        let by_service = snapshot.cluster.endpoint_slices.get().map(|slices| {
-            let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();
-            for slice in slices {
-                by_service.entry((slice.namespace.as_str(), slice.service.as_str())).or_default().push(slice);
-            }
-            by_service
-        });
-        Self { by_service, node: snapshot.node_name(), draining: !is_dated(snapshot) }
+        let cluster = &snapshot.cluster;
+        let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();
+        for slice in cluster.endpoint_slices.seen().into_iter().flatten() {
+            by_service.entry((slice.namespace.as_str(), slice.service.as_str())).or_default().push(slice);
+        }
+        Self { cluster, by_service, node: snapshot.node_name(), draining: !is_dated(snapshot) }
     }
 
     /// What is behind a Service port in one family.
     ///
     /// # Errors
-    /// When EndpointSlices were not read: unknown is not zero.
+    /// When its EndpointSlices were not read: unknown is not zero.
     pub(super) fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
         let usable = self.usable(all.iter().map(|(endpoint, _)| *endpoint));
@@ -102,8 +101,8 @@ impl<'a> Endpoints<'a> {
         port: &ServicePort,
         family: Family,
     ) -> Result<Vec<(&'a Endpoint, u16)>, Gap> {
-        let by_service = self.by_service.as_ref().map_err(Clone::clone)?;
-        let slices = by_service.get(&(service.namespace.as_str(), service.name.as_str()));
+        self.cluster.endpoint_slices_with(&service.name)?;
+        let slices = self.by_service.get(&(service.namespace.as_str(), service.name.as_str()));
         Ok(slices
             .into_iter()
             .flatten()

@@ -1,13 +1,26 @@
 //! What tests of rules ask: is there a problem, is it silent, or could it not tell.
 
-use super::{Limits, Rule};
+use std::sync::Arc;
+
+use super::{Limits, Rule, endpoints_of_concern};
 use crate::{
-    facts::{Gap, Snapshot, View},
+    facts::{Gap, Reading, Snapshot, View},
     findings::{Evidence, Judgement, Judgements, Subject, Verdict},
 };
 
+/// A rule says the same whether it knows all endpoints or those of concern.
+#[track_caller]
 fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
-    (rule.check)(View { now: snapshot, before: None }, &Limits::default())
+    let said = |snapshot| (rule.check)(View { now: snapshot, before: None }, &Limits::default());
+    let mut narrow = snapshot.clone();
+    let names = endpoints_of_concern(snapshot);
+    if let Reading::Seen(slices) = &mut narrow.cluster.endpoint_slices {
+        slices.retain(|slice| names.contains(&slice.service));
+        narrow.cluster.endpoints_of = Some(Arc::new(names));
+    }
+    let judgements = said(snapshot);
+    assert_eq!(said(&narrow), judgements, "what {} says follows from endpoints that are not of concern", rule.id);
+    judgements
 }
 
 /// The evidence against a subject; several judgements of it are merged. Fails when there is none.

@@ -27,7 +27,7 @@ use super::{
     this_node,
 };
 use crate::{
-    facts::{Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source, View},
+    facts::{API_SERVER, Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Vantage, Verdict},
 };
 
@@ -133,10 +133,10 @@ impl<'a> Known<'a> {
         Self {
             gateways: &interfaces.gateways,
             nameservers: &snapshot.kernel.nameservers,
-            api_servers: snapshot.cluster.endpoint_slices.get().map(|slices| {
+            api_servers: snapshot.cluster.endpoint_slices_with(API_SERVER.1).map(|slices| {
                 slices
                     .iter()
-                    .filter(|slice| slice.namespace == "default" && slice.service == "kubernetes")
+                    .filter(|slice| (slice.namespace.as_str(), slice.service.as_str()) == API_SERVER)
                     .flat_map(|slice| &slice.endpoints)
                     .flat_map(|endpoint| endpoint.addresses.iter().copied())
                     .collect()

@@ -8,6 +8,7 @@ mod addresses;
 mod census;
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
+mod concern;
 mod endpoints;
 mod ephemeral_ports_near_exhaustion;
 mod ephemeral_range_overlaps_node_ports;
@@ -41,6 +42,7 @@ mod spare;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use census::{Census, Choice, Use, census};
+pub use concern::endpoints_of_concern;
 pub use limits::Limits;
 pub use owner::{Answer, Answered, Claim, Claimant, Ownership, owner};
 pub use spare::Spare;

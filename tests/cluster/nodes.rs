@@ -1,4 +1,4 @@
-//! Nodes, where it is known which is this one: it is watched, and the others are listed in brief.
+//! Nodes, where it is known which is this one: it is read whole now and then, and the others in brief.
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use tokio::sync::watch::Receiver;
 use crate::{
     api::{list, small},
     fake::{Fake, Reply},
-    watch::{calm, pace, until},
+    watch::{about, calm, pace, until},
 };
 
 const OWN: &str = r#"{"metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}"#;
@@ -44,7 +44,8 @@ fn answer(path: &str, own: &str, table: Reply) -> Reply {
 }
 
 fn start(fake: &Fake) -> (Watch, Receiver<Arc<View>>) {
-    Watch::paced(fake.access("t", Duration::from_secs(20)), Some("n1".to_owned()), "elsewhere".to_owned(), pace())
+    let access = fake.access("t", Duration::from_secs(20));
+    Watch::paced(access, Some("n1".to_owned()), "elsewhere".to_owned(), about(&[]).1, pace())
 }
 
 fn addresses(view: &View) -> Vec<String> {
@@ -53,7 +54,7 @@ fn addresses(view: &View) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn this_one_is_watched_and_the_others_are_rows_of_a_table() {
+async fn this_one_is_read_whole_and_the_others_are_rows_of_a_table() {
     let fake = Fake::new(|path, _| answer(path, OWN, Reply::Json(TABLE.to_owned())));
     let (_watch, views) = start(&fake);
     let view = until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some()).await;
@@ -61,7 +62,9 @@ async fn this_one_is_watched_and_the_others_are_rows_of_a_table() {
     assert_eq!(addresses(&view), expected);
     let range = view.facts.node_port_range.seen().expect("a range");
     assert_eq!((range.source, range.range.first), (RangeSource::NodeArguments, 20000));
-    assert!(fake.asked().iter().all(|path| !path.starts_with("/api/v1/nodes") || path.contains("metadata.name%")));
+    let nodes = |path: &&String| path.starts_with("/api/v1/nodes");
+    let asked = fake.asked();
+    assert!(asked.iter().filter(nodes).all(|path| path.contains("metadata.name%") && !path.contains("watch=1")));
 }
 
 #[tokio::test]
@@ -95,7 +98,7 @@ async fn without_the_others_nodes_are_a_gap_and_once_known_they_stay() {
     known.store(true, Ordering::Relaxed);
     until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some_and(|nodes| nodes.len() == 4)).await;
     known.store(false, Ordering::Relaxed);
-    let resource = portreeve::cluster::Resource::Settings;
+    let resource = portreeve::cluster::Resource::Nodes;
     let view = until(&views, "trouble", |view| view.standings[&resource].trouble.is_some()).await;
     assert_eq!(addresses(&view).len(), 5);
 }

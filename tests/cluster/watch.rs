@@ -10,11 +10,11 @@ use std::{
 };
 
 use portreeve::{
-    cluster::{ACCESS, Pace, Resource, View, Watch},
-    facts::{RangeSource, Source, Why},
+    cluster::{ACCESS, EndpointsOf, Pace, Resource, View, Watch},
+    facts::{ClusterFacts, RangeSource, Source, Why},
 };
 use tokio::{
-    sync::watch::Receiver,
+    sync::watch::{Receiver, Sender, channel},
     time::{Instant, sleep, timeout},
 };
 
@@ -40,12 +40,17 @@ pub(crate) fn pace() -> Pace {
     }
 }
 
+/// Somebody who asks about the endpoints of these Services.
+pub(crate) fn about(services: &[&str]) -> (Sender<Arc<BTreeSet<String>>>, EndpointsOf) {
+    channel(Arc::new(services.iter().map(|name| (*name).to_owned()).collect()))
+}
+
 fn start(fake: &Fake) -> (Watch, Receiver<Arc<View>>) {
     start_within(fake, PATIENT, pace())
 }
 
 fn start_within(fake: &Fake, request_timeout: Duration, pace: Pace) -> (Watch, Receiver<Arc<View>>) {
-    Watch::paced(fake.access("t", request_timeout), None, "n1".to_owned(), pace)
+    Watch::paced(fake.access("t", request_timeout), None, "n1".to_owned(), about(&["b", "kubernetes"]).1, pace)
 }
 
 /// The first view of which `holds` is true. Standings change without a word, so it looks again and again.
@@ -107,7 +112,7 @@ async fn a_watch_begins_with_what_a_list_says_in_pages_of_fifty() {
     assert_eq!(names(&view), ["a", "b"]);
     let same = fake.access("t", PATIENT);
     let read = portreeve::cluster::read(&portreeve::cluster::ClusterSource::Api(same), None, "n1").await;
-    assert_eq!(*view.facts, read);
+    assert_eq!(ClusterFacts { endpoints_of: None, ..(*view.facts).clone() }, read);
     let asked = fake.asked();
     let first = asked.iter().find(|path| path.starts_with("/api/v1/services?")).expect("a list");
     assert!(first.contains("limit=50&fieldSelector=spec.type%21%3D") && first.ends_with("&resourceVersion=0"));
@@ -318,7 +323,7 @@ async fn a_server_that_comes_up_later_is_found() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").to_string();
     drop(before);
     let access = crate::fake::access(&format!("http://{free}"), &directory, "t", PATIENT);
-    let (_watch, views) = Watch::paced(access, None, "n1".to_owned(), pace());
+    let (_watch, views) = Watch::paced(access, None, "n1".to_owned(), about(&["b"]).1, pace());
     let view = until(&views, "nobody is there", |view| errors(view, Resource::Services, "unreachable") > 0).await;
     assert_eq!(view.facts.services.gap().map(|gap| gap.why), Some(Why::Unreachable));
     assert_eq!(view.facts.node_port_range.gap().map(|gap| gap.source), Some(Source::NodePortRange), "not assumed");
@@ -339,22 +344,29 @@ async fn an_old_server_that_refuses_the_field_selector_is_watched_without() {
 }
 
 #[tokio::test]
-async fn endpoints_are_asked_for_by_the_names_of_services_that_matter() {
-    let fake = Fake::new(|path, _| {
-        if from(path, 1) {
-            let shown = B.replace(r#""port":80"#, r#""port":80,"nodePort":30080"#);
-            Reply::Watch(vec![event("ADDED", &shown, 2)], After::Goes)
-        } else {
-            calm(path)
-        }
-    });
-    let (_watch, views) = start(&fake);
-    let known = |view: &View| names(view) == ["a", "b"] && view.facts.endpoint_slices.seen().is_some();
-    until(&views, "b and its endpoints are known", known).await;
-    let asked = fake.asked();
-    let slices: Vec<_> = asked.iter().filter(|path| path.contains("endpointslices?limit")).collect();
-    assert!(slices.iter().all(|path| path.contains("labelSelector=kubernetes.io%2Fservice-name%20in%20%28")));
-    assert!(slices.last().is_some_and(|path| path.contains("%28b%2Ckubernetes%29")), "{slices:?}");
+async fn endpoints_are_asked_for_and_watched_as_long_as_somebody_asks_about_them() {
+    let fake = Fake::new(|path, _| calm(path));
+    let (asks, endpoints_of) = about(&[]);
+    let (_watch, views) = Watch::paced(fake.access("t", PATIENT), None, "n1".to_owned(), endpoints_of, pace());
+    until(&views, "everything is read", whole).await;
+    let slices = |asked: &[String]| -> Vec<String> {
+        asked.iter().filter(|path| path.contains("endpointslices?")).cloned().collect()
+    };
+    assert_eq!(slices(&fake.asked()), [""; 0], "nobody asks");
+
+    let wanted = |names: &[&str]| about(names).1.borrow().clone();
+    for names in [&["b"][..], &["b", "kubernetes"], &["a", "b"]] {
+        asks.send_replace(wanted(names));
+        until(&views, "endpoints", |view| view.facts.tells_endpoints_of(&wanted(names))).await;
+        let last = || slices(&fake.asked()).into_iter().rfind(|path| !is_watch(path)).expect("a list");
+        let selector = format!("service-name%20in%20%28{}%29", names.join("%2C"));
+        assert!(last().contains(&selector), "{} of {selector}", last());
+    }
+    asks.send_replace(wanted(&[]));
+    until(&views, "the end of it", |view| view.facts.endpoints_of == Some(wanted(&[]))).await;
+    let asked = slices(&fake.asked()).len();
+    sleep(3 * pace().watch).await;
+    assert_eq!(slices(&fake.asked()).len(), asked, "the watch is over");
 }
 
 #[tokio::test]

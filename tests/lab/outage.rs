@@ -10,8 +10,8 @@ use crate::{
 };
 
 const RULE: &str = "listener-on-node-port";
-/// What is watched; settings are only read now and then.
-const WATCHED: [&str; 4] = ["services", "endpointslices", "pods", "nodes"];
+/// What is watched whatever is wrong; Nodes and settings are only read now and then.
+const WATCHED: [&str; 2] = ["services", "pods"];
 /// How old a view has to become to call it an outage: twice as long as one request may take by default.
 const LONG: f64 = 20.0;
 

@@ -1,13 +1,13 @@
 //! What a real API server tells, to whom, and what becomes of it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use portreeve::{
     cluster::{Access, Credentials, Watch},
     facts::{Family, PortRange, RangeSource, Service},
 };
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 
 use crate::{
     look::{Look, snapshot, table},
@@ -80,7 +80,8 @@ fn watched(cluster: &ControlPlane, own: &str) -> Vec<String> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let nodes = runtime.block_on(async {
-        let (_watch, mut views) = Watch::start(access, Some(own.to_owned()), "elsewhere".to_owned());
+        let (_asks, endpoints_of) = watch::channel(Arc::default());
+        let (_watch, mut views) = Watch::start(access, Some(own.to_owned()), "elsewhere".to_owned(), endpoints_of);
         let known = views.wait_for(|view| view.facts.nodes.seen().is_some());
         let view = timeout(Duration::from_secs(60), known).await.expect("in time").expect("a view").clone();
         view.facts.nodes.seen().expect("Nodes").clone()

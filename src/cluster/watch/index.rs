@@ -10,11 +10,8 @@ use tokio::time::Instant;
 use super::{News, Resource, Standing, row::Row, scope::Scope};
 use crate::{
     cluster::gathered::Gathered,
-    facts::{ClusterFacts, Gap, Reading, Service, Source, Why},
+    facts::{ClusterFacts, Gap, Reading, Source, Why},
 };
-
-/// The Service of the API server: rules look at its endpoints, though it has no NodePort.
-const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
 /// Objects by resource.
 #[derive(Debug)]
@@ -22,6 +19,8 @@ pub(super) struct Index {
     origin: String,
     said: Option<String>,
     hostname: String,
+    /// The names of the Services about whose endpoints somebody asks.
+    endpoints_of: Arc<BTreeSet<String>>,
     tables: BTreeMap<Resource, Table>,
 }
 
@@ -38,7 +37,7 @@ impl Index {
     /// Nothing is known yet but what was said of this node.
     pub(super) fn new(said: Option<String>, hostname: String) -> Self {
         let tables = Resource::ALL.into_iter().map(|resource| (resource, Table::default())).collect();
-        Self { origin: "the API server".to_owned(), said, hostname, tables }
+        Self { origin: "the API server".to_owned(), said, hostname, endpoints_of: Arc::default(), tables }
     }
 
     /// Takes news in. Says whether facts may have changed.
@@ -56,6 +55,11 @@ impl Index {
                 let gap = error.gap(resource.source());
                 let changed = table.scope.is_none() && trouble.as_ref() != Some(&gap);
                 *trouble = Some(gap);
+                changed
+            }
+            News::Wanted(names) => {
+                let changed = self.endpoints_of != names;
+                self.endpoints_of = names;
                 changed
             }
             News::Confirmed => table.confirm(at),
@@ -80,7 +84,6 @@ impl Index {
     /// The facts, made as those of files and LISTs are.
     pub(super) fn facts(&self) -> ClusterFacts {
         let mut all = Gathered::default();
-        let matter = self.services_that_matter();
         let node = self.node();
         for (resource, table) in &self.tables {
             let source = resource.source();
@@ -101,14 +104,13 @@ impl Index {
                 (None, _) => all.lack(table.absence(*resource)),
                 _ => {}
             }
-            let foreign = |row: &&Row| {
-                row.endpoint_slice()
-                    .is_none_or(|slice| matter.contains(&(slice.namespace.as_str(), slice.service.as_str())))
-            };
-            table.rows.values().filter(foreign).for_each(|row| row.add_to(&mut all));
+            table.rows.values().for_each(|row| row.add_to(&mut all));
         }
         let settings = &self.tables[&Resource::Settings];
         let mut facts = all.finish(self.origin.clone(), true, node);
+        if let Some(Scope::Names(names)) = &self.tables[&Resource::EndpointSlices].scope {
+            facts.endpoints_of = Some(Arc::clone(names));
+        }
         if settings.scope.is_none() {
             // Nobody was asked yet: to assume the default would be to invent an answer.
             let Gap { why, detail, .. } = settings.absence(Resource::Settings);
@@ -133,27 +135,15 @@ impl Index {
             Resource::Services => Some(Scope::Served),
             Resource::Nodes | Resource::Settings => Some(Scope::All),
             Resource::Pods => self.node().map(Scope::Node),
-            Resource::EndpointSlices => {
-                let services = &self.tables[&Resource::Services];
-                let names = || self.services_that_matter().into_iter().map(|(_, name)| name.to_owned());
-                services.scope.as_ref().map(|_| Scope::Names(Arc::new(names().collect())))
-            }
+            Resource::EndpointSlices => Some(Scope::Names(Arc::clone(&self.endpoints_of))),
         }
     }
 
-    /// Whether no EndpointSlices are on their way for a Service that is already known.
+    /// Whether no EndpointSlices are on their way that somebody wants.
     pub(super) fn is_settled(&self) -> bool {
         let slices = &self.tables[&Resource::EndpointSlices];
         let covered = |wanted| slices.scope.as_ref().is_some_and(|scope| scope.covers(&wanted));
         slices.standing.trouble.is_some() || self.wanted(Resource::EndpointSlices).is_none_or(covered)
-    }
-
-    /// The Services about whose endpoints a rule may ask: those that can be reached at an address of a node.
-    fn services_that_matter(&self) -> BTreeSet<(&str, &str)> {
-        let services = self.tables[&Resource::Services].rows.values().filter_map(Row::service);
-        let reached = services.filter(|service| reached_at_a_node(service));
-        let names = reached.map(|service| (service.namespace.as_str(), service.name.as_str()));
-        names.chain([API_SERVER]).collect()
     }
 
     /// This node's name, where a person or the downward API said it.
@@ -195,13 +185,6 @@ impl Table {
         let yet = || Gap::new(resource.source(), Why::NotYet, format!("{} were not read yet", resource.name()));
         self.standing.trouble.clone().unwrap_or_else(yet)
     }
-}
-
-fn reached_at_a_node(service: &Service) -> bool {
-    service.ports.iter().any(|port| port.node_port.is_some())
-        || service.health_check_node_port.is_some()
-        || !service.external_ips.is_empty()
-        || !service.load_balancer_ips.is_empty()
 }
 
 #[cfg(test)]

@@ -4,20 +4,24 @@
 //! watcher (Services) ───────┐
 //! watcher (EndpointSlices) ─┤                      scopes: which Pods, which EndpointSlices
 //! watcher (Pods) ───────────┼─ News ─> Index ─┬──────────────────────────────> watchers
-//! watcher (own Node) ───────┤                 └─> View
-//! settings and other Nodes, ┘
-//! read rarely
+//! Nodes and settings, ──────┤                 └─> View
+//! read rarely               │
+//! whose endpoints ──────────┘
+//! somebody asks about
 //! ```
 //!
 //! A resource is whole or absent. Once it was whole, no failure takes it away: it grows old, which [`Standing`] tells,
 //! until its watcher has recovered by itself.
 //!
-//! Pods of this node are watched always, since there is no node on which nothing asks for them: they name the owner of
-//! every socket and tell hostPorts. Whether an address is some other Node's can only be told with the addresses of all,
-//! which servicelb and externalIPs, an IPVS proxy, and the arguments of k3s' servers all need. But a kubelet changes its
-//! Node every five minutes, though it beats into a Lease: five thousand agents that watched five thousand Nodes would be
-//! sent 80,000 changes a second. So this node's own is watched, and the others are listed in brief with the settings.
-//! Where nobody said which Node is this one, it is found by its host name among all of them, which then are watched.
+//! Two are watched always. Services are what all is about. Pods of this node name the owner of every socket and tell
+//! hostPorts; there is no node on which nothing asks for them. EndpointSlices change with every pod of the cluster, and
+//! rules ask about those of few Services: only these are read, and watched as long as they are asked about.
+//!
+//! Whether an address is some other Node's can only be told with the addresses of all, which servicelb and externalIPs, an
+//! IPVS proxy, and the arguments of k3s' servers all need. But a kubelet changes its Node every five minutes, though it
+//! beats into a Lease: five thousand agents that watched five thousand Nodes would be sent 80,000 changes a second. So
+//! Nodes are read now and then. Where nobody said which of them is this one, it is found by its host name among all,
+//! which then are watched.
 
 mod event;
 mod index;
@@ -26,7 +30,11 @@ mod row;
 mod scope;
 mod watcher;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{
     join,
@@ -54,7 +62,7 @@ const QUEUE: usize = 256;
 pub enum Resource {
     /// Services that a proxy serves.
     Services,
-    /// EndpointSlices of Services that can be reached at an address of a node.
+    /// EndpointSlices of Services about whose endpoints somebody asks.
     EndpointSlices,
     /// Pods of this node.
     Pods,
@@ -89,6 +97,9 @@ impl Resource {
         }
     }
 }
+
+/// The names of the Services about whose endpoints somebody asks. Whoever asks about all of them, asks for many.
+pub type EndpointsOf = watch::Receiver<Arc<BTreeSet<String>>>;
 
 /// How well one resource is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,10 +136,17 @@ impl Watch {
     /// Watches the API server. `node` is this node's name where a person or the downward API said it; `hostname` finds
     /// it among the Nodes otherwise.
     ///
+    /// Endpoints are read of the Services whose names `endpoints_of` holds; facts say of which they are known.
+    ///
     /// The receiver is told of a change when the facts change. Standings change without a word: borrow them when they
     /// are needed. The channel closes only if the watches end, which is a bug.
-    pub fn start(access: Access, node: Option<String>, hostname: String) -> (Self, watch::Receiver<Arc<View>>) {
-        Self::paced(access, node, hostname, Pace::default())
+    pub fn start(
+        access: Access,
+        node: Option<String>,
+        hostname: String,
+        endpoints_of: EndpointsOf,
+    ) -> (Self, watch::Receiver<Arc<View>>) {
+        Self::paced(access, node, hostname, endpoints_of, Pace::default())
     }
 
     /// [`Watch::start`] at a pace of one's own.
@@ -136,12 +154,13 @@ impl Watch {
         access: Access,
         node: Option<String>,
         hostname: String,
+        endpoints_of: EndpointsOf,
         pace: Pace,
     ) -> (Self, watch::Receiver<Arc<View>>) {
         let index = Index::new(node, hostname);
         let (views, receiver) =
             watch::channel(Arc::new(View { facts: Arc::new(index.facts()), standings: index.standings() }));
-        (Self(tokio::spawn(run(access, pace, index, views))), receiver)
+        (Self(tokio::spawn(run(access, pace, index, endpoints_of, views))), receiver)
     }
 }
 
@@ -162,6 +181,8 @@ enum News {
     Applied(Rows),
     /// An object that is no more, by its title.
     Deleted(String),
+    /// The names of the Services about whose endpoints somebody asks.
+    Wanted(Arc<BTreeSet<String>>),
     /// Nothing has changed.
     Confirmed,
     /// It could not be read.
@@ -169,13 +190,14 @@ enum News {
 }
 
 /// All of it is one task: if a part panics, everything ends, and whoever holds a receiver learns of it.
-async fn run(access: Access, pace: Pace, index: Index, views: watch::Sender<Arc<View>>) {
+async fn run(access: Access, pace: Pace, index: Index, mut endpoints_of: EndpointsOf, views: watch::Sender<Arc<View>>) {
     let (news, incoming) = mpsc::channel(QUEUE);
     let (pods, pods_scope) = watch::channel(None);
-    let (slices, slices_scope) = watch::channel(None);
+    let (slices, slices_scope) = watch::channel(index.wanted(Resource::EndpointSlices));
     let (_services, services_scope) = watch::channel(Some(Scope::Served));
     let (_nodes, nodes_scope) = watch::channel(Some(Scope::All));
     let own = index.said().map(str::to_owned);
+    endpoints_of.mark_changed();
     let line = |resource| Line { resource, access: access.clone(), pace: pace.clone(), news: news.clone() };
     let scopes = BTreeMap::from([(Resource::Pods, pods), (Resource::EndpointSlices, slices)]);
     join!(
@@ -189,6 +211,12 @@ async fn run(access: Access, pace: Pace, index: Index, views: watch::Sender<Arc<
             }
         },
         settings(line(Resource::Settings)),
+        async {
+            while endpoints_of.changed().await.is_ok() {
+                let names = Arc::clone(&endpoints_of.borrow_and_update());
+                news.send((Resource::EndpointSlices, News::Wanted(names))).await.expect("the publisher lives");
+            }
+        },
         publish(index, incoming, &scopes, &views, pace.gather),
     );
 }
@@ -241,12 +269,12 @@ fn take(index: &mut Index, resource: Resource, news: News) -> bool {
     changed
 }
 
-/// Tells the watchers whose scope follows from what is known. A scope that covers the new one stays as it is.
+/// Tells the watchers whose scope follows from what is known. A scope that serves for the new one stays as it is.
 fn offer(index: &Index, scopes: &BTreeMap<Resource, watch::Sender<Option<Scope>>>) {
     for (resource, sender) in scopes {
         let Some(wanted) = index.wanted(*resource) else { continue };
         sender.send_if_modified(|scope| {
-            let new = !scope.as_ref().is_some_and(|scope| scope.covers(&wanted));
+            let new = !scope.as_ref().is_some_and(|scope| scope.serves(&wanted));
             if new {
                 *scope = Some(wanted);
             }

@@ -49,15 +49,6 @@ impl Row {
         }
     }
 
-    /// The Service, if it is one.
-    pub(super) fn service(&self) -> Option<&Service> {
-        match self {
-            Self::Service(service) => Some(service),
-            Self::More(more) => more.services.first().map(Arc::as_ref),
-            _ => None,
-        }
-    }
-
     /// The EndpointSlice, if it is one.
     pub(super) fn endpoint_slice(&self) -> Option<&EndpointSlice> {
         match self {

@@ -48,6 +48,19 @@ impl Scope {
         }
     }
 
+    /// Whether it holds nothing whatever the cluster has.
+    pub(super) fn is_nothing(&self) -> bool {
+        matches!(self, Self::Names(names) if names.is_empty())
+    }
+
+    /// Whether it may stay while `wanted` is wanted: a little more may be asked for than that, but not much.
+    pub(super) fn serves(&self, wanted: &Self) -> bool {
+        match (self, wanted) {
+            (Self::Names(own), Self::Names(others)) if own.len() > 2 * others.len() => false,
+            _ => self.covers(wanted),
+        }
+    }
+
     /// Whether it holds everything that `other` holds.
     pub(super) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
@@ -71,6 +84,18 @@ mod tests {
         assert!(names(&["a", "b"]).covers(&names(&["b"])));
         assert!(!names(&["a", "b"]).covers(&names(&["c"])));
         assert!(Scope::All.covers(&Scope::Served) && !Scope::Served.covers(&Scope::All));
+    }
+
+    #[test]
+    fn what_is_not_wanted_any_more_ends_but_not_at_every_change() {
+        assert!(names(&["a", "b"]).serves(&names(&["b"])) && !names(&["a", "b", "c"]).serves(&names(&["b"])));
+        assert!(
+            names(&[]).serves(&names(&[])) && names(&["a"]).covers(&names(&[])) && !names(&["a"]).serves(&names(&[]))
+        );
+    }
+
+    #[test]
+    fn all_covers_a_part_and_a_part_no_other() {
         assert!(!Scope::Node("n1".to_owned()).covers(&Scope::Node("n2".to_owned())));
     }
 

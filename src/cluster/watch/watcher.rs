@@ -66,6 +66,15 @@ impl Line {
         sleep(wait).await;
     }
 
+    /// Asks nobody.
+    async fn rest(&self, scope: &Scope) -> Infallible {
+        self.tell(News::Replaced(scope.clone(), Rows::default())).await;
+        loop {
+            sleep(REST).await;
+            self.tell(News::Confirmed).await;
+        }
+    }
+
     /// Tells everything there is of what has to be read as a whole.
     async fn replace(&self, gathered: Gathered) {
         let row = Row::More(Box::new(gathered));
@@ -95,6 +104,9 @@ impl Line {
         }
     }
 }
+
+/// How often a watcher that has nothing to ask says that nothing grows old.
+const REST: Duration = Duration::from_secs(10);
 
 /// Where a watcher is.
 #[derive(Default)]
@@ -128,6 +140,9 @@ pub(super) async fn watcher(line: Line, mut scopes: watch::Receiver<Option<Scope
             continue;
         };
         let session = async {
+            if scope.is_nothing() {
+                line.rest(&scope).await;
+            }
             let Err(error) = session(&line, &scope, &mut progress).await;
             let up = matches!(error, Error::Status { code: 401 | 403 | 410, .. });
             let came_up = !mem::replace(&mut progress.up, up) && up;

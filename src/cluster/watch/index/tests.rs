@@ -135,21 +135,25 @@ fn the_host_name_finds_the_node_and_the_node_its_pods() {
 #[test]
 fn endpoints_are_known_only_for_services_they_were_asked_for() {
     let (mut index, now) = index();
-    assert_eq!(index.wanted(Resource::EndpointSlices), Some(names(&["kubernetes", "web"])));
+    assert_eq!(index.wanted(Resource::EndpointSlices), Some(names(&[])), "a NodePort alone is no reason to ask");
+    let Scope::Names(web) = names(&["web"]) else { unreachable!("names are names") };
+    assert!(index.take(Resource::EndpointSlices, News::Wanted(Arc::clone(&web)), now));
+    assert!(!index.take(Resource::EndpointSlices, News::Wanted(web), now), "the same again");
+    assert_eq!(index.wanted(Resource::EndpointSlices), Some(names(&["web"])));
     assert!(!index.is_settled());
-    let found = rows("EndpointSlice", &[&slice("web"), &slice("quiet")]);
-    index.take(Resource::EndpointSlices, News::Replaced(names(&["kubernetes", "web"]), found), now);
+    index.take(Resource::EndpointSlices, News::Replaced(names(&["web"]), rows("EndpointSlice", &[&slice("web")])), now);
     assert!(index.is_settled());
     let facts = index.facts();
-    let slices = facts.endpoint_slices.get().expect("slices");
-    assert_eq!(slices.iter().map(|slice| slice.service.as_str()).collect::<Vec<_>>(), ["web"], "no rule asks for more");
+    let slices = facts.endpoint_slices_with("web").expect("slices");
+    assert_eq!(slices.iter().map(|slice| slice.service.as_str()).collect::<Vec<_>>(), ["web"]);
+    assert_eq!(facts.endpoint_slices_with("other").map_err(|gap| gap.why), Err(Why::NotAsked), "not asked is not none");
 
-    let other = web(30081).replace("web", "other");
-    index.take(Resource::Services, News::Applied(rows("Service", &[&other])), now);
+    let Scope::Names(both) = names(&["other", "web"]) else { unreachable!("names are names") };
+    index.take(Resource::EndpointSlices, News::Wanted(both), now);
     assert!(!index.is_settled());
-    assert_eq!(index.facts().endpoint_slices.gap().map(|gap| gap.why), Some(Why::NotYet), "not asked is not none");
+    assert_eq!(index.facts().endpoint_slices.gap().map(|gap| gap.why), Some(Why::NotYet));
 
-    index.take(Resource::Services, News::Deleted("d/other".to_owned()), now);
+    index.take(Resource::EndpointSlices, News::Wanted(Arc::default()), now);
     assert!(index.is_settled() && index.facts().endpoint_slices.seen().is_some(), "fewer are covered");
 }
 
@@ -168,15 +172,4 @@ fn endpoint_slices_that_nobody_asked_for_are_not_kept() {
     assert!(applied(&mut index, &slice("web").replace("IPv4", "IPv6")));
     assert!(applied(&mut index, &slice("web").replace(r#"e":"web""#, r#"e":"quiet""#)), "it was theirs and is not now");
     assert_eq!(index.facts().endpoint_slices.get().expect("slices").len(), 0);
-}
-
-#[test]
-fn a_service_without_a_way_in_needs_no_endpoints() {
-    let (mut index, now) = index();
-    let inner = r#"{"metadata":{"namespace":"d","name":"inner"},"spec":{"ports":[{"port":80}]}}"#;
-    index.take(Resource::Services, News::Applied(rows("Service", &[inner])), now);
-    assert_eq!(index.wanted(Resource::EndpointSlices), Some(names(&["kubernetes", "web"])));
-    let shown = inner.replace(r#""ports""#, r#""externalIPs":["192.0.2.1"],"ports""#);
-    index.take(Resource::Services, News::Applied(rows("Service", &[&shown])), now);
-    assert_eq!(index.wanted(Resource::EndpointSlices), Some(names(&["inner", "kubernetes", "web"])));
 }

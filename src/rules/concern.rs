@@ -1,0 +1,50 @@
+//! About whose endpoints rules ask. Those of most Services are nobody's concern, and nothing is asked for in vain.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    net::IpAddr,
+};
+
+use super::{addresses::Claim, host_ports::host_ports, range::served};
+use crate::facts::{API_SERVER, Protocol, Service, Snapshot};
+
+/// A port as sockets, hostPorts and Services may meet on it.
+type Port = (Protocol, u16);
+
+/// The names of the Services about whose endpoints rules will ask, given what else this look saw: those with a listener or
+/// a hostPort on their NodePort, those that take an address of a Node where somebody has a port of theirs, and the API
+/// server's where an ipvs proxy may hold its address.
+pub fn endpoints_of_concern(snapshot: &Snapshot) -> BTreeSet<String> {
+    let Snapshot { kernel, cluster, .. } = snapshot;
+    let services = cluster.services.seen().map_or(&[][..], Vec::as_slice);
+    let links = || kernel.interfaces.seen().into_iter().flat_map(|it| &it.addresses);
+    let of_nodes = cluster.nodes.seen().into_iter().flatten().flat_map(|node| &node.addresses);
+    let addresses: HashSet<IpAddr> = links().map(|it| it.ip).chain(of_nodes.map(|it| it.ip)).collect();
+
+    let node_ports: Vec<(&Service, Port)> =
+        served(services).map(|(service, port, number)| (service, (port.protocol, number))).collect();
+    let claims = services.iter().flat_map(|service| Claim::of(service)).filter(|claim| addresses.contains(&claim.ip));
+    let claims: Vec<(&Service, Port)> = claims
+        .flat_map(|claim| claim.service.ports.iter().map(move |port| (claim.service, (port.protocol, port.port))))
+        .collect();
+    let listeners = kernel.listeners.seen().into_iter().flatten().map(|socket| (socket.protocol, socket.local_port));
+    let pods = cluster.pods.seen().map_or(&[][..], Vec::as_slice);
+    let host_ports = host_ports(snapshot, pods).map(|(_, port, number)| (port.protocol, number));
+    let taken: HashSet<Port> = listeners.chain(host_ports).collect();
+
+    let meets = |others: &[(&Service, Port)]| {
+        let others: HashSet<Port> = others.iter().map(|(_, port)| *port).collect();
+        let taken = &taken;
+        move |port: &Port| taken.contains(port) || others.contains(port)
+    };
+    let (meets_claim, meets_node_port) = (meets(&claims), meets(&node_ports));
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    names.extend(node_ports.iter().filter(|(_, port)| meets_claim(port)).map(|(service, _)| service.name.clone()));
+    names.extend(claims.iter().filter(|(_, port)| meets_node_port(port)).map(|(service, _)| service.name.clone()));
+
+    let cluster_ips: HashSet<&IpAddr> = services.iter().flat_map(|service| &service.cluster_ips).collect();
+    if links().any(|address| address.is_ipvs() && !cluster_ips.contains(&address.ip)) {
+        names.insert(API_SERVER.1.to_owned());
+    }
+    names
+}
