@@ -47,7 +47,7 @@ pub const ACCESS: &[Grant] = &[
         group: "",
         resource: "nodes",
         names: &[],
-        verbs: &["list", "watch"],
+        verbs: &["list"],
         why: "this node, addresses of the others, and k3s or RKE2 arguments",
         optional: false,
     },

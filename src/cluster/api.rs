@@ -39,7 +39,7 @@ pub(super) async fn read(access: &Access, said: Option<&str>, hostname: &str) ->
     };
     let server = Server::new(client, address, access.request_timeout);
     // Nodes come first: they tell this node's name, which its Pods are asked by, and whether anybody is there at all.
-    match server.list("/api/v1/nodes", "Node", "").await {
+    match nodes(&server, said).await {
         Ok(nodes) => gathered.absorb(nodes),
         Err(error @ (Error::TimedOut { .. } | Error::Unreachable { .. })) => {
             gathered.lack_all(&EVERYTHING, &error);
@@ -181,10 +181,11 @@ pub(super) async fn settings(server: &Server) -> Found {
     found
 }
 
-/// Every Node, as a server has them at hand. Others in brief, since every agent asks for them and a large cluster has
-/// thousands; but whole those that may tell arguments of k3s or RKE2, and all of them where Nodes have addresses of both
-/// families, of which a Table tells one.
-pub(super) async fn nodes(server: &Server, own: &str) -> Result<Gathered, Error> {
+/// Every Node. Where it was said which is this one, as a server has them at hand, and others in brief, since every agent
+/// asks for them and a large cluster has thousands; but whole those that may tell arguments of k3s or RKE2, and all of
+/// them where Nodes have addresses of both families, of which a Table tells one.
+pub(super) async fn nodes(server: &Server, own: Option<&str>) -> Result<Gathered, Error> {
+    let Some(own) = own else { return server.list("/api/v1/nodes", "Node", "").await };
     let nodes = |operator: &str, labels: &str| {
         let fields = encoded(&format!("metadata.name{operator}{own}"));
         format!("/api/v1/nodes?resourceVersion=0&fieldSelector={fields}{labels}")

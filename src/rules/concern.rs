@@ -48,3 +48,49 @@ pub fn endpoints_of_concern(snapshot: &Snapshot) -> BTreeSet<String> {
     }
     names
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::healthy::PEER;
+
+    /// Services with a NodePort, with an external IP, and with neither.
+    fn world() -> Snapshot {
+        Snapshot::healthy()
+            .service("web", |it| it.node_port(30080))
+            .service("trap", |it| it.external_ip(PEER))
+            .service("inner", |it| it)
+    }
+
+    #[track_caller]
+    fn expect(snapshot: &Snapshot, names: &[&str]) {
+        assert_eq!(endpoints_of_concern(snapshot).iter().map(String::as_str).collect::<Vec<_>>(), names);
+    }
+
+    #[test]
+    fn nobodys_as_long_as_nothing_is_on_their_ports() {
+        expect(&world(), &[]);
+        expect(&world().listens("0.0.0.0:30081").listens_udp("0.0.0.0:30080"), &[]);
+        expect(&world().service("far", |it| it.external_ip("203.0.113.99")).listens("0.0.0.0:6666"), &["trap"]);
+    }
+
+    #[test]
+    fn a_listener_and_a_host_port_on_a_node_port_concern_its_service() {
+        expect(&world().listens("127.0.0.1:30080"), &["web"]);
+        expect(&world().pod("edge", |pod| pod.host_port(80, 30080)), &["web"]);
+    }
+
+    #[test]
+    fn an_address_of_a_node_concerns_both_who_takes_it_and_who_has_the_port() {
+        let world = world().service("taker", |it| it.external_ip(PEER).with(|service| service.ports[0].port = 30080));
+        expect(&world, &["taker", "web"]);
+    }
+
+    #[test]
+    fn what_an_ipvs_proxy_holds_may_be_the_api_servers_unless_it_is_a_cluster_ip() {
+        let cluster_ip = |service: &mut Service| service.cluster_ips = vec![[10, 96, 0, 10].into()];
+        let world = world().service("dns", |it| it.with(cluster_ip)).address("kube-ipvs0", "10.96.0.10");
+        expect(&world, &[]);
+        expect(&world.address("kube-ipvs0", "198.51.100.6"), &["kubernetes"]);
+    }
+}

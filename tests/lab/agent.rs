@@ -142,9 +142,10 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
         let asked = || audit.of("observer").into_iter().find(|it| it.verb == verb && it.uri.starts_with(path));
         until(path, asked)
     };
-    for path in ["/api/v1/services", "/api/v1/nodes", "/api/v1/pods", "/apis/discovery.k8s.io/v1/endpointslices"] {
+    for path in ["/api/v1/services", "/api/v1/pods", "/apis/discovery.k8s.io/v1/endpointslices"] {
         assert_eq!((has("list", path).code, has("watch", path).code), (200, 200), "{path}");
     }
+    assert_eq!(has("list", "/api/v1/nodes").code, 200);
     assert_eq!(has("create", "/apis/events.k8s.io/v1/namespaces/default/events").code, 201);
     assert_eq!(has("get", "/flagz").code, 200);
     // What is not there may be asked for all the same.
@@ -193,4 +194,36 @@ fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
     assert_eq!(settings["why"], "not-permitted");
     assert!(settings["detail"].as_str().is_some_and(|it| it.contains("configmaps")), "{settings:#}");
     assert_eq!(about("node-port-range")["rule"], "node-port-range-crowded");
+}
+
+#[test]
+fn endpoints_are_read_when_something_is_on_a_port_and_when_a_person_asks_for_everything() {
+    let audit = Audit::new();
+    let trouble = Trouble::make(&audit.flags(), &Role::of_chart());
+    drop(trouble._squatter);
+    let cluster = &trouble.cluster;
+    let quiet = cluster.api().create(&objects::service("quiet", &[objects::port(80, Some(30081))]));
+    cluster.api().create(&objects::endpoint_slice(&quiet, Some(("10.244.0.6", "n2")), "IPv4"));
+    let agent = Agent::start(cluster, &[&Trouble::MODE[..], &["--interval", "1s"]].concat());
+    let lists = || {
+        let asked =
+            audit.of("observer").into_iter().filter(|it| it.verb == "list" && it.uri.contains("endpointslices"));
+        asked.map(|it| it.uri).collect::<Vec<_>>()
+    };
+    let looked = agent.looks();
+    until("further looks", || (agent.looks() > looked + 3).then_some(()));
+    assert_eq!(lists(), [""; 0], "nothing is on a NodePort");
+
+    let snapshot = agent.snapshot();
+    let slices = snapshot["cluster"]["endpoint_slices"]["seen"].as_array().expect("endpoints").iter();
+    let services: BTreeSet<_> = slices.map(|slice| slice["service"].as_str().expect("a name").to_owned()).collect();
+    assert_eq!(services, BTreeSet::from(["quiet".to_owned(), "web".to_owned()]), "those that can be reached at a node");
+    let before = lists().len();
+    assert!(before > 0);
+
+    let squatter = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
+    until("finding", || (agent.found("listener-on-node-port") == [30080]).then_some(()));
+    let asked = lists().split_off(before);
+    assert!(!asked.is_empty() && asked.iter().all(|uri| uri.contains("%28web%29")), "{asked:?}");
+    drop(squatter);
 }

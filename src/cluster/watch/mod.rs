@@ -20,8 +20,7 @@
 //! Whether an address is some other Node's can only be told with the addresses of all, which servicelb and externalIPs, an
 //! IPVS proxy, and the arguments of k3s' servers all need. But a kubelet changes its Node every five minutes, though it
 //! beats into a Lease: five thousand agents that watched five thousand Nodes would be sent 80,000 changes a second. So
-//! Nodes are read now and then. Where nobody said which of them is this one, it is found by its host name among all,
-//! which then are watched.
+//! Nodes are read now and then.
 
 mod event;
 mod index;
@@ -66,7 +65,7 @@ pub enum Resource {
     EndpointSlices,
     /// Pods of this node.
     Pods,
-    /// All Nodes: read again now and then where somebody said which is this one's, and watched where nobody did.
+    /// Nodes: read again now and then, not watched.
     Nodes,
     /// ConfigMaps, platform objects, `/flagz`: read again now and then, not watched.
     Settings,
@@ -195,21 +194,19 @@ async fn run(access: Access, pace: Pace, index: Index, mut endpoints_of: Endpoin
     let (pods, pods_scope) = watch::channel(None);
     let (slices, slices_scope) = watch::channel(index.wanted(Resource::EndpointSlices));
     let (_services, services_scope) = watch::channel(Some(Scope::Served));
-    let (_nodes, nodes_scope) = watch::channel(Some(Scope::All));
     let own = index.said().map(str::to_owned);
     endpoints_of.mark_changed();
     let line = |resource| Line { resource, access: access.clone(), pace: pace.clone(), news: news.clone() };
     let scopes = BTreeMap::from([(Resource::Pods, pods), (Resource::EndpointSlices, slices)]);
     join!(
-        watcher(line(Resource::Services), services_scope),
-        watcher(line(Resource::EndpointSlices), slices_scope),
-        watcher(line(Resource::Pods), pods_scope),
-        async {
-            match &own {
-                Some(own) => nodes(line(Resource::Nodes), own).await,
-                None => watcher(line(Resource::Nodes), nodes_scope).await,
-            }
-        },
+        watcher(line(Resource::Services), ("/api/v1/services", "Service"), services_scope),
+        watcher(
+            line(Resource::EndpointSlices),
+            ("/apis/discovery.k8s.io/v1/endpointslices", "EndpointSlice"),
+            slices_scope
+        ),
+        watcher(line(Resource::Pods), ("/api/v1/pods", "Pod"), pods_scope),
+        nodes(line(Resource::Nodes), own.as_deref()),
         settings(line(Resource::Settings)),
         async {
             while endpoints_of.changed().await.is_ok() {

@@ -94,19 +94,13 @@ impl Line {
             }
         }
     }
-
-    fn path(&self) -> (&'static str, &'static str) {
-        match self.resource {
-            Resource::Services => ("/api/v1/services", "Service"),
-            Resource::EndpointSlices => ("/apis/discovery.k8s.io/v1/endpointslices", "EndpointSlice"),
-            Resource::Pods => ("/api/v1/pods", "Pod"),
-            Resource::Nodes | Resource::Settings => ("/api/v1/nodes", "Node"),
-        }
-    }
 }
 
 /// How often a watcher that has nothing to ask says that nothing grows old.
 const REST: Duration = Duration::from_secs(10);
+
+/// The path and the kind of what is watched.
+pub(super) type Watched = (&'static str, &'static str);
 
 /// Where a watcher is.
 #[derive(Default)]
@@ -130,7 +124,7 @@ impl Progress {
 }
 
 /// Watches a resource within a scope, which may change.
-pub(super) async fn watcher(line: Line, mut scopes: watch::Receiver<Option<Scope>>) {
+pub(super) async fn watcher(line: Line, what: Watched, mut scopes: watch::Receiver<Option<Scope>>) {
     let mut progress = Progress::default();
     loop {
         let Some(scope) = scopes.borrow_and_update().clone() else {
@@ -143,7 +137,7 @@ pub(super) async fn watcher(line: Line, mut scopes: watch::Receiver<Option<Scope
             if scope.is_nothing() {
                 line.rest(&scope).await;
             }
-            let Err(error) = session(&line, &scope, &mut progress).await;
+            let Err(error) = session(&line, what, &scope, &mut progress).await;
             let up = matches!(error, Error::Status { code: 401 | 403 | 410, .. });
             let came_up = !mem::replace(&mut progress.up, up) && up;
             progress.failures = if came_up { 1 } else { progress.failures.saturating_add(1) };
@@ -164,8 +158,8 @@ pub(super) async fn watcher(line: Line, mut scopes: watch::Receiver<Option<Scope
 }
 
 /// From connecting to the first failure.
-async fn session(line: &Line, scope: &Scope, progress: &mut Progress) -> Result<Infallible, Error> {
-    let (path, kind) = line.path();
+async fn session(line: &Line, what: Watched, scope: &Scope, progress: &mut Progress) -> Result<Infallible, Error> {
+    let (path, kind) = what;
     let query = if progress.plain { String::new() } else { scope.query() };
     let server = line.connect().await?;
     line.tell(News::Reached(server.address().to_owned())).await;
@@ -272,9 +266,9 @@ pub(super) async fn settings(line: Line) {
     }
 }
 
-/// Reads Nodes now and then, where this one's name is known: a kubelet changes its Node every five minutes, and to hear
-/// that of thousands would cost more than everything else. What rules ask of a Node hardly ever changes.
-pub(super) async fn nodes(line: Line, own: &str) {
+/// Reads Nodes now and then: a kubelet changes its Node every five minutes, and to hear that of thousands would cost more
+/// than everything else. What rules ask of a Node hardly ever changes.
+pub(super) async fn nodes(line: Line, own: Option<&str>) {
     let mut failures = 0;
     loop {
         let found = async { api::nodes(&line.connect().await?, own).await };

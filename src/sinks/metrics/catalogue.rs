@@ -116,7 +116,11 @@ pub(super) static METRICS: &[Metric] = &[
     gauge("portreeve_proxy_info", &["mode", "source"], "1, with the proxy mode and where it was learned"),
     gauge("portreeve_kube_ipvs_addresses", &["state"], "Addresses that an ipvs proxy holds on its own link"),
     counter("portreeve_events", &["result"], "Events by what became of them"),
-    gauge("portreeve_watch_age_seconds", &["resource"], "Since when the view of the cluster has not been confirmed"),
+    gauge(
+        "portreeve_watch_age_seconds",
+        &["resource"],
+        "Since when the view of the cluster has not been confirmed; Nodes are read every ten minutes",
+    ),
     counter("portreeve_watch_errors", &["resource", "code"], "Failures to read the cluster"),
     gauge("portreeve_capability_info", &["capability", "available"], "1, with whether this agent has a capability"),
     gauge("portreeve_build_info", &["version"], "1, with the version"),

@@ -165,6 +165,13 @@ impl Agent {
         let findings = http_get(self.place, "/findings").expect("findings");
         serde_json::from_str(&findings).expect("JSON")
     }
+
+    /// Everything that it saw.
+    #[track_caller]
+    pub fn snapshot(&self) -> Value {
+        let snapshot = http_get(self.place, "/snapshot").expect("a snapshot");
+        serde_json::from_str(&snapshot).expect("JSON")
+    }
 }
 
 fn open_to_all(path: &Path, mode: u32) {
