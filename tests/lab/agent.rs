@@ -204,7 +204,7 @@ fn endpoints_are_read_when_something_is_on_a_port_and_when_a_person_asks_for_eve
     let cluster = &trouble.cluster;
     let quiet = cluster.api().create(&objects::service("quiet", &[objects::port(80, Some(30081))]));
     cluster.api().create(&objects::endpoint_slice(&quiet, Some(("10.244.0.6", "n2")), "IPv4"));
-    let agent = Agent::start(cluster, &[&Trouble::MODE[..], &["--interval", "1s"]].concat());
+    let agent = Agent::start(cluster, &Trouble::MODE);
     let lists = || {
         let asked =
             audit.of("observer").into_iter().filter(|it| it.verb == "list" && it.uri.contains("endpointslices"));

@@ -1,6 +1,6 @@
 //! `portreeve agent` while the API server is frozen, dead, hung, out of reach, forgetful, or somebody else than before.
 
-use std::{net::TcpListener, time::Instant};
+use std::{collections::BTreeSet, net::TcpListener, time::Instant};
 
 use serde_json::{Value, json};
 
@@ -40,19 +40,17 @@ fn squat(port: u16) -> TcpListener {
     TcpListener::bind(("0.0.0.0", port)).expect("the port is free")
 }
 
-/// What was told to the cluster: the Service and the reason, in order of their names.
+/// What was told to the cluster: Services and reasons. What was found while no server told the endpoints is told once
+/// more, in words that know them.
 #[track_caller]
-fn told(cluster: &ControlPlane) -> Vec<(String, String)> {
+fn told(cluster: &ControlPlane) -> BTreeSet<(String, String)> {
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
-    let mut told: Vec<_> =
-        events(cluster).iter().map(|it| (word(&it["regarding"]["name"]), word(&it["reason"]))).collect();
-    told.sort();
-    told
+    events(cluster).iter().map(|it| (word(&it["regarding"]["name"]), word(&it["reason"]))).collect()
 }
 
 #[track_caller]
 fn until_told(cluster: &ControlPlane, wanted: &[(&str, &str)]) {
-    let wanted: Vec<_> = wanted.iter().map(|(name, reason)| ((*name).to_owned(), (*reason).to_owned())).collect();
+    let wanted: BTreeSet<_> = wanted.iter().map(|(name, reason)| ((*name).to_owned(), (*reason).to_owned())).collect();
     until(&format!("such Events: {wanted:?}"), || (told(cluster) == wanted).then_some(()));
 }
 
@@ -133,7 +131,6 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
         ("goes", "ListenerOnNodePortResolved"),
         ("late", "ListenerOnNodePort"),
     ]);
-    wanted.sort_unstable();
     until_told(&cluster, &wanted);
     assert_eq!(agent.found(RULE), [30080, 30083]);
     assert!(scans(&agent.metrics()) > before && agent.is_well(), "the same process all the time");
