@@ -1,27 +1,18 @@
 //! Services as clusters have them: written by a tool that leaves its annotation, with labels and managedFields.
 
-use std::{ops::Range, path::Path, thread};
-
 use serde_json::{Value, json};
 
 use crate::parts::{Api, objects};
 
-/// How many clients write at once.
-const WRITERS: usize = 4;
-
-/// Creates Services with an EndpointSlice each; every other one has a NodePort, `node_ports` of all at most.
-pub fn fill(kubeconfig: &Path, services: Range<usize>, node_ports: usize) {
-    let write = &|writer: usize| {
-        let api = Api::of(kubeconfig).expect("a kubeconfig");
-        for number in services.clone().skip(writer).step_by(WRITERS) {
-            let kept = api.create(&service(number, number % 2 == 0 && number / 2 < node_ports));
-            api.create(&endpoints(&kept, number));
-        }
-    };
-    thread::scope(|scope| (0..WRITERS).for_each(|writer| drop(scope.spawn(move || write(writer)))));
+/// Creates one, and returns it and its EndpointSlice as the API server keeps them.
+pub fn create(api: &Api, number: usize, node_port: bool) -> (Value, Value) {
+    let kept = api.create(&service(number, node_port));
+    let endpoints = api.create(&endpoints(&kept, number));
+    (kept, endpoints)
 }
 
-fn service(number: usize, node_port: bool) -> Value {
+/// One as its tool writes it.
+pub fn service(number: usize, node_port: bool) -> Value {
     let name = format!("checkout-service-{number:05}");
     let mut service = objects::service(&name, &[objects::port(80, None), objects::port(9090, None)]);
     let labels = json!({
@@ -50,7 +41,7 @@ fn service(number: usize, node_port: bool) -> Value {
 }
 
 /// Three endpoints, none on this node.
-fn endpoints(service: &Value, number: usize) -> Value {
+pub fn endpoints(service: &Value, number: usize) -> Value {
     let mut slice = objects::endpoint_slice(service, Some(("10.1.0.1", "n2")), "IPv4");
     let one = slice["endpoints"][0].clone();
     let many = (1..=3).map(|replica| {

@@ -14,6 +14,7 @@ mod clients;
 mod cluster;
 mod crowd;
 mod exporter;
+mod fill;
 mod fleet;
 mod growth;
 mod hold;

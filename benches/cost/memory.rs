@@ -10,8 +10,8 @@ use std::{
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::{
-    cluster,
     crowd::Crowd,
+    fill,
     growth::{self, Point},
     parts::{ControlPlane, PRIMARY, directory::Directory, http_get, memory::Memory, objects, process::Process, until},
     row::{Promise, Row},
@@ -48,7 +48,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (mut filled, mut few) = (0, 0.0);
     let services = if small { &SERVICES[..2] } else { &SERVICES[..] };
     for services in services {
-        cluster::fill(&cluster.kubeconfig("admin"), filled..*services, NODE_PORTS);
+        fill::services(&cluster, filled..*services, NODE_PORTS);
         filled = *services;
         let promise = if *services == SERVICES[2] { Promise::AtMost(MOST_MEMORY) } else { Promise::None };
         few = settled(binary, &cluster, filled, &directory);
@@ -74,7 +74,7 @@ pub fn many(binary: &Path, small: bool) -> Vec<Row> {
     let mut filled = 0;
     let sizes = if small { [500, 1_000, 2_000] } else { [SERVICES[2], 2 * SERVICES[2], MANY_SERVICES] };
     let points = sizes.map(|services| {
-        cluster::fill(&cluster.kubeconfig("admin"), filled..services, NODE_PORTS);
+        fill::services(&cluster, filled..services, NODE_PORTS);
         filled = services;
         Point { size: services as f64, took: settled(binary, &cluster, services, &directory) }
     });

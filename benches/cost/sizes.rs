@@ -7,5 +7,5 @@ pub fn sizes(small: bool) -> &'static [usize] {
 
 /// `100k`.
 pub fn short(count: usize) -> String {
-    if count.is_multiple_of(1000) { format!("{}k", count / 1000) } else { count.to_string() }
+    if count > 0 && count.is_multiple_of(1000) { format!("{}k", count / 1000) } else { count.to_string() }
 }

@@ -19,12 +19,21 @@ pub struct Api {
 impl Api {
     /// A client for a kubeconfig; nothing while the files it names are not there yet.
     pub fn of(kubeconfig: &Path) -> Option<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let config = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
-        let client = runtime.block_on(async {
-            let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.ok()?;
-            Client::try_from(config).ok()
-        })?;
+        let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+        let (runtime, options) = (runtime(), KubeConfigOptions::default());
+        let config = runtime.block_on(Config::from_custom_kubeconfig(kubeconfig, &options)).ok()?;
+        Self::by(runtime, config)
+    }
+
+    /// A client of whoever else speaks plain JSON, and asks for no credentials.
+    #[track_caller]
+    pub fn at(url: &str) -> Self {
+        Self::by(runtime(), Config::new(url.parse().expect("a URL"))).expect("no files to wait for")
+    }
+
+    fn by(runtime: Runtime, config: Config) -> Option<Self> {
+        // A client is at home in a runtime.
+        let client = runtime.block_on(async { Client::try_from(config) }).ok()?;
         Some(Self { runtime, client })
     }
 
@@ -69,6 +78,10 @@ impl Api {
         let request = Request::delete(path(object)).body(Vec::new()).expect("a path");
         self.runtime.block_on(self.client.request_text(request)).expect("it may be deleted");
     }
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 /// The path of an object.

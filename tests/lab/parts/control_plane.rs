@@ -16,7 +16,7 @@ use super::{
     directory::Directory,
     lent::{self, Loan},
     process::Process,
-    talk::{http_get, http_post},
+    talk::http_get,
 };
 
 /// Where an API server answers, unless it is told otherwise.
@@ -167,12 +167,18 @@ impl ControlPlane {
     /// not remember it either.
     #[track_caller]
     pub fn compact(&self) {
-        let ask = |path: &str, question: &Value| -> Value {
-            let answer = http_post(ETCD, path, &question.to_string()).unwrap_or_else(|| panic!("etcd refuses {path}"));
-            serde_json::from_str(&answer).expect("JSON")
-        };
+        let etcd = self.etcd();
+        let ask =
+            |path: &str, question: &Value| etcd.post(path, question).unwrap_or_else(|refusal| panic!("{refusal}"));
         let now = ask("/v3/kv/range", &json!({"key": "AA=="}))["header"]["revision"].clone();
         ask("/v3/kv/compaction", &json!({"revision": now, "physical": true}));
+    }
+
+    /// A client of etcd, for what the API server has no word in.
+    #[track_caller]
+    pub fn etcd(&self) -> Api {
+        assert!(self.programs.is_some(), "{LENT}");
+        Api::at(&format!("http://{ETCD}"))
     }
 
     /// Writes what a pod of a service account of `default` is given into a directory: a new token, the authority and

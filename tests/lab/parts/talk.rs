@@ -94,18 +94,9 @@ fn said(mut address: SocketAddr, within: Duration) -> io::Result<Vec<u8>> {
 
 /// The body of `GET path`, where that is a success.
 pub fn http_get(address: &str, path: &str) -> Option<String> {
-    http(address, &format!("GET {path} HTTP/1.0\r\n\r\n"))
-}
-
-/// The same for a `POST` of JSON.
-pub fn http_post(address: &str, path: &str, json: &str) -> Option<String> {
-    http(address, &format!("POST {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{json}", json.len()))
-}
-
-fn http(address: &str, request: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(answer_within())).ok()?;
-    stream.write_all(request.as_bytes()).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
