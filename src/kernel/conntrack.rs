@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    known::ANEW,
+    known::Looks,
     netlink::{Malformed, Message, NETLINK_NETFILTER, Request, attributes, bytes_at, line},
     root::{Root, read_text},
 };
@@ -20,15 +20,14 @@ use crate::facts::{Gap, Interfaces, Masquerade, MasqueradedFlow, PortSet, Protoc
 /// What was counted last. An empty table is walked, too: its 262,144 buckets take some 10 to 30 ms.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
-    looks: u8,
+    looks: Looks,
     flows: Option<BTreeMap<Protocol, u64>>,
 }
 
 impl Counted {
     /// Whether it is time to count again.
     fn is_due(&mut self) -> bool {
-        self.looks = (self.looks + 1) % ANEW;
-        self.looks == 0 || self.flows.is_none()
+        self.looks.is_anew() || self.flows.is_none()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{known::ANEW, route, wire::News};
+use super::{known::Looks, route, wire::News};
 use crate::facts::{Gap, Interfaces};
 
 /// The groups of everything that [`route::read`] reads (include/uapi/linux/rtnetlink.h): `RTNLGRP_LINK`,
@@ -15,7 +15,7 @@ const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
 /// What was read, and what tells that it changed.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    looks: u8,
+    looks: Looks,
     news: Option<News>,
     told: Option<Arc<Interfaces>>,
 }
@@ -27,8 +27,7 @@ impl Watched {
     /// As [`route::read`].
     pub(super) fn read(&mut self) -> Result<Arc<Interfaces>, Gap> {
         let changed = self.news.as_mut().is_none_or(News::arrived);
-        self.looks = (self.looks + 1) % ANEW;
-        if let (false, 1.., Some(told)) = (changed, self.looks, &self.told) {
+        if let (false, false, Some(told)) = (changed, self.looks.is_anew(), &self.told) {
             return Ok(Arc::clone(told));
         }
         // Who looks once has no use for news. What changes while it is read will be news at the next look.

@@ -6,9 +6,21 @@ use super::{conntrack::Counted, interfaces::Watched, sockets::Sockets};
 use crate::facts::Cgroup;
 
 /// After so many looks everything is read anew, whatever is thought to be known.
-pub(super) const ANEW: u8 = 20;
+const ANEW: u8 = 20;
 /// In so many of them a process is asked who it is: it may go elsewhere, as containers do where they begin.
 const ASKED: u8 = 2;
+
+/// How many looks there were since everything was read anew.
+#[derive(Debug, Default)]
+pub(super) struct Looks(u8);
+
+impl Looks {
+    /// Counts another one, and says whether everything is to be read anew in it.
+    pub(super) fn is_anew(&mut self) -> bool {
+        self.0 = (self.0 + 1) % ANEW;
+        self.0 == 0
+    }
+}
 
 /// What earlier looks at a host learned. Nothing is kept of whoever looks once.
 #[derive(Debug, Default)]
