@@ -141,6 +141,6 @@ impl Object {
     pub(super) fn title(&self) -> String {
         let Some(metadata) = self.metadata.seen() else { return String::new() };
         let name = metadata.name.seen().map_or("", String::as_str);
-        metadata.namespace.seen().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+        metadata.namespace.seen().map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
     }
 }
