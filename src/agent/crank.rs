@@ -67,7 +67,9 @@ impl Crank {
     pub fn gather(&self, at: Timestamp, announce: impl Fn(Step)) -> io::Result<Snapshot> {
         let Self { cluster: source, node, host, said, node_port_range, owner_ports, connections, command_lines } = self;
         announce(Step::Cluster);
-        let mut cluster = cluster::read_now(source, node.as_deref(), &host.hostname())?;
+        // By its name a node is found that nobody named.
+        let hostname = if node.is_none() { host.hostname() } else { String::new() };
+        let mut cluster = cluster::read_now(source, node.as_deref(), &hostname)?;
         if let Some(range) = node_port_range {
             cluster.node_port_range = Reading::Seen(range.clone());
         }
@@ -94,7 +96,7 @@ pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -
     let mut ledger = Ledger::default();
     let opinions = rules::ask(rules, View { now: snapshot, before: None }, limits);
     turn(opinions, snapshot.at, Pace::AtOnce, &mut ledger);
-    ledger.board()
+    ledger.into_board()
 }
 
 /// How patient a turn is.

@@ -1,6 +1,6 @@
 //! Flags that say how a look is told, and the telling.
 
-use std::process::ExitCode;
+use std::{mem, process::ExitCode};
 
 use clap::ValueEnum;
 
@@ -90,7 +90,10 @@ impl Telling {
             Form::Junit => sinks::write_junit(&report, out),
             Form::Sarif => sinks::write_sarif(&report, out),
         })?;
-        Ok(counting.end(report.outcome(), report.failures().is_empty()))
+        let end = counting.end(report.outcome(), report.failures().is_empty());
+        // As the snapshot: the process ends.
+        mem::forget(board);
+        Ok(end)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::facts::{
 pub(super) fn service(object: Object, misfits: &mut Misfits) -> Option<Service> {
     let metadata = object.metadata.take("metadata", misfits).unwrap_or_default();
     let spec = object.spec.take("spec", misfits).unwrap_or_default();
-    let status = object.status.take("status", misfits).unwrap_or_default();
+    let status = object.status.take("status", misfits);
 
     let kind = match spec.kind.take("spec.type", misfits).as_deref() {
         None | Some("ClusterIP") => ServiceKind::ClusterIp,
@@ -41,7 +41,8 @@ pub(super) fn service(object: Object, misfits: &mut Misfits) -> Option<Service> 
     if cluster_ips.is_empty() {
         cluster_ips.extend(cluster_ip.and_then(|ip| address(&ip, "spec.clusterIP", misfits)));
     }
-    let ingress = status.load_balancer.take("status.loadBalancer", misfits).unwrap_or_default().ingress;
+    let load_balancer = status.and_then(|status| status.load_balancer.take("status.loadBalancer", misfits));
+    let ingress = load_balancer.unwrap_or_default().ingress;
 
     Some(Service {
         families: families(spec.ip_families, &cluster_ips, misfits),

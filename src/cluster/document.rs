@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{
-    Deserializer,
+    Deserialize, Deserializer,
     de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
@@ -83,6 +83,26 @@ enum Whole {
     List(Outcome),
 }
 
+/// A key of an object, a List or a Table.
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum Key {
+    ApiVersion,
+    Kind,
+    Metadata,
+    Spec,
+    Status,
+    Data,
+    AddressType,
+    Ports,
+    Endpoints,
+    Items,
+    ColumnDefinitions,
+    Rows,
+    #[serde(other)]
+    Other,
+}
+
 fn read_map<'de, A: MapAccess<'de>>(
     mut map: A,
     inherited: Option<&str>,
@@ -94,30 +114,30 @@ fn read_map<'de, A: MapAccess<'de>>(
     let mut items = false;
     let mut last = None;
     let mut columns: Vec<Column> = Vec::new();
-    while let Some(key) = map.next_key::<String>()? {
-        match key.as_str() {
-            "apiVersion" => object.api_version = map.next_value()?,
-            "kind" => object.kind = map.next_value()?,
-            "metadata" => object.metadata = map.next_value()?,
-            "spec" => object.spec = map.next_value()?,
-            "status" => object.status = map.next_value()?,
-            "data" => object.data = map.next_value()?,
-            "addressType" => object.address_type = map.next_value()?,
-            "ports" => object.ports = map.next_value()?,
-            "endpoints" => object.endpoints = map.next_value()?,
-            "items" => {
+    while let Some(key) = map.next_key()? {
+        match key {
+            Key::ApiVersion => object.api_version = map.next_value()?,
+            Key::Kind => object.kind = map.next_value()?,
+            Key::Metadata => object.metadata = map.next_value()?,
+            Key::Spec => object.spec = map.next_value()?,
+            Key::Status => object.status = map.next_value()?,
+            Key::Data => object.data = map.next_value()?,
+            Key::AddressType => object.address_type = map.next_value()?,
+            Key::Ports => object.ports = map.next_value()?,
+            Key::Endpoints => object.endpoints = map.next_value()?,
+            Key::Items => {
                 // `ServiceList` holds Services, which then carry no kind of their own.
                 let own = object.kind.seen().and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
                 let kind = own.map(str::to_owned).or_else(|| inherited.map(str::to_owned));
                 items = true;
                 last = map.next_value_seed(Items { kind: kind.as_deref(), closed, sink: &mut *sink })?;
             }
-            "columnDefinitions" if is_table(&object) => columns = map.next_value::<Option<_>>()?.unwrap_or_default(),
-            "rows" if is_table(&object) => {
+            Key::ColumnDefinitions if is_table(&object) => columns = map.next_value::<Option<_>>()?.unwrap_or_default(),
+            Key::Rows if is_table(&object) => {
                 items = true;
                 map.next_value_seed(Rows { columns: &columns, sink: &mut *sink })?;
             }
-            _ => {
+            Key::ColumnDefinitions | Key::Rows | Key::Other => {
                 map.next_value::<IgnoredAny>()?;
             }
         }

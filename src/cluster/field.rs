@@ -199,6 +199,14 @@ macro_rules! mapping {
 }
 pub(super) use mapping;
 
+impl<T: Shape> Shape for Box<T> {
+    const WANTED: &'static str = T::WANTED;
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Result<Self, String>, A::Error> {
+        Ok(T::from_map(map)?.map(Self::new))
+    }
+}
+
 impl Shape for i64 {
     const WANTED: &'static str = "a number";
 

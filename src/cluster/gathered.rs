@@ -1,6 +1,6 @@
 //! What files and API servers alike are read into: objects go in one by one, facts come out.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, mem, sync::Arc};
 
 use super::{convert, error::Error, field::Misfits, settings::Settings, wire::Object};
 use crate::facts::{ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, Why, text};
@@ -27,13 +27,14 @@ pub(super) struct Gathered {
 
 impl Gathered {
     /// Takes one object; `place` is where it was read. Kinds that no rule uses are passed over.
-    pub(super) fn accept(&mut self, place: &str, object: Object) {
-        let kind = object.kind.seen().cloned().unwrap_or_default();
+    pub(super) fn accept(&mut self, place: &str, mut object: Object) {
+        let kind = mem::take(&mut object.kind);
+        let kind = kind.seen().map_or("", String::as_str);
         let group = object.api_version.seen().map_or("", String::as_str);
         let group = group.split_once('/').map_or("", |(group, _)| group);
         let title = object.title();
         let mut misfits = Misfits::default();
-        let source = match (group, kind.as_str()) {
+        let source = match (group, kind) {
             ("", "Service") => {
                 self.services.extend(convert::service(object, &mut misfits).map(Arc::new));
                 Source::Services
@@ -71,7 +72,7 @@ impl Gathered {
             }
             _ => return,
         };
-        let what = if kind.is_empty() { "an object" } else { kind.as_str() };
+        let what = if kind.is_empty() { "an object" } else { kind };
         for misfit in misfits {
             self.reject(Gap::new(source, Why::Malformed, format!("{place}: {what} {title}: {misfit}")));
         }

@@ -1,11 +1,12 @@
 //! Files: any output of `kubectl get -o yaml` or `-o json`, several documents, Lists, and manifests written by hand.
 //!
-//! Documents are streamed: memory is that of one object beyond the facts, however long the file is. A short file of JSON
-//! is read as a whole, which the parser is several times as fast with.
+//! Documents are streamed: memory is that of one object and a megabyte beyond the facts, however long the file is. That
+//! megabyte is read at once: JSON that ends in it is parsed as the text it is, with which the parser is several times as
+//! fast.
 
 use std::{
     fmt, fs,
-    io::{self, BufRead, BufReader, Cursor, Read},
+    io::{self, BufReader, Cursor, Read},
     path::PathBuf,
 };
 
@@ -24,8 +25,8 @@ use crate::facts::{Gap, Source, Why, text};
 
 /// Bytes read from a file at a time.
 const BUFFER: usize = 64 << 10;
-/// The longest JSON that is read as a whole.
-const SHORT: u64 = 1 << 20;
+/// Bytes that are read at once, and held.
+const SHORT: usize = 1 << 20;
 /// The longest message of a parser that is passed on, in bytes.
 const MESSAGE: usize = 200;
 
@@ -60,7 +61,7 @@ pub(super) fn read(inputs: &[Input]) -> Gathered {
     for input in inputs {
         let place = input.to_string();
         let errors = match open(input, &place) {
-            Ok(reader) => read_from(&place, reader, &mut gathered),
+            Ok(opened) => read_from(&place, opened, &mut gathered),
             Err(error) => vec![error],
         };
         for error in errors {
@@ -73,40 +74,34 @@ pub(super) fn read(inputs: &[Input]) -> Gathered {
 }
 
 /// Reads one input to its end, or to where it breaks.
-pub(super) fn read_from(place: &str, mut reader: impl Read, gathered: &mut Gathered) -> Vec<Error> {
-    let unreadable = |source| vec![Error::Unreadable { place: place.to_owned(), source }];
-    let mut head = Vec::with_capacity(3);
-    if let Err(error) = reader.by_ref().take(3).read_to_end(&mut head) {
-        return unreadable(error);
-    }
-    match head.as_slice() {
+fn read_from(place: &str, Opened { mut reader, length }: Opened, gathered: &mut Gathered) -> Vec<Error> {
+    let mut beginning = Vec::with_capacity(length.min(SHORT));
+    let read = reader.by_ref().take(SHORT as u64).read_to_end(&mut beginning);
+    let whole = match read {
+        Ok(read) => read < SHORT,
+        Err(source) if beginning.is_empty() => return vec![Error::Unreadable { place: place.to_owned(), source }],
+        // What comes before an error counts, and the error comes again.
+        Err(_) => false,
+    };
+    let bytes = match beginning.as_slice() {
         [0xfe, 0xff, ..] | [0xff, 0xfe, ..] => return vec![Error::Utf16 { place: place.to_owned() }],
-        [0xef, 0xbb, 0xbf] => head.clear(),
-        _ => {}
-    }
+        [0xef, 0xbb, 0xbf, bytes @ ..] => bytes,
+        bytes => bytes,
+    };
     let mut found = 0_usize;
-    let mut read = {
-        let mut sink = |object| {
-            found += 1;
-            gathered.accept(place, object);
-        };
-        let mut reader = BufReader::with_capacity(BUFFER, Cursor::new(head).chain(reader));
-        match first_byte(&mut reader) {
-            Err(error) => return unreadable(error),
-            Ok((mut beginning, Some(b'{' | b'['))) => {
-                let whole =
-                    reader.by_ref().take(SHORT).read_to_end(&mut beginning).is_ok_and(|read| (read as u64) < SHORT);
-                match str::from_utf8(&beginning) {
-                    Ok(text) if whole => read_json(place, StrRead::new(text), &mut sink),
-                    // What comes before an error counts, and the error comes again.
-                    _ => {
-                        let all = BufReader::with_capacity(BUFFER, Cursor::new(beginning).chain(reader));
-                        read_json(place, IoRead::new(all), &mut sink)
-                    }
-                }
+    let mut sink = |object| {
+        found += 1;
+        gathered.accept(place, object);
+    };
+    let mut read = match bytes.trim_ascii_start() {
+        [b'{' | b'[', ..] => match str::from_utf8(bytes) {
+            Ok(text) if whole => read_json(place, StrRead::new(text), &mut sink),
+            _ => {
+                let all = BufReader::with_capacity(BUFFER, Cursor::new(bytes).chain(reader));
+                read_json(place, IoRead::new(all), &mut sink)
             }
-            Ok((blank, _)) => read_yaml(place, Cursor::new(blank).chain(reader), &mut sink),
-        }
+        },
+        _ => read_yaml(place, Cursor::new(bytes).chain(reader), &mut sink),
     };
     // An empty List is an answer; a file in which not even a List was found is none.
     if read.lists == 0 && found == 0 && read.errors.is_empty() {
@@ -131,51 +126,46 @@ impl Documented {
     }
 }
 
-fn open(input: &Input, place: &str) -> Result<Box<dyn Read>, Error> {
+/// An input that is there.
+struct Opened {
+    reader: Box<dyn Read>,
+    /// How long it is, as far as that can be told.
+    length: usize,
+}
+
+fn open(input: &Input, place: &str) -> Result<Opened, Error> {
     let unreadable = |source| Error::Unreadable { place: place.to_owned(), source };
     match input {
-        Input::Stdin => Ok(Box::new(io::stdin().lock())),
+        Input::Stdin => Ok(Opened { reader: Box::new(io::stdin().lock()), length: 0 }),
         Input::File(path) => {
             let file = fs::File::open(path).map_err(unreadable)?;
-            if file.metadata().map_err(unreadable)?.is_dir() {
+            let metadata = file.metadata().map_err(unreadable)?;
+            if metadata.is_dir() {
                 return Err(Error::Directory { place: place.to_owned() });
             }
-            Ok(Box::new(file))
+            let length = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+            Ok(Opened { reader: Box::new(file), length })
         }
     }
 }
 
-/// The first byte that is not blank, and the blanks before it, which count for line numbers.
-fn first_byte(reader: &mut impl BufRead) -> io::Result<(Vec<u8>, Option<u8>)> {
-    let mut blank = Vec::new();
-    loop {
-        let bytes = reader.fill_buf()?;
-        let blanks = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-        blank.extend_from_slice(&bytes[..blanks]);
-        let first = bytes.get(blanks).copied();
-        let end = bytes.is_empty();
-        reader.consume(blanks);
-        // Nobody starts a JSON document after so many blank lines; YAML streams them.
-        if end || first.is_some() || blank.len() > BUFFER {
-            return Ok((blank, first));
-        }
-    }
-}
-
-/// One JSON document after the other.
+/// One JSON document after the other, and at least one.
 fn read_json<'a>(place: &str, reader: impl de::Read<'a>, sink: &mut dyn FnMut(Object)) -> Documented {
     let mut documented = Documented::default();
     let mut parser = serde_json::Deserializer::new(reader);
-    while parser.end().is_err() {
+    loop {
         match (Document { kind: None, closed: true, sink: &mut *sink }).deserialize(&mut parser) {
             Ok(outcome) => documented.note(place, &outcome),
             Err(error) => {
                 documented.errors.push(json_error(place, error));
-                break;
+                return documented;
             }
         }
+        // That there is more is an error with a line and a column, which have to be counted.
+        if parser.end().is_ok() {
+            return documented;
+        }
     }
-    documented
 }
 
 fn json_error(place: &str, error: serde_json::Error) -> Error {

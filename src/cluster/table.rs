@@ -72,14 +72,15 @@ impl<'de> Visitor<'de> for Rows<'_> {
                 let kind = Field::Is(kind.to_owned());
                 (!matches!(address, Field::Absent)).then(|| Field::Is(Address { kind, address, ..Address::default() }))
             };
+            let status = Status {
+                addresses: Field::Is(addresses.into_iter().filter_map(address).collect()),
+                node_info: Field::Is(node_info),
+                ..Status::default()
+            };
             (self.sink)(Object {
                 kind: Field::Is("Node".to_owned()),
-                metadata: Field::Is(metadata),
-                status: Field::Is(Status {
-                    addresses: Field::Is(addresses.into_iter().filter_map(address).collect()),
-                    node_info: Field::Is(node_info),
-                    ..Status::default()
-                }),
+                metadata: Field::Is(Box::new(metadata)),
+                status: Field::Is(Box::new(status)),
                 ..Object::default()
             });
         }

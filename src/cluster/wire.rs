@@ -10,14 +10,14 @@ use super::{
     managed::Managed,
 };
 
-/// One object of any kind.
+/// One object of any kind. What is large is boxed: it is handed on several times while it is read.
 #[derive(Debug, Default)]
 pub(super) struct Object {
     pub(super) api_version: Field<String>,
     pub(super) kind: Field<String>,
-    pub(super) metadata: Field<Metadata>,
-    pub(super) spec: Field<Spec>,
-    pub(super) status: Field<Status>,
+    pub(super) metadata: Field<Box<Metadata>>,
+    pub(super) spec: Field<Box<Spec>>,
+    pub(super) status: Field<Box<Status>>,
     pub(super) data: Field<Data>,
     pub(super) address_type: Field<String>,
     pub(super) ports: Field<Vec<Field<Port>>>,
@@ -141,6 +141,6 @@ impl Object {
     pub(super) fn title(&self) -> String {
         let Some(metadata) = self.metadata.seen() else { return String::new() };
         let name = metadata.name.seen().map_or("", String::as_str);
-        metadata.namespace.seen().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+        metadata.namespace.seen().map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
     }
 }

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::root::read_unsized;
 use crate::facts::{Cgroup, Gap, PodContainer, Source, Why, text};
 
 /// The most directories that one look goes through.
@@ -24,16 +25,19 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Finds the mount that shows most: every cgroup2 mount of this process, then `/sys/fs/cgroup` (unified) and
-    /// `/sys/fs/cgroup/unified` (hybrid) below `root`, the host's root directory as it is mounted here.
+    /// Finds the mount that shows most: `/sys/fs/cgroup` (unified) or `/sys/fs/cgroup/unified` (hybrid) below `root`, the
+    /// host's root directory as it is mounted here, else any cgroup2 mount of this process.
     pub fn find(root: &Path) -> Self {
-        let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
         let usual = ["sys/fs/cgroup", "sys/fs/cgroup/unified"].map(|place| root.join(place));
-        let places: Vec<_> =
-            usual.into_iter().chain(cgroup2_mounts(&mounts)).filter(|place| is_cgroup2(place)).collect();
-        let inode = |place: &Path| fs::metadata(place).map_or(0, |directory| directory.ino());
-        let whole = places.iter().find(|place| inode(place) == ROOT);
-        let mount = whole.or(places.first()).cloned().ok_or_else(|| {
+        let usual: Vec<_> = usual.into_iter().filter(|place| is_cgroup2(place)).collect();
+        if let Some(whole) = usual.iter().find(|place| is_whole(place)) {
+            return Self { whole: true, mount: Ok(whole.clone()) };
+        }
+        let mounts = read_unsized("/proc/thread-self/mountinfo".as_ref()).unwrap_or_default();
+        let mounted: Vec<_> =
+            cgroup2_mounts(&String::from_utf8_lossy(&mounts)).filter(|place| is_cgroup2(place)).collect();
+        let whole = mounted.iter().find(|place| is_whole(place));
+        let mount = whole.or(usual.first()).or(mounted.first()).cloned().ok_or_else(|| {
             Gap::new(
                 Source::Cgroups,
                 Why::NotSupported,
@@ -143,6 +147,11 @@ fn is_cgroup2(place: &Path) -> bool {
     place.join("cgroup.controllers").exists()
 }
 
+/// Whether a mount shows every cgroup there is.
+fn is_whole(place: &Path) -> bool {
+    fs::metadata(place).is_ok_and(|directory| directory.ino() == ROOT)
+}
+
 /// Goes through the directories below `mount` until none is missing; false when there are too many.
 fn search(mount: &Path, missing: &mut HashSet<u64>, mut found: impl FnMut(u64, &str)) -> io::Result<bool> {
     let own = fs::metadata(mount)?.ino();
@@ -155,7 +164,12 @@ fn search(mount: &Path, missing: &mut HashSet<u64>, mut found: impl FnMut(u64, &
         if missing.is_empty() {
             break;
         }
-        let entries = match fs::read_dir(mount.join(&directory)) {
+        let place = mount.join(&directory);
+        // A kernfs directory has two links and one for each directory in it: leaves need no reading.
+        if fs::symlink_metadata(&place).is_ok_and(|directory| directory.nlink() == 2) {
+            continue;
+        }
+        let entries = match fs::read_dir(place) {
             Ok(entries) => entries,
             Err(error) if directory.as_os_str().is_empty() => return Err(error),
             // Cgroups come and go; what vanished under the walk holds no socket that could be named.
@@ -170,11 +184,11 @@ fn search(mount: &Path, missing: &mut HashSet<u64>, mut found: impl FnMut(u64, &
             let id = std::os::unix::fs::DirEntryExt::ino(&entry);
             if missing.remove(&id) {
                 found(id, &format!("/{}", path.to_string_lossy()));
+                if missing.is_empty() {
+                    return Ok(true);
+                }
             }
-            // A kernfs directory has two links and one for each directory in it: leaves need no reading.
-            if entry.metadata().is_ok_and(|directory| directory.nlink() != 2) {
-                pending.push(path);
-            }
+            pending.push(path);
         }
     }
     Ok(true)

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     facts::{FdUse, Gap, Process, Source, Why, text},
-    kernel::proc_net::why,
+    kernel::{proc_net::why, root::read_unsized},
 };
 
 /// The longest command, in bytes; the kernel keeps 15 of a process, 63 of a kernel thread.
@@ -94,25 +94,42 @@ impl<'a> Processes<'a> {
 
     /// When a process started, in clock ticks since boot.
     fn started(&self, pid: u32) -> io::Result<u64> {
-        let stat = fs::read(self.path(pid, "stat"))?;
+        let stat = read_unsized(&self.path(pid, "stat"))?;
         started(&String::from_utf8_lossy(&stat)).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Those of the wanted inodes that a process holds.
     fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<Vec<u64>> {
+        let fds = self.path(pid, "fd");
         let mut held = Vec::new();
-        for entry in fs::read_dir(self.path(pid, "fd"))? {
-            let target = match fs::read_link(entry?.path()) {
-                Ok(target) => target,
-                // A descriptor that was closed meanwhile holds nothing.
-                Err(error) if is_gone(&error) => continue,
-                Err(error) => return Err(error),
-            };
+        let mut look = |fd: &Path| -> io::Result<bool> {
+            let target = fs::read_link(fds.join(fd))?;
             let inode = target.to_str().and_then(socket_inode).filter(|inode| wanted.contains(inode));
             held.extend(inode.filter(|inode| !held.contains(inode)));
-            // Listeners have low numbers, and thousands of connections may follow.
-            if held.len() == wanted.len() {
-                break;
+            Ok(held.len() == wanted.len())
+        };
+        // Listeners have low numbers, and thousands of connections may follow, which take the kernel long to list.
+        let mut next = 0_u32;
+        loop {
+            match look(next.to_string().as_ref()) {
+                Ok(true) => return Ok(held),
+                Ok(false) => next += 1,
+                // A number that is free.
+                Err(error) if is_gone(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        for entry in fs::read_dir(&fds)? {
+            let fd = entry?.file_name();
+            if fd.to_str().and_then(|fd| fd.parse().ok()).is_some_and(|fd: u32| fd < next) {
+                continue;
+            }
+            match look(fd.as_ref()) {
+                Ok(true) => break,
+                Ok(false) => {}
+                // A descriptor that was closed meanwhile holds nothing.
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(held)
@@ -120,8 +137,8 @@ impl<'a> Processes<'a> {
 
     /// Nothing when the process ended, or the pid has become another one.
     fn describe(&self, pid: u32, started: u64) -> io::Result<Option<Process>> {
-        let command = fs::read(self.path(pid, "comm"))?;
-        let command_line = self.command_lines.then(|| fs::read(self.path(pid, "cmdline"))).transpose()?;
+        let command = read_unsized(&self.path(pid, "comm"))?;
+        let command_line = self.command_lines.then(|| read_unsized(&self.path(pid, "cmdline"))).transpose()?;
         Ok((self.started(pid)? == started).then(|| Process {
             pid,
             command: text::clean(&String::from_utf8_lossy(&command), COMMAND),

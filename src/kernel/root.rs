@@ -110,6 +110,14 @@ pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<Str
     String::from_utf8(bytes).map_err(|_| malformed("not UTF-8"))
 }
 
+/// The bytes of a file whose size nobody tells, as most below `/proc`. `std::fs::read` takes these 32 bytes at a time,
+/// then 64, and so on.
+pub(super) fn read_unsized(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(PAGE);
+    File::open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Opens a file for [`each_line`].
 ///
 /// # Errors

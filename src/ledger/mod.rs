@@ -33,6 +33,13 @@ pub struct Board {
     pub unknown: Vec<Unknown>,
 }
 
+impl Board {
+    fn of(mut findings: Vec<Finding>, unknown: Vec<Unknown>) -> Self {
+        findings.sort_by(|a, b| b.evidence.severity.cmp(&a.evidence.severity).then_with(|| a.key.cmp(&b.key)));
+        Self { findings, unknown }
+    }
+}
+
 /// What a round changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -71,9 +78,12 @@ impl Ledger {
 
     /// Everything known now.
     pub fn board(&self) -> Board {
-        let mut findings: Vec<Finding> = self.open.values().cloned().collect();
-        findings.sort_by(|a, b| b.evidence.severity.cmp(&a.evidence.severity).then_with(|| a.key.cmp(&b.key)));
-        Board { findings, unknown: self.unknown.clone() }
+        Board::of(self.open.values().cloned().collect(), self.unknown.clone())
+    }
+
+    /// The same, where no other round follows.
+    pub fn into_board(self) -> Board {
+        Board::of(self.open.into_values().collect(), self.unknown)
     }
 
     fn turn(&mut self, at: Timestamp, turn: Turn) -> Vec<Change> {

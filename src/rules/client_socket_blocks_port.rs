@@ -76,8 +76,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         .chain(proxy(snapshot))
         .filter_map(|absent| {
             let place = (absent.protocol, absent.port);
-            let listeners = listening.get(&place).map_or(&[][..], Vec::as_slice);
-            let mut sockets = connected.get(&place)?.clone();
+            let listeners = listening.at(place);
+            let mut sockets = connected.at(place).to_vec();
             sockets.retain(|socket| absent.is_blocked_by(socket, listeners));
             if sockets.is_empty() {
                 return None;

@@ -28,7 +28,7 @@ use std::{
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words},
+    holders::{ByPort, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words},
     range::{effective_ephemeral, ranges_in_words, reserve},
     setup::{Local, Setup, Setups, locals},
     this_node,
@@ -94,15 +94,14 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 
 /// Whether a listener covers the local end of a connection, which then was accepted. Nothing where it is not known
 /// whether the listener serves IPv4.
-fn accepted(socket: &Socket, listeners: &HashMap<(Protocol, u16), Vec<&Socket>>) -> Option<bool> {
+fn accepted(socket: &Socket, listeners: &ByPort<'_>) -> Option<bool> {
     let local = socket.local.to_canonical();
     let covers = |listener: &&Socket| match listener.local.to_canonical() {
         bound if bound == local => Some(true),
         bound if bound.is_unspecified() => listener.serves(Family::of(local)),
         _ => Some(false),
     };
-    let answers: Vec<_> =
-        listeners.get(&(socket.protocol, socket.local_port)).into_iter().flatten().map(covers).collect();
+    let answers: Vec<_> = listeners.at((socket.protocol, socket.local_port)).iter().map(covers).collect();
     if answers.contains(&Some(true)) {
         return Some(true);
     }

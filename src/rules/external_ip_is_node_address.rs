@@ -27,7 +27,7 @@ use super::{
     Limits, Patience, Rule, Scope,
     addresses::{Claim, Field, kind_in_words, listed, nodes_by_address, service_in_words},
     endpoints::Endpoints,
-    holders::{Own, Proxy, by_port, holder_evidence, holder_name, move_off, socket_in_words},
+    holders::{ByPort, Own, Proxy, by_port, holder_evidence, holder_name, move_off, socket_in_words},
     range::effective_ephemeral,
     reach,
     setup::mode_in_words,
@@ -97,7 +97,7 @@ struct Here<'a> {
     links: Result<HashMap<IpAddr, Option<&'a str>>, Gap>,
     /// The name of this node, where its object was seen.
     own: Option<&'a str>,
-    listeners: Result<HashMap<(Protocol, u16), Vec<&'a Socket>>, Gap>,
+    listeners: Result<ByPort<'a>, Gap>,
     endpoints: Endpoints<'a>,
     proxy: Proxy<'a>,
 }
@@ -188,7 +188,7 @@ impl Here<'_> {
             (socket.local.is_unspecified() || socket.local == claim.ip)
                 && socket.serves(Family::of(claim.ip)) == Some(true)
         };
-        let on_port = listeners.get(&(port.protocol, port.port)).into_iter().flatten();
+        let on_port = listeners.at((port.protocol, port.port)).iter();
         let mut on_port: Vec<&Socket> = on_port.copied().filter(takes_part).collect();
         on_port.sort_by_key(|socket| (socket.local, socket.inode));
         for socket in on_port {

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{Own, Proxy, by_port, holder_evidence, holder_name, kubectl, move_off, socket_in_words},
+    holders::{ByPort, Own, Proxy, by_port, holder_evidence, holder_name, kubectl, move_off, socket_in_words},
     range::{health_checks, ranges_in_words},
 };
 use crate::{
@@ -63,7 +63,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 /// What every health check is judged against.
 struct Node<'a> {
     snapshot: &'a Snapshot,
-    by_port: HashMap<(Protocol, u16), Vec<&'a Socket>>,
+    by_port: ByPort<'a>,
     answers: HashMap<u16, &'a HealthCheckAnswer>,
     proxy: Proxy<'a>,
 }
@@ -108,7 +108,7 @@ impl<'a> Node<'a> {
         let name = format!("{}/{}", service.namespace, service.name);
         let answer = self.answers.get(&port).map(|answer| &answer.service);
         let named = answer.and_then(|answer| answer.seen()).map(Option::as_deref);
-        let sockets = self.by_port.get(&(Protocol::Tcp, port)).map_or(&[][..], Vec::as_slice);
+        let sockets = self.by_port.at((Protocol::Tcp, port));
         if sockets.iter().any(|socket| self.proxy.owns(socket) == Own::Yes) {
             return Ok(service.families.iter().find_map(|family| self.kept_off(sockets, *family)));
         }

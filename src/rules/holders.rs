@@ -1,7 +1,7 @@
 //! Which sockets are the proxy's own, which are a pod's, and both in words.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::Arc,
 };
@@ -198,12 +198,31 @@ pub(super) fn group(socket: &Socket) -> Group<'_> {
 }
 
 /// Sockets by protocol and local port.
-pub(super) fn by_port(sockets: &[Socket]) -> HashMap<(Protocol, u16), Vec<&Socket>> {
-    let mut by_port: HashMap<_, Vec<_>> = HashMap::new();
-    for socket in sockets {
-        by_port.entry((socket.protocol, socket.local_port)).or_default().push(socket);
+#[derive(Debug)]
+pub(super) struct ByPort<'a>(Vec<&'a Socket>);
+
+/// Puts sockets in the order of their ports; readers told them in about that order.
+pub(super) fn by_port(sockets: &[Socket]) -> ByPort<'_> {
+    let mut sockets: Vec<_> = sockets.iter().collect();
+    sockets.sort_by_key(|socket| port_of(socket));
+    ByPort(sockets)
+}
+
+impl<'a> ByPort<'a> {
+    /// Those of one port; none where nobody has it.
+    pub(super) fn at(&self, port: (Protocol, u16)) -> &[&'a Socket] {
+        let (_, from) = self.0.split_at(self.0.partition_point(|socket| port_of(socket) < port));
+        from.split_at(from.partition_point(|socket| port_of(socket) == port)).0
     }
-    by_port
+
+    /// Those of every port that somebody has.
+    pub(super) fn ports(&self) -> impl Iterator<Item = ((Protocol, u16), &[&'a Socket])> {
+        self.0.chunk_by(|a, b| port_of(a) == port_of(b)).map(|sockets| (port_of(sockets[0]), sockets))
+    }
+}
+
+fn port_of(socket: &Socket) -> (Protocol, u16) {
+    (socket.protocol, socket.local_port)
 }
 
 /// Sockets that share address, port and device are SO_REUSEPORT workers of one server: one of them, and how many.

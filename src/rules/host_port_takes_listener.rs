@@ -18,11 +18,13 @@
 //! ## Fix
 //! Move the process to another port, or give the pod another hostPort.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{by_port, capital, group, holder_evidence, holder_name, move_off, place, socket_in_words, workers},
+    holders::{
+        ByPort, by_port, capital, group, holder_evidence, holder_name, move_off, place, socket_in_words, workers,
+    },
     host_ports::{covers, host_ports},
     range::{effective_ephemeral, served},
     reach,
@@ -57,7 +59,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     Ok(host_ports(snapshot, pods)
         .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
         .flat_map(|(pod, port, number)| {
-            let sockets = node.listening.get(&(port.protocol, number)).map_or(&[][..], Vec::as_slice);
+            let sockets = node.listening.at((port.protocol, number));
             workers(sockets).into_iter().filter_map(|(socket, _)| node.judge(pod, port, socket)).collect::<Vec<_>>()
         })
         .collect())
@@ -68,7 +70,7 @@ struct Node<'a> {
     snapshot: &'a Snapshot,
     interfaces: &'a Interfaces,
     locals: Vec<Local>,
-    listening: HashMap<(Protocol, u16), Vec<&'a Socket>>,
+    listening: ByPort<'a>,
     /// Every hostPort of the node.
     all: BTreeSet<(Protocol, u16)>,
 }
@@ -97,8 +99,8 @@ impl Node<'_> {
 
     /// Whether somebody has a socket on each of several hostPorts.
     fn may_hold_them(&self, socket: &Socket) -> bool {
-        let of_holder = |sockets: &Vec<&Socket>| sockets.iter().any(|it| group(it) == group(socket));
-        self.all.len() > 1 && self.all.iter().all(|port| self.listening.get(port).is_some_and(of_holder))
+        let of_holder = |sockets: &[&Socket]| sockets.iter().any(|it| group(it) == group(socket));
+        self.all.len() > 1 && self.all.iter().all(|port| of_holder(self.listening.at(*port)))
     }
 
     fn evidence(&self, pod: &Pod, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {

@@ -16,8 +16,6 @@
 //! Move the process out of the range. Where it asked the kernel for any port (containerd's `stream_server_port = "0"`
 //! does), give it a fixed one, or reserve the NodePort range so that the kernel does not choose from it.
 
-use std::collections::BTreeMap;
-
 use super::{
     Limits, Patience, Rule, Scope,
     holders::{
@@ -59,12 +57,12 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         proxy: Proxy::of(snapshot),
         ephemeral: effective_ephemeral(snapshot),
     };
-    let latent: BTreeMap<_, _> = by_port(listeners)
-        .into_iter()
+    let by_port = by_port(listeners);
+    let latent = by_port
+        .ports()
         .filter(|((_, port), _)| range.range.contains(*port) && !allocated.contains_key(port))
-        .filter(|((_, port), _)| !DAEMON_PORTS.contains(port))
-        .collect();
-    Ok(latent.values().flat_map(|sockets| workers(sockets)).filter_map(|(socket, _)| node.judge(socket)).collect())
+        .filter(|((_, port), _)| !DAEMON_PORTS.contains(port));
+    Ok(latent.flat_map(|(_, sockets)| workers(sockets)).filter_map(|(socket, _)| node.judge(socket)).collect())
 }
 
 /// What every socket is judged against.

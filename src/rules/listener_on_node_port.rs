@@ -61,7 +61,8 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 
     let by_port = by_port(listeners);
     let hits: Vec<_> = served(services)
-        .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
+        .map(|(service, port, number)| (service, port, by_port.at((port.protocol, number))))
+        .filter(|(_, _, sockets)| !sockets.is_empty())
         .collect();
     if hits.is_empty() {
         return Ok(Vec::new());
@@ -229,8 +230,9 @@ impl Node<'_> {
         if workers > 1 {
             evidence = evidence.value("workers", format!("{workers} sockets share this address and port"));
         }
+        let kinds: BTreeSet<_> = lost.values().collect();
         for vantage in &affects {
-            for fates in lost.values().collect::<BTreeSet<_>>() {
+            for &fates in &kinds {
                 let of_fates = |((seen, local), it): (&(Vantage, Local), &BTreeSet<Fate>)| {
                     (seen == vantage && it == fates).then(|| local.ip.to_string())
                 };

@@ -52,11 +52,11 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let proxy = Proxy::of(snapshot);
     let mut daemons = BTreeMap::new();
     let mut untold = None;
-    for ((protocol, port), sockets) in by_port(listeners) {
+    for ((protocol, port), sockets) in by_port(listeners).ports() {
         if !range.range.contains(port) || allocated.contains_key(&port) {
             continue;
         }
-        for socket in sockets.into_iter().filter(|socket| proxy.owns(socket) != Own::Yes) {
+        for socket in sockets.iter().copied().filter(|socket| proxy.owns(socket) != Own::Yes) {
             match is_daemon(&socket.owner) {
                 Ok(true) => {
                     daemons.entry((port, protocol)).or_insert(socket);

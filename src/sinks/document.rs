@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
-use super::{Report, paint::tidy};
+use super::{Report, indented::write_indented, paint::tidy};
 use crate::{
     facts::{
         Gap, Mode, Protocol, RangeSource, Source, Why,
@@ -125,8 +125,7 @@ pub(super) struct Unknown {
 /// # Errors
 /// When the writer fails.
 pub fn write_json(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &Document::of(report))?;
-    writeln!(out)
+    write_indented(&Document::of(report), out)
 }
 
 /// Writes the document as YAML.

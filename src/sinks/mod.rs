@@ -8,6 +8,7 @@ mod catalogue;
 mod document;
 pub mod events;
 mod fleet;
+mod indented;
 mod junit;
 mod map;
 pub mod metrics;

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::{
     Style,
+    indented::write_indented,
     paint::{Ink, tidy, wrap},
 };
 use crate::{
@@ -92,8 +93,7 @@ pub fn write_owner_json(node: &str, owned: &[Ownership], out: &mut dyn Write) ->
         proxy_mode: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
         protocols: protocols(owned),
     };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    writeln!(out)
+    write_indented(&document, out)
 }
 
 pub(super) fn protocols(owned: &[Ownership]) -> Vec<Owned> {

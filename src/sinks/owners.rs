@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{
     Style,
     document::Unknown,
+    indented::write_indented,
     owner::{Owned, protocols, write_owner},
     paint::{Ink, tidy},
 };
@@ -69,8 +70,7 @@ pub fn write_owners_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) -
     };
     let nodes = owners.iter().map(node).collect();
     let document = Document { schema: "portreeve.owners/v1".to_owned(), port, nodes };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    writeln!(out)
+    write_indented(&document, out)
 }
 
 /// Writes it for people, node by node.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Report, paint::tidy};
+use super::{Report, indented::write_indented, paint::tidy};
 use crate::{
     findings::{Finding, Severity},
     rules::{RULES, Rule},
@@ -48,8 +48,7 @@ pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
             "results": report.findings().map(|finding| result(report, finding)).collect::<Vec<_>>(),
         }],
     });
-    serde_json::to_writer_pretty(&mut *out, &log)?;
-    writeln!(out)
+    write_indented(&log, out)
 }
 
 fn descriptor(rule: &Rule) -> Value {

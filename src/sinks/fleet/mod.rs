@@ -16,6 +16,7 @@ use self::account::Account;
 use super::{
     Outcome,
     document::{Problem, Unknown},
+    indented::write_indented,
     paint::tidy,
 };
 use crate::{
@@ -189,8 +190,7 @@ impl Fleet {
     /// # Errors
     /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        serde_json::to_writer_pretty(&mut *out, self)?;
-        writeln!(out)
+        write_indented(self, out)
     }
 
     /// Writes the document as YAML.
