@@ -1,6 +1,6 @@
 //! One turn: the cluster, what it makes us want to know of the node, the node, the rules, the ledger.
 
-use std::{fmt, io};
+use std::{collections::BTreeSet, fmt, io};
 
 use jiff::{SignedDuration, Timestamp};
 use tracing::{debug, info};
@@ -8,9 +8,7 @@ use tracing::{debug, info};
 use super::wanted;
 use crate::{
     cluster::{self, ClusterSource},
-    facts::{
-        Connections, Gap, NodePortRange, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Said, Snapshot, Source, View, Why,
-    },
+    facts::{Gap, NodePortRange, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Said, Snapshot, Source, View, Why},
     findings::RuleId,
     kernel::Host,
     ledger::{Board, Change, Ledger, Turn},
@@ -32,8 +30,8 @@ pub struct Crank {
     pub node_port_range: Option<NodePortRange>,
     /// Ports whose sockets' holders are wanted besides those that rules ask about.
     pub owner_ports: PortSet,
-    /// How far connections are looked through.
-    pub connections: Connections,
+    /// What nobody will ask about.
+    pub spared: BTreeSet<Source>,
     /// Whether command lines of processes may be kept; they can hold secrets.
     pub command_lines: bool,
 }
@@ -65,7 +63,7 @@ impl Crank {
     /// # Errors
     /// As [`cluster::read_now`].
     pub fn gather(&self, at: Timestamp, announce: impl Fn(Step)) -> io::Result<Snapshot> {
-        let Self { cluster: source, node, host, said, node_port_range, owner_ports, connections, command_lines } = self;
+        let Self { cluster: source, node, host, said, node_port_range, owner_ports, spared, command_lines } = self;
         announce(Step::Cluster);
         // By its name a node is found that nobody named.
         let hostname = if node.is_none() { host.hostname() } else { String::new() };
@@ -78,7 +76,9 @@ impl Crank {
         announce(Step::Node);
         let mut wanted = wanted(&cluster, *command_lines);
         wanted.owner_ports = wanted.owner_ports.union(owner_ports);
-        wanted.connections = *connections;
+        // A person who looks once is shown what an agent finds in a while.
+        wanted.bound_on_purpose = true;
+        wanted.spared.clone_from(spared);
         let kernel = host.read(&wanted);
         info!(listeners = kernel.listeners.seen().map(Vec::len), sockets = %kernel.socket_source, "read the node");
         let own_port = OwnPort::not_asked();

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     cluster::{self, ClusterSource},
-    facts::{Connections, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, View, Wanted},
+    facts::{OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, View, Wanted},
     findings::{Finding, Severity},
     kernel::{Host, Known},
     ledger::{Change, Ledger},
@@ -201,9 +201,7 @@ impl Agent {
             wanted.owner_ports = wanted.owner_ports.union(&own);
         }
         wanted.masquerade_ports = node_ports_of(&facts).into();
-        if self.is_every_client_due() {
-            wanted.connections = Connections::EVERY;
-        }
+        wanted.bound_on_purpose = self.is_every_client_due();
         let Scanned { seen, cost } = self.scanner.scan(wanted).await;
         self.costs = [self.costs[1], cost];
         match seen {

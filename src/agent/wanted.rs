@@ -1,8 +1,8 @@
 //! What the cluster makes us want to know of the node.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use crate::facts::{ClusterFacts, Connections, ContainerPort, Pod, PortRange, PortSet, Service, Wanted};
+use crate::facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service, Wanted};
 
 /// Ports of kube-proxy itself: `metricsBindAddress` and `healthzBindAddress`.
 const PROXY_PORTS: [u16; 2] = [10249, 10256];
@@ -39,10 +39,11 @@ pub fn wanted(cluster: &ClusterFacts, command_lines: bool) -> Wanted {
     Wanted {
         owner_ports: both.union(&range.into()).union(&host_ports).union(&of_host_network),
         client_ports: both.union(&not_ready),
-        connections: Connections::NEEDED,
+        bound_on_purpose: false,
         masquerade_ports: PortSet::default(),
         health_check_ports: health_checks.iter().collect(),
         command_lines,
+        spared: BTreeSet::new(),
     }
 }
 

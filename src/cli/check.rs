@@ -14,7 +14,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { gather, tell } = args;
-    let snapshot = gather.look(tell.connections(), true)?;
+    let snapshot = gather.look(tell.spared(), true)?;
     let told = tell.tell(&snapshot, console);
     // The process ends, and its memory as a whole with it.
     mem::forget(snapshot);

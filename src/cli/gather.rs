@@ -1,6 +1,6 @@
 //! Flags that say where the facts come from, and one look with them.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     agent::{Crank, Step},
     cluster::{ApiServer, Choice, ClusterSource, Input},
-    facts::{Connections, Learned, Mode, PortRange, Said, Snapshot},
+    facts::{Learned, Mode, PortRange, Said, Snapshot, Source},
     kernel::Host,
 };
 
@@ -55,18 +55,18 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Looks once. Command lines are kept only for a person at this node.
-    pub(super) fn look(self, connections: Connections, command_lines: bool) -> anyhow::Result<Snapshot> {
-        self.look_for(None, connections, command_lines)
+    /// Looks once, but not at what is spared. Command lines are kept only for a person at this node.
+    pub(super) fn look(self, spared: BTreeSet<Source>, command_lines: bool) -> anyhow::Result<Snapshot> {
+        self.look_for(None, spared, command_lines)
     }
 
     /// The same, and who holds sockets on this port too.
     pub(super) fn look_at(self, port: u16, command_lines: bool) -> anyhow::Result<Snapshot> {
         // Whoever asks about one port wants to know of everybody who may have it.
-        self.look_for(Some(port), Connections::EVERY, command_lines)
+        self.look_for(Some(port), BTreeSet::new(), command_lines)
     }
 
-    fn look_for(self, port: Option<u16>, connections: Connections, command_lines: bool) -> anyhow::Result<Snapshot> {
+    fn look_for(self, port: Option<u16>, spared: BTreeSet<Source>, command_lines: bool) -> anyhow::Result<Snapshot> {
         let Self {
             services,
             kubeconfig,
@@ -92,7 +92,7 @@ impl Sources {
             said: Said { proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }) },
             node_port_range: node_port_range.map(|range| said_range(range, "--node-port-range")),
             owner_ports: port.into_iter().collect(),
-            connections,
+            spared,
             command_lines,
         };
         let progress = Progress::start();

@@ -6,9 +6,8 @@ use anyhow::bail;
 
 use super::{console::Console, gather::Sources, picture::Form};
 use crate::{
-    facts::Connections,
     ledger::Board,
-    rules::census,
+    rules::{census, spared},
     sinks::{Outcome, Report},
 };
 
@@ -23,7 +22,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { gather, output } = args;
-    let snapshot = gather.look(Connections::NONE, false)?;
+    let snapshot = gather.look(spared(&[]), false)?;
     let census = match census(&snapshot) {
         Ok(census) => census,
         Err(gap) => bail!("the NodePort range is not known: {}; say it with --node-port-range", gap.detail),

@@ -1,10 +1,9 @@
 //! `snapshot`: everything one look sees, and no command lines, since it is made to be passed on.
 
-use std::process::ExitCode;
+use std::{collections::BTreeSet, process::ExitCode};
 
 use super::{console::Console, gather::Sources};
 use crate::{
-    facts::Connections,
     ledger::Board,
     sinks::{Outcome, Report},
 };
@@ -17,7 +16,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { gather } = args;
-    let snapshot = gather.look(Connections::EVERY, false)?;
+    let snapshot = gather.look(BTreeSet::new(), false)?;
     console.write(|out| {
         serde_json::to_writer_pretty(&mut *out, &snapshot)?;
         writeln!(out)

@@ -1,15 +1,15 @@
 //! Flags that say how a look is told, and the telling.
 
-use std::{mem, process::ExitCode};
+use std::{collections::BTreeSet, mem, process::ExitCode};
 
 use clap::ValueEnum;
 
 use super::console::Console;
 use crate::{
     agent::judge_by,
-    facts::{Connections, Snapshot, Source},
+    facts::{Snapshot, Source},
     findings::Severity,
-    rules::{self, Limits, RULES, Rule},
+    rules::{self, Limits, RULES, Rule, spared},
     sinks::{self, Outcome, Report},
 };
 
@@ -23,7 +23,7 @@ pub(super) struct Telling {
     counting: Counting,
     /// Ask this rule only; may be given several times
     ///
-    /// What takes long and none of them needs is not read: connections, on a node that has many.
+    /// What none of them looks at is not read: connections, on a node that has many.
     #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
     rules: Vec<&'static Rule>,
 }
@@ -64,19 +64,21 @@ enum Form {
 }
 
 impl Telling {
-    /// What the rules that are asked need of connections.
-    pub(super) fn connections(&self) -> Connections {
-        let need = |source| self.rules.is_empty() || self.rules.iter().any(|rule| rule.needs.contains(&source));
-        let (clients, ephemeral_use) = (need(Source::Clients), need(Source::EphemeralUse));
-        // A person who looks once is shown what the agent finds in a while.
-        Connections { clients, ephemeral_use, ..Connections::EVERY }
+    /// The rules that are asked.
+    fn rules(&self) -> &[&'static Rule] {
+        if self.rules.is_empty() { RULES } else { &self.rules }
+    }
+
+    /// What they do not look at.
+    pub(super) fn spared(&self) -> BTreeSet<Source> {
+        spared(self.rules())
     }
 
     /// Judges a snapshot, prints the report, and says how the command ends.
     pub(super) fn tell(&self, snapshot: &Snapshot, console: &Console) -> anyhow::Result<ExitCode> {
-        let Self { output, ref rules, counting } = *self;
+        let Self { output, counting, .. } = *self;
         let Counting { min_severity, no_headers, .. } = counting;
-        let rules = if rules.is_empty() { RULES } else { rules };
+        let rules = self.rules();
         let board = judge_by(rules, snapshot, &Limits::default());
         let report = Report { min_severity, rules, ..Report::of(snapshot, &board) };
         let style = &console.style;

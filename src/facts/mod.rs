@@ -20,8 +20,8 @@ pub use cluster::{
 };
 pub use masquerade::{Masquerade, MasqueradedFlow};
 pub use node::{
-    Address, Connections, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter,
-    SockStat, Sysctls, VirtualServer, Wanted,
+    Address, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter, SockStat,
+    Sysctls, VirtualServer, Wanted,
 };
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
 pub use proxy::{FdUse, Learned, Mode, NotAMode, ProxyConfig, ProxyFacts, ProxyMetrics};

@@ -1,11 +1,11 @@
 //! What the node's kernel and its proxy show.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Clients, EphemeralUse, Masquerade, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket,
+    Clients, EphemeralUse, Masquerade, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket, Source,
 };
 
 /// Everything that was read on the node. Each fact carries its own gap.
@@ -58,8 +58,9 @@ pub struct Wanted {
     pub owner_ports: PortSet,
     /// Local ports whose client sockets are listed, and unanswered masqueraded flows.
     pub client_ports: PortSet,
-    /// How far connections are looked through.
-    pub connections: Connections,
+    /// Whether clients are looked for where they can only have bound their port on purpose, too: on a host with many
+    /// connections that costs more than all else.
+    pub bound_on_purpose: bool,
     /// Ports on which masqueraded flows are counted; empty where nobody wants to know, since counting takes about a
     /// microsecond for every such flow of the node.
     pub masquerade_ports: PortSet,
@@ -67,32 +68,8 @@ pub struct Wanted {
     pub health_check_ports: Vec<u16>,
     /// Whether command lines may be kept; they can hold secrets.
     pub command_lines: bool,
-}
-
-/// How far connections are looked through: on a host with many of them that costs more than all else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Connections {
-    /// Whether client sockets are looked for.
-    pub clients: bool,
-    /// Whether that is done where they can only have bound their port on purpose too, on a host with many connections.
-    pub bound_on_purpose: bool,
-    /// Whether the use of ephemeral ports is counted, the host's and that of pods.
-    pub ephemeral_use: bool,
-}
-
-impl Connections {
-    /// Every rule has what it needs.
-    pub const NEEDED: Self = Self { clients: true, bound_on_purpose: false, ephemeral_use: true };
-    /// Whatever it costs.
-    pub const EVERY: Self = Self { bound_on_purpose: true, ..Self::NEEDED };
-    /// None at all.
-    pub const NONE: Self = Self { clients: false, bound_on_purpose: false, ephemeral_use: false };
-}
-
-impl Default for Connections {
-    fn default() -> Self {
-        Self::NEEDED
-    }
+    /// What nobody will ask about: it is not read, and a gap.
+    pub spared: BTreeSet<Source>,
 }
 
 /// Settings below `/proc/sys/net`, of the reader's own network namespace.

@@ -108,21 +108,28 @@ impl Host {
     pub fn read_again(&self, wanted: &Wanted, known: &mut Known) -> (KernelFacts, Took) {
         let watch = Stopwatch::default();
         let proc = self.root.path().join("proc");
-        let interfaces = watch.on(Source::Addresses, || self.ask(Source::Addresses, || known.interfaces.read()));
+        let interfaces = watch.on(Source::Addresses, || self.ask(Source::Addresses, || known.interfaces.read())).into();
         let sysctls = watch.on(Source::Sysctls, || sysctl::read(&self.root));
-        let sockstat = watch.on(Source::Sockstat, || sockstat::read(&self.root)).into();
+        let sockstat = unless_spared(wanted, &watch, Source::Sockstat, || sockstat::read(&self.root)).into();
         let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat, &mut known.sockets, &watch);
         let own = interfaces.seen().map(Arc::as_ref);
         let (answers, health_checks) = self.ask_proxies(wanted, own, &sockets.listeners, &watch);
-        let ip_vs = watch.on(Source::IpVs, || ip_vs::servers(&self.root)).into();
-        let masquerade = watch.on(Source::Conntrack, || self.masquerade(wanted, &interfaces, &ip_vs, &mut known.flows));
+        let ip_vs = unless_spared(wanted, &watch, Source::IpVs, || ip_vs::servers(&self.root)).into();
+        let masquerade = unless_spared(wanted, &watch, Source::Conntrack, || {
+            self.masquerade(wanted, &interfaces, &ip_vs, &mut known.flows)
+        });
+        let masquerade: Reading<Masquerade> = masquerade.into();
         let unanswered = masquerade.seen().map_or(&[][..], |it| &it.unanswered);
-        let ip_vs_connections =
-            watch.on(Source::IpVsConn, || ip_vs::connections(&self.root, &wanted.client_ports, unanswered)).into();
-        let pod_namespaces = || match wanted.connections.ephemeral_use {
-            false => Err(not_asked(Source::PodNamespaces)),
-            true => pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2, known),
-        };
+        let ip_vs_connections = unless_spared(wanted, &watch, Source::IpVsConn, || {
+            ip_vs::connections(&self.root, &wanted.client_ports, unanswered)
+        });
+        let pod_namespaces = unless_spared(wanted, &watch, Source::PodNamespaces, || {
+            self.ask(Source::PodNamespaces, || pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2, known))
+        });
+        let nameservers = unless_spared(wanted, &watch, Source::ResolvConf, || resolv::read(&self.root));
+        let netfilter = unless_spared(wanted, &watch, Source::Netfilter, || {
+            self.ask(Source::Netfilter, || netfilter::read(&self.root))
+        });
         let facts = KernelFacts {
             hostname: self.hostname(),
             release: self.name("osrelease"),
@@ -132,23 +139,23 @@ impl Host {
             socket_source: sockets.told_by,
             clients: sockets.clients,
             ephemeral: sockets.ephemeral,
-            pod_namespaces: watch.on(Source::PodNamespaces, || self.ask(Source::PodNamespaces, pod_namespaces)),
+            pod_namespaces: pod_namespaces.into(),
             sysctls,
             sockstat,
             interfaces,
-            nameservers: watch.on(Source::ResolvConf, || resolv::read(&self.root)).into(),
+            nameservers: nameservers.into(),
             ip_vs,
-            ip_vs_connections,
+            ip_vs_connections: ip_vs_connections.into(),
             masquerade,
-            netfilter: watch.on(Source::Netfilter, || self.ask(Source::Netfilter, || netfilter::read(&self.root))),
+            netfilter: netfilter.into(),
             health_checks,
         };
         (facts, watch.stop())
     }
 
     /// What only a running kernel can tell.
-    fn ask<T>(&self, source: Source, reader: impl FnOnce() -> Result<T, Gap>) -> Reading<T> {
-        if self.is_live() { reader().into() } else { Reading::Gap(root::recorded(source)) }
+    fn ask<T>(&self, source: Source, reader: impl FnOnce() -> Result<T, Gap>) -> Result<T, Gap> {
+        if self.is_live() { reader() } else { Err(root::recorded(source)) }
     }
 
     /// Masqueraded flows, where IPVS may take their answers, or where their number is wanted.
@@ -158,10 +165,10 @@ impl Host {
         interfaces: &Reading<Arc<Interfaces>>,
         ip_vs: &Reading<Vec<VirtualServer>>,
         counted: &mut conntrack::Counted,
-    ) -> Reading<Masquerade> {
+    ) -> Result<Masquerade, Gap> {
         let serves = ip_vs.seen().is_some_and(|servers| !servers.is_empty());
         if !serves && wanted.masquerade_ports.is_empty() {
-            return Masquerade::not_asked();
+            return Masquerade::not_asked().get().cloned();
         }
         self.ask(Source::Conntrack, || match interfaces {
             Reading::Seen(own) => conntrack::read(&self.root, wanted, own, serves, counted),
@@ -188,15 +195,13 @@ impl Host {
         };
         // Without listeners nothing is known to be accepted, which costs the list its order only.
         let known = listeners.as_deref().unwrap_or_default();
-        let mut clients = watch.on(Source::Clients, || match wanted.connections.clients {
-            false => Err(not_asked(Source::Clients)),
-            true if can_pass_over(wanted, sysctls, sockstat) => Ok(Clients { passed_over: true, ..Clients::default() }),
-            true => reader.clients(&wanted.client_ports, known),
-        });
-        let mut counted = watch.on(Source::EphemeralUse, || match wanted.connections.ephemeral_use {
-            false => Err(not_asked(Source::EphemeralUse)),
-            true => counted(reader, &listeners, sysctls, sockstat),
-        });
+        let mut clients =
+            unless_spared(wanted, watch, Source::Clients, || match can_pass_over(wanted, sysctls, sockstat) {
+                true => Ok(Clients { passed_over: true, ..Clients::default() }),
+                false => reader.clients(&wanted.client_ports, known),
+            });
+        let mut counted =
+            unless_spared(wanted, watch, Source::EphemeralUse, || counted(reader, &listeners, sysctls, sockstat));
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
         let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH_PORT]);
@@ -287,7 +292,17 @@ fn can_pass_over(wanted: &Wanted, sysctls: &Sysctls, sockstat: &Reading<SockStat
     };
     let many = stat.tcp_everywhere.saturating_add(stat.tcp_time_wait) > FEW_CONNECTIONS;
     let chosen = PortSet::from(*range).minus(reserved);
-    many && !wanted.connections.bound_on_purpose && chosen.minus(&wanted.client_ports).len() == chosen.len()
+    many && !wanted.bound_on_purpose && chosen.minus(&wanted.client_ports).len() == chosen.len()
+}
+
+/// What a reader says, if anybody will ask about it.
+fn unless_spared<T>(
+    wanted: &Wanted,
+    watch: &Stopwatch,
+    source: Source,
+    reader: impl FnOnce() -> Result<T, Gap>,
+) -> Result<T, Gap> {
+    if wanted.spared.contains(&source) { Err(not_asked(source)) } else { watch.on(source, reader) }
 }
 
 /// The gap of what no rule asks for.
@@ -319,7 +334,7 @@ fn counted(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Connections, Snapshot};
+    use crate::facts::Snapshot;
 
     #[test]
     fn clients_are_passed_over_where_there_are_many_connections_and_none_of_them_was_given_a_port_that_matters() {
@@ -331,7 +346,7 @@ mod tests {
         assert!(!can_pass_over(&node_ports, &sysctls, &stat(FEW_CONNECTIONS - 1)), "they are few");
         let unknown = Reading::Gap(not_asked(Source::Sockstat));
         assert!(!can_pass_over(&node_ports, &sysctls, &unknown), "nobody knows how many");
-        let every = Wanted { connections: Connections::EVERY, ..node_ports.clone() };
+        let every = Wanted { bound_on_purpose: true, ..node_ports.clone() };
         assert!(!can_pass_over(&every, &sysctls, &many), "whatever it costs");
         sysctls.ip_local_port_range = Reading::Seen(PortRange { first: 1024, last: 65535 });
         assert!(!can_pass_over(&node_ports, &sysctls, &many), "the kernel gives NodePorts to connections");

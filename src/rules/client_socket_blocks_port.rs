@@ -38,6 +38,7 @@ pub(super) static RULE: Rule = Rule {
     title: "An outgoing connection keeps a server off its port",
     ceiling: Severity::Warning,
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Pods],
+    uses: &[Source::Sockstat],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("client_socket_blocks_port.rs"),

@@ -48,6 +48,7 @@ pub(super) static RULE: Rule = Rule {
     title: "An outgoing connection uses a NodePort as its local port",
     ceiling: Severity::Critical,
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Addresses],
+    uses: &[Source::Sockstat, Source::IpVs, Source::IpVsConn],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("client_socket_on_node_port.rs"),

@@ -38,6 +38,7 @@ pub(super) static RULE: Rule = Rule {
     title: "Connections to one destination run out of local ports",
     ceiling: Severity::Critical,
     needs: &[Source::EphemeralUse, Source::Sysctls],
+    uses: &[Source::Sockstat, Source::PodNamespaces],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("ephemeral_ports_near_exhaustion.rs"),

@@ -30,6 +30,7 @@ pub(super) static RULE: Rule = Rule {
     title: "Outgoing connections may take NodePorts",
     ceiling: Severity::Critical,
     needs: &[Source::Sysctls, Source::NodePortRange],
+    uses: &[],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("ephemeral_range_overlaps_node_ports.rs"),

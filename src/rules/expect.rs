@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Limits, Rule, endpoints_of_concern};
+use super::{Limits, Rule, endpoints_of_concern, spared};
 use crate::{
-    facts::{Gap, Reading, Snapshot, View},
+    facts::{Gap, Reading, Snapshot, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Subject, Verdict},
 };
 
-/// A rule says the same whether it knows all endpoints or those of concern.
+/// A rule says the same whether it knows everything, or the endpoints of concern and the facts that are read for it.
 #[track_caller]
 fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
     let said = |snapshot| (rule.check)(View { now: snapshot, before: None }, &Limits::default());
@@ -18,8 +18,9 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
         slices.retain(|slice| names.contains(&slice.service));
         narrow.cluster.endpoints_of = Some(Arc::new(names));
     }
+    spared(&[rule]).into_iter().for_each(|source| blank(&mut narrow, source));
     let judgements = said(snapshot);
-    assert_eq!(said(&narrow), judgements, "what {} says follows from endpoints that are not of concern", rule.id);
+    assert_eq!(said(&narrow), judgements, "{} looked at what an agent or `--rule` does not read for it", rule.id);
     judgements
 }
 
@@ -70,4 +71,43 @@ pub(crate) fn expect_unknown(rule: &Rule, snapshot: &Snapshot, subject: &Subject
             }
         });
     gap.unwrap_or_else(|| panic!("nothing unknown about {subject} in {judgements:#?}"))
+}
+
+/// Takes one fact away.
+pub(super) fn blank(world: &mut Snapshot, source: Source) {
+    fn gap<T>(reading: &mut Reading<T>, source: Source) {
+        *reading = Reading::Gap(Gap::new(source, Why::NotPermitted, "so the test says"));
+    }
+    let (kernel, cluster) = (&mut world.kernel, &mut world.cluster);
+    match source {
+        Source::Listeners => gap(&mut kernel.listeners, source),
+        Source::Clients => gap(&mut kernel.clients, source),
+        Source::EphemeralUse => gap(&mut kernel.ephemeral, source),
+        Source::Sockstat => gap(&mut kernel.sockstat, source),
+        Source::Sysctls => {
+            gap(&mut kernel.sysctls.ip_local_port_range, source);
+            gap(&mut kernel.sysctls.ip_local_reserved_ports, source);
+        }
+        Source::Addresses => gap(&mut kernel.interfaces, source),
+        Source::ResolvConf => gap(&mut kernel.nameservers, source),
+        Source::ProxyMode => gap(&mut kernel.proxy.mode, source),
+        Source::ProxyConfig => gap(&mut kernel.proxy.config, source),
+        Source::ProxyMetrics => gap(&mut kernel.proxy.metrics, source),
+        Source::ProxyProcess => gap(&mut kernel.proxy.fds, source),
+        Source::IpVs => gap(&mut kernel.ip_vs, source),
+        Source::IpVsConn => gap(&mut kernel.ip_vs_connections, source),
+        Source::Conntrack => gap(&mut kernel.masquerade, source),
+        Source::Netfilter => gap(&mut kernel.netfilter, source),
+        Source::PodNamespaces => gap(&mut kernel.pod_namespaces, source),
+        Source::HealthChecks => gap(&mut kernel.health_checks, source),
+        Source::Services => gap(&mut cluster.services, source),
+        Source::EndpointSlices => gap(&mut cluster.endpoint_slices, source),
+        Source::Pods => gap(&mut cluster.pods, source),
+        Source::Nodes => gap(&mut cluster.nodes, source),
+        Source::NodePortRange => gap(&mut cluster.node_port_range, source),
+        Source::OwnPort => gap(&mut world.own_port, source),
+        Source::Processes | Source::Cgroups | Source::ConfigMaps | Source::Agent => {
+            panic!("{source:?} is told per socket, object or node, so no rule can need it as a whole")
+        }
+    }
 }

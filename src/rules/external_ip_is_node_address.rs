@@ -45,6 +45,7 @@ pub(super) static RULE: Rule = Rule {
     title: "A Service claims the address of a Node",
     ceiling: Severity::Critical,
     needs: &[Source::Services],
+    uses: &[],
     patience: Patience::One,
     scope: Scope::Cluster,
     page: include_str!("external_ip_is_node_address.rs"),

@@ -48,6 +48,7 @@ pub(super) static RULE: Rule = Rule {
     title: "A Service's external IP takes another's NodePort",
     ceiling: Severity::Critical,
     needs: &[Source::Services],
+    uses: &[],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("external_ip_shadows_node_port.rs"),

@@ -33,6 +33,7 @@ pub(super) static RULE: Rule = Rule {
     title: "A written nodePort lies in the automatic band",
     ceiling: Severity::Info,
     needs: &[Source::Services, Source::NodePortRange],
+    uses: &[],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("fixed_node_port_in_dynamic_band.rs"),

@@ -37,6 +37,7 @@ pub(super) static RULE: Rule = Rule {
     title: "A load balancer's health check gets no answer from this node",
     ceiling: Severity::Critical,
     needs: &[Source::Listeners, Source::Services],
+    uses: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("health_check_node_port_unserved.rs"),

@@ -40,6 +40,7 @@ pub(super) static RULE: Rule = Rule {
     title: "A pod's hostPort is a Service's NodePort",
     ceiling: Severity::Critical,
     needs: &[Source::Pods, Source::Services, Source::Addresses],
+    uses: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("host_port_equals_node_port.rs"),

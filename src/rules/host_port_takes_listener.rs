@@ -40,6 +40,7 @@ pub(super) static RULE: Rule = Rule {
     title: "A pod's hostPort takes the connections of a process",
     ceiling: Severity::Warning,
     needs: &[Source::Listeners, Source::Pods, Source::Services, Source::Addresses],
+    uses: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("host_port_takes_listener.rs"),

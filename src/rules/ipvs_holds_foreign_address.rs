@@ -39,6 +39,7 @@ pub(super) static RULE: Rule = Rule {
     title: "This node holds somebody else's address",
     ceiling: Severity::Critical,
     needs: &[Source::Addresses],
+    uses: &[Source::ResolvConf],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("ipvs_holds_foreign_address.rs"),

@@ -36,6 +36,7 @@ pub(super) static RULE: Rule = Rule {
     title: "A process listens where the next NodePort may be",
     ceiling: Severity::Info,
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange, Source::Addresses],
+    uses: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("listener_in_node_port_range.rs"),

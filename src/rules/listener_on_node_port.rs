@@ -47,6 +47,7 @@ pub(super) static RULE: Rule = Rule {
     title: "A process listens on a port that a Service owns",
     ceiling: Severity::Critical,
     needs: &[Source::Listeners, Source::Services, Source::Addresses],
+    uses: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("listener_on_node_port.rs"),

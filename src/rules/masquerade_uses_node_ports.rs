@@ -51,6 +51,7 @@ pub(super) static RULE: Rule = Rule {
     title: "Answers to masqueraded connections end in a Service",
     ceiling: Severity::Critical,
     needs: &[Source::Services],
+    uses: &[Source::IpVs, Source::IpVsConn, Source::Conntrack],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("masquerade_uses_node_ports.rs"),

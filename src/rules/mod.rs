@@ -39,7 +39,10 @@ mod reach;
 mod setup;
 mod spare;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 pub use census::{Census, Choice, Use, census};
 pub use concern::endpoints_of_concern;
@@ -88,6 +91,8 @@ pub struct Rule {
     pub ceiling: Severity,
     /// The facts without which it cannot say anything at all.
     pub needs: &'static [Source],
+    /// What else it looks at of [`SELDOM`].
+    pub uses: &'static [Source],
     /// How long a problem must last before an agent tells it.
     pub patience: Patience,
     /// Whether it uses no fact of the node, so that one voice in the cluster suffices.
@@ -125,6 +130,25 @@ pub enum Scope {
     Node,
     /// The cluster's: one voice suffices. What such a rule says of a Node is that Node's own.
     Cluster,
+}
+
+/// Facts that take long to read, or that few rules look at.
+pub const SELDOM: [Source; 9] = [
+    Source::Clients,
+    Source::EphemeralUse,
+    Source::Sockstat,
+    Source::PodNamespaces,
+    Source::ResolvConf,
+    Source::IpVs,
+    Source::IpVsConn,
+    Source::Conntrack,
+    Source::Netfilter,
+];
+
+/// What need not be read where only these rules are asked.
+pub fn spared(rules: &[&Rule]) -> BTreeSet<Source> {
+    let used = |source: &Source| rules.iter().any(|rule| rule.needs.contains(source) || rule.uses.contains(source));
+    SELDOM.into_iter().filter(|source| !used(source)).collect()
 }
 
 /// The rule of a name.

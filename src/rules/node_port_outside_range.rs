@@ -28,6 +28,7 @@ pub(super) static RULE: Rule = Rule {
     title: "A nodePort lies outside the NodePort range",
     ceiling: Severity::Warning,
     needs: &[Source::Services, Source::NodePortRange],
+    uses: &[],
     patience: Patience::TwoScans,
     scope: Scope::Cluster,
     page: include_str!("node_port_outside_range.rs"),

@@ -36,6 +36,7 @@ pub(super) static RULE: Rule = Rule {
     title: "NodePorts can be given that this node's daemons need",
     ceiling: Severity::Warning,
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange],
+    uses: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("node_port_range_covers_daemons.rs"),

@@ -34,6 +34,7 @@ pub(super) static RULE: Rule = Rule {
     title: "The NodePort range is filling up",
     ceiling: Severity::Critical,
     needs: &[Source::Services, Source::NodePortRange],
+    uses: &[],
     patience: Patience::TwoScans,
     scope: Scope::Cluster,
     page: include_str!("node_port_range_crowded.rs"),

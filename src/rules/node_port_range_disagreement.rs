@@ -35,6 +35,7 @@ pub(super) static RULE: Rule = Rule {
     title: "Settings of the NodePort range disagree",
     ceiling: Severity::Warning,
     needs: &[Source::NodePortRange],
+    uses: &[],
     patience: Patience::TwoScans,
     scope: Scope::Cluster,
     page: include_str!("node_port_range_disagreement.rs"),

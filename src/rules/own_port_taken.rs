@@ -26,6 +26,7 @@ pub(super) static RULE: Rule = Rule {
     title: "Somebody else has the agent's own port",
     ceiling: Severity::Warning,
     needs: &[Source::OwnPort],
+    uses: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("own_port_taken.rs"),

@@ -45,6 +45,7 @@ pub(super) static RULE: Rule = Rule {
     title: "A proxy mode that is not in use left its rules or addresses",
     ceiling: Severity::Warning,
     needs: &[Source::Addresses],
+    uses: &[Source::IpVs, Source::Netfilter],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("proxy_left_behind.rs"),

@@ -40,6 +40,7 @@ pub(super) static RULE: Rule = Rule {
     title: "The proxy runs out of file descriptors",
     ceiling: Severity::Critical,
     needs: &[Source::Services],
+    uses: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("proxy_near_fd_limit.rs"),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::*;
+use super::{expect::blank, *};
 use crate::{
-    facts::{Gap, Mode, Reading, Snapshot, Why},
+    facts::{Mode, Snapshot},
     findings::Verdict,
 };
 
@@ -61,6 +61,7 @@ fn a_rule_that_panics_is_contained() {
         title: "It panics",
         ceiling: Severity::Info,
         needs: &[],
+        uses: &[],
         patience: Patience::One,
         scope: Scope::Node,
         page: "",
@@ -75,43 +76,10 @@ fn ask(rule: &Rule, world: &Snapshot) -> Judgements {
     (rule.check)(View { now: world, before: None }, &Limits::default())
 }
 
-/// Takes one fact away.
-fn blank(world: &mut Snapshot, source: Source) {
-    fn gap<T>(reading: &mut Reading<T>, source: Source) {
-        *reading = Reading::Gap(Gap::new(source, Why::NotPermitted, "so the test says"));
-    }
-    let (kernel, cluster) = (&mut world.kernel, &mut world.cluster);
-    match source {
-        Source::Listeners => gap(&mut kernel.listeners, source),
-        Source::Clients => gap(&mut kernel.clients, source),
-        Source::EphemeralUse => gap(&mut kernel.ephemeral, source),
-        Source::Sockstat => gap(&mut kernel.sockstat, source),
-        Source::Sysctls => {
-            gap(&mut kernel.sysctls.ip_local_port_range, source);
-            gap(&mut kernel.sysctls.ip_local_reserved_ports, source);
-        }
-        Source::Addresses => gap(&mut kernel.interfaces, source),
-        Source::ResolvConf => gap(&mut kernel.nameservers, source),
-        Source::ProxyMode => gap(&mut kernel.proxy.mode, source),
-        Source::ProxyConfig => gap(&mut kernel.proxy.config, source),
-        Source::ProxyMetrics => gap(&mut kernel.proxy.metrics, source),
-        Source::ProxyProcess => gap(&mut kernel.proxy.fds, source),
-        Source::IpVs => gap(&mut kernel.ip_vs, source),
-        Source::IpVsConn => gap(&mut kernel.ip_vs_connections, source),
-        Source::Conntrack => gap(&mut kernel.masquerade, source),
-        Source::Netfilter => gap(&mut kernel.netfilter, source),
-        Source::PodNamespaces => gap(&mut kernel.pod_namespaces, source),
-        Source::HealthChecks => gap(&mut kernel.health_checks, source),
-        Source::Services => gap(&mut cluster.services, source),
-        Source::EndpointSlices => gap(&mut cluster.endpoint_slices, source),
-        Source::Pods => gap(&mut cluster.pods, source),
-        Source::Nodes => gap(&mut cluster.nodes, source),
-        Source::NodePortRange => gap(&mut cluster.node_port_range, source),
-        Source::OwnPort => gap(&mut world.own_port, source),
-        Source::Processes | Source::Cgroups | Source::ConfigMaps | Source::Agent => {
-            panic!("{source:?} is told per socket, object or node, so no rule can need it as a whole")
-        }
-    }
+#[test]
+fn nothing_is_spared_where_every_rule_is_asked() {
+    assert_eq!(spared(RULES), BTreeSet::new());
+    assert_eq!(spared(&[]), SELDOM.into());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use portreeve::{
-    facts::{Connections, KernelFacts, Mode, Owner, PortRange, Reading, Source, State, Wanted, Why},
+    facts::{KernelFacts, Mode, Owner, PortRange, Reading, Source, State, Wanted, Why},
     kernel::{Host, Known},
 };
 use serde_json::Value;
@@ -26,7 +26,7 @@ fn wanted() -> Wanted {
         client_ports: PortRange::DEFAULT_NODE_PORTS.into(),
         command_lines: true,
         // Other tests may have many connections just now.
-        connections: Connections::EVERY,
+        bound_on_purpose: true,
         ..Wanted::default()
     }
 }

@@ -115,7 +115,7 @@ async fn clients_that_bound_their_port_on_purpose_are_looked_for_now_and_then_an
     let (there, asked) = (Arc::clone(&outgoing), Arc::new(AtomicBool::new(false)));
     let told = Arc::clone(&asked);
     let mut agent = agent(move |wanted| {
-        let every = wanted.connections == Connections::EVERY;
+        let every = wanted.bound_on_purpose;
         told.store(every, Ordering::Relaxed);
         let mut facts = trapped();
         if let Reading::Seen(clients) = &mut facts.clients {
