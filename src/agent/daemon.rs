@@ -28,11 +28,11 @@ use super::{
 };
 use crate::{
     cluster::{self, ClusterSource},
-    facts::{OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, View, Wanted},
+    facts::{ClusterFacts, KernelFacts, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, View, Wanted},
     findings::{Finding, Severity},
     kernel::{Host, Known},
     ledger::{Change, Ledger},
-    rules::{self, Opinion},
+    rules::{self, Opinion, RULES, Rule},
     sinks::events::{Place, Recorder},
 };
 
@@ -48,6 +48,9 @@ const FIRST_VIEW: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(600);
 /// Every so many looks, clients are looked for that can only have bound their port on purpose, where that takes long.
 const EVERY_CLIENT: u64 = 20;
+/// What is read by walking all connections of a node or its pods, and is not read because the cluster changed.
+const COSTLY: [Source; 5] =
+    [Source::Clients, Source::EphemeralUse, Source::PodNamespaces, Source::Conntrack, Source::IpVsConn];
 /// How long work that is under way may hold up the end.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// How long Events that are not written yet may hold up the end.
@@ -83,6 +86,8 @@ struct Agent {
     recorder: Option<Arc<Recorder>>,
     ledger: Ledger,
     before: Option<Arc<Snapshot>>,
+    /// Looks that walked connections, whenever that was worth it.
+    walks: u64,
     /// What the last two looks cost, in processor time: the first reads much for the first time.
     costs: [Duration; 2],
     /// Rules, and `reader`, whose panic was logged.
@@ -133,6 +138,7 @@ impl Agent {
             recorder,
             ledger: Ledger::default(),
             before: None,
+            walks: 0,
             costs: [Duration::ZERO; 2],
             panicked: BTreeSet::new(),
         })
@@ -173,7 +179,7 @@ impl Agent {
                 () = time::sleep_until(due) => due = self.look().await,
                 () = changed(&mut self.cluster) => {
                     self.quiet_period().await;
-                    due = self.look().await;
+                    self.look_at_change().await;
                 }
             }
         }
@@ -188,11 +194,37 @@ impl Agent {
 
     /// Looks once, and says when to look again.
     async fn look(&mut self) -> time::Instant {
-        let begun = Instant::now();
-        let at = Timestamp::now();
+        let (begun, at) = (Instant::now(), Timestamp::now());
+        let (facts, mut wanted) = self.asked();
+        wanted.bound_on_purpose = self.is_every_client_due();
+        self.walks += 1;
+        if let Some((kernel, cost)) = self.scan(wanted, begun).await {
+            self.costs = [self.costs[1], cost];
+            self.conclude(RULES, at, facts, kernel).await;
+        }
+        time::Instant::from_std(begun) + stretched(&self.config, self.costs)
+    }
+
+    /// Looks because the cluster changed. Connections are not walked: whoever changes the cluster all the time must not
+    /// make every node do that all the time. What they showed stays, and rules that look at it wait for the next look.
+    async fn look_at_change(&mut self) {
+        // The first look is due at once anyway.
+        let Some(before) = self.before.clone() else { return };
+        let (begun, at) = (Instant::now(), Timestamp::now());
+        let (facts, mut wanted) = self.asked();
+        wanted.spared = COSTLY.into();
+        let Some((kernel, _)) = self.scan(wanted, begun).await else { return };
+        let KernelFacts { clients, ephemeral, pod_namespaces, masquerade, ip_vs_connections, .. } =
+            before.kernel.clone();
+        let kernel = KernelFacts { clients, ephemeral, pod_namespaces, masquerade, ip_vs_connections, ..kernel };
+        let cheap = RULES.iter().copied().filter(|rule| !COSTLY.iter().any(|source| rule.looks_at(*source)));
+        self.conclude(&cheap.collect::<Vec<_>>(), at, facts, kernel).await;
+    }
+
+    /// What the cluster says now, and what that makes us want to know of the node.
+    fn asked(&mut self) -> (ClusterFacts, Wanted) {
         let mut facts = (*self.cluster.borrow_and_update().facts).clone();
-        let Config { said, node_port_range, .. } = &self.config;
-        if let Some(range) = node_port_range {
+        if let Some(range) = &self.config.node_port_range {
             facts.node_port_range = Reading::Seen(range.clone());
         }
         let mut wanted = wanted(&facts, false);
@@ -201,41 +233,51 @@ impl Agent {
             wanted.owner_ports = wanted.owner_ports.union(&own);
         }
         wanted.masquerade_ports = node_ports_of(&facts).into();
-        wanted.bound_on_purpose = self.is_every_client_due();
+        (facts, wanted)
+    }
+
+    /// Reads the node, and what that cost; nothing where a reader panicked.
+    async fn scan(&mut self, wanted: Wanted, begun: Instant) -> Option<(KernelFacts, Duration)> {
         let Scanned { seen, cost } = self.scanner.scan(wanted).await;
-        self.costs = [self.costs[1], cost];
         match seen {
             Ok((kernel, took)) => {
-                let own_port = self.own_port.borrow().clone();
-                let schema = SNAPSHOT_SCHEMA.to_owned();
-                let mut snapshot = Snapshot { schema, at, said: said.clone(), kernel, cluster: facts, own_port };
-                let concern = rules::endpoints_of_concern(&snapshot);
-                if self.endpoints.tell(concern, &mut snapshot.cluster).await {
-                    // That they are known now is no reason to look again.
-                    self.cluster.mark_unchanged();
-                }
-                self.judge(snapshot);
                 self.told.send_modify(|told| {
-                    told.work.took = took;
+                    told.work.took.extend(took);
                     told.work.scanned(begun.elapsed(), Timestamp::now());
                 });
+                Some((kernel, cost))
             }
-            Err(panic) => self.contain("reader", &panic),
+            Err(panic) => {
+                self.contain("reader", &panic);
+                None
+            }
         }
-        time::Instant::from_std(begun) + stretched(&self.config, self.costs)
+    }
+
+    /// Judges what was seen by these rules, with the endpoints that it makes them ask about.
+    async fn conclude(&mut self, rules: &[&'static Rule], at: Timestamp, cluster: ClusterFacts, kernel: KernelFacts) {
+        let schema = SNAPSHOT_SCHEMA.to_owned();
+        let (said, own_port) = (self.config.said.clone(), self.own_port.borrow().clone());
+        let mut snapshot = Snapshot { schema, at, said, kernel, cluster, own_port };
+        let concern = rules::endpoints_of_concern(&snapshot);
+        if self.endpoints.tell(concern, &mut snapshot.cluster).await {
+            // That they are known now is no reason to look again.
+            self.cluster.mark_unchanged();
+        }
+        self.judge(rules, snapshot);
     }
 
     /// Whether client sockets are looked for whatever that costs: now and then, and as long as there are any.
     fn is_every_client_due(&self) -> bool {
         let before = self.before.as_ref().map(|before| &before.kernel.clients);
         let none_before = before.and_then(Reading::seen).is_some_and(|clients| clients.outgoing == 0);
-        !none_before || self.told.borrow().work.scans.is_multiple_of(EVERY_CLIENT)
+        !none_before || self.walks.is_multiple_of(EVERY_CLIENT)
     }
 
-    fn judge(&mut self, snapshot: Snapshot) {
+    fn judge(&mut self, rules: &[&'static Rule], snapshot: Snapshot) {
         let (now, before, limits) = (Arc::new(snapshot), self.before.clone(), self.config.limits.clone());
         let view = View { now: &now, before: before.as_deref() };
-        self.heed(&now, rules::evaluate(view, &limits));
+        self.heed(&now, rules::ask(rules, view, &limits));
     }
 
     /// Remembers and tells what the rules said of a look.

@@ -70,9 +70,9 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Takes in one round and says what it changed. A rule that could not judge keeps everything it had open.
+    /// Takes in one round and says what it changed. A rule that could not judge keeps everything it had open, and of one
+    /// that was not asked everything stays as it is.
     pub fn advance(&mut self, at: Timestamp, round: impl IntoIterator<Item = Turn>) -> Vec<Change> {
-        self.unknown.clear();
         round.into_iter().flat_map(|turn| self.turn(at, turn)).collect()
     }
 
@@ -87,6 +87,7 @@ impl Ledger {
     }
 
     fn turn(&mut self, at: Timestamp, turn: Turn) -> Vec<Change> {
+        self.unknown.retain(|unknown| unknown.rule != turn.rule);
         let judgements = match turn.judgements {
             Ok(judgements) => judgements,
             Err(gap) => {

@@ -37,6 +37,20 @@ fn a_patient_rule_raises_on_the_second_consecutive_round_and_dates_from_the_firs
 }
 
 #[test]
+fn a_rule_that_is_not_asked_keeps_what_it_has_and_a_round_without_it_is_none_of_its_patience() {
+    let mut ledger = Ledger::default();
+    let other = |judgements| vec![Turn { rule: RuleId("another-rule"), ..turn(2, judgements).remove(0) }];
+    ledger.advance(second(1), turn(2, Ok(vec![problem("n", Severity::Warning)])));
+    assert_eq!(ledger.advance(second(2), other(Err(gap()))), []);
+    assert_eq!(ledger.board().unknown.len(), 1);
+    let changes = ledger.advance(second(3), turn(2, Ok(vec![problem("n", Severity::Warning)])));
+    assert!(matches!(&changes[..], [Change::Raised(finding)] if finding.since == second(1)));
+    assert_eq!(ledger.board().unknown.len(), 1, "the other one could not tell");
+    assert_eq!(ledger.advance(second(4), other(Ok(Vec::new()))), []);
+    assert_eq!((ledger.board().findings.len(), ledger.board().unknown.len()), (1, 0));
+}
+
+#[test]
 fn rounds_that_follow_each_other_fast_do_not_exhaust_patience() {
     let mut ledger = Ledger::default();
     let mut advance = |at| {

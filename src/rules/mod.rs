@@ -104,6 +104,11 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Whether it looks at these facts, as far as they are among those that few rules look at.
+    pub fn looks_at(&self, source: Source) -> bool {
+        self.needs.contains(&source) || self.uses.contains(&source)
+    }
+
     /// Its documentation in Markdown: the head of its source file.
     pub fn documentation(&self) -> String {
         self.page.lines().map_while(|line| line.strip_prefix("//!")).fold(String::new(), |mut text, line| {
@@ -147,8 +152,7 @@ pub const SELDOM: [Source; 9] = [
 
 /// What need not be read where only these rules are asked.
 pub fn spared(rules: &[&Rule]) -> BTreeSet<Source> {
-    let used = |source: &Source| rules.iter().any(|rule| rule.needs.contains(source) || rule.uses.contains(source));
-    SELDOM.into_iter().filter(|source| !used(source)).collect()
+    SELDOM.into_iter().filter(|source| !rules.iter().any(|rule| rule.looks_at(*source))).collect()
 }
 
 /// The rule of a name.
@@ -173,13 +177,8 @@ impl Opinion {
     }
 }
 
-/// Asks every rule, each when its opinion is wanted: what one says of thousands of NodePorts need not be there while the
-/// next speaks. A rule that panics is contained: the others are heard.
-pub fn evaluate(view: View<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
-    ask(RULES, view, limits)
-}
-
-/// The same of some rules only.
+/// Asks rules, each when its opinion is wanted: what one says of thousands of NodePorts need not be there while the next
+/// speaks. A rule that panics is contained: the others are heard.
 pub fn ask(rules: &[&'static Rule], view: View<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
     rules.iter().map(move |rule| Opinion::of(rule, view, limits))
 }

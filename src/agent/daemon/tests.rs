@@ -110,6 +110,34 @@ async fn the_interval_is_stretched_while_looks_are_costly_and_no_longer() {
 }
 
 #[tokio::test]
+async fn because_the_cluster_changed_no_connection_is_walked_and_what_these_showed_stays() {
+    let spared = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = Arc::clone(&spared);
+    let mut agent = agent(move |wanted| {
+        told.lock().expect("no panic").push(wanted.spared.iter().copied().collect::<Vec<_>>());
+        let mut facts = trapped();
+        facts.hostname = format!("look {}", told.lock().expect("no panic").len());
+        if wanted.spared.contains(&Source::Clients) {
+            facts.clients =
+                Reading::Gap(crate::facts::Gap::new(Source::Clients, crate::facts::Why::NotAsked, "spared"));
+        }
+        facts
+    })
+    .await;
+    agent.look_at_change().await;
+    assert!(agent.before.is_none(), "the first look is due at once");
+    agent.look().await;
+    let (found, costs) = (open(&agent), agent.costs);
+    agent.look_at_change().await;
+    let seen = agent.before.clone().expect("a look");
+    assert!(seen.kernel.clients.seen().is_some(), "they are as they were seen");
+    assert_eq!(seen.kernel.hostname, "look 2", "the rest was read again");
+    assert_eq!((open(&agent), agent.costs), (found, costs));
+    let looks = spared.lock().expect("no panic").clone();
+    assert_eq!(looks, [Vec::new(), COSTLY.into_iter().collect::<BTreeSet<_>>().into_iter().collect()]);
+}
+
+#[tokio::test]
 async fn clients_that_bound_their_port_on_purpose_are_looked_for_now_and_then_and_as_long_as_there_are_any() {
     let outgoing = Arc::new(AtomicBool::new(false));
     let (there, asked) = (Arc::clone(&outgoing), Arc::new(AtomicBool::new(false)));

@@ -5,7 +5,7 @@ use crate::{
     facts::{View, Why},
     findings::{Evidence, Finding, Key, Severity, Subject},
     ledger::{Ledger, Turn},
-    rules::{Limits, RULES, evaluate},
+    rules::{self, Limits, RULES},
 };
 
 fn telling(snapshot: Snapshot, board: Board) -> Telling {
@@ -24,7 +24,7 @@ fn telling(snapshot: Snapshot, board: Board) -> Telling {
 
 fn judged(snapshot: &Snapshot) -> Board {
     let limits = Limits::default();
-    let opinions = evaluate(View { now: snapshot, before: None }, &limits);
+    let opinions = rules::ask(RULES, View { now: snapshot, before: None }, &limits);
     let round = opinions.map(|it| Turn {
         rule: it.rule.id,
         patience: 1,
