@@ -179,7 +179,7 @@ impl Agent {
                 () = time::sleep_until(due) => due = self.look().await,
                 () = changed(&mut self.cluster) => {
                     self.quiet_period().await;
-                    self.look_at_change().await;
+                    due = self.look_at_change().await.unwrap_or(due);
                 }
             }
         }
@@ -207,18 +207,23 @@ impl Agent {
 
     /// Looks because the cluster changed. Connections are not walked: whoever changes the cluster all the time must not
     /// make every node do that all the time. What they showed stays, and rules that look at it wait for the next look.
-    async fn look_at_change(&mut self) {
-        // The first look is due at once anyway.
-        let Some(before) = self.before.clone() else { return };
+    ///
+    /// Where the cluster tells what it did not tell before, no rule waits; says when to look again then.
+    async fn look_at_change(&mut self) -> Option<time::Instant> {
+        let lacks = self.cluster.borrow().facts.lacks();
+        let Some(before) = self.before.clone().filter(|before| before.cluster.lacks().is_subset(&lacks)) else {
+            return Some(self.look().await);
+        };
         let (begun, at) = (Instant::now(), Timestamp::now());
         let (facts, mut wanted) = self.asked();
         wanted.spared = COSTLY.into();
-        let Some((kernel, _)) = self.scan(wanted, begun).await else { return };
+        let (kernel, _) = self.scan(wanted, begun).await?;
         let KernelFacts { clients, ephemeral, pod_namespaces, masquerade, ip_vs_connections, .. } =
             before.kernel.clone();
         let kernel = KernelFacts { clients, ephemeral, pod_namespaces, masquerade, ip_vs_connections, ..kernel };
         let cheap = RULES.iter().copied().filter(|rule| !COSTLY.iter().any(|source| rule.looks_at(*source)));
         self.conclude(&cheap.collect::<Vec<_>>(), at, facts, kernel).await;
+        None
     }
 
     /// What the cluster says now, and what that makes us want to know of the node.

@@ -52,6 +52,13 @@ impl ClusterFacts {
         reached.chain([API_SERVER.1.to_owned()]).collect()
     }
 
+    /// What was not read, EndpointSlices apart: these follow from what the rest makes rules ask about.
+    pub fn lacks(&self) -> BTreeSet<Source> {
+        let Self { services, pods, nodes, node_port_range, proxy_config, .. } = self;
+        let gaps = [services.gap(), pods.gap(), nodes.gap(), node_port_range.gap(), proxy_config.gap()];
+        gaps.into_iter().flatten().map(|gap| gap.source).collect()
+    }
+
     /// The EndpointSlices, where those of Services of this name are among them.
     ///
     /// # Errors

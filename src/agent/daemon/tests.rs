@@ -124,17 +124,28 @@ async fn because_the_cluster_changed_no_connection_is_walked_and_what_these_show
         facts
     })
     .await;
-    agent.look_at_change().await;
-    assert!(agent.before.is_none(), "the first look is due at once");
     agent.look().await;
     let (found, costs) = (open(&agent), agent.costs);
-    agent.look_at_change().await;
+    assert_eq!(agent.look_at_change().await, None);
     let seen = agent.before.clone().expect("a look");
     assert!(seen.kernel.clients.seen().is_some(), "they are as they were seen");
     assert_eq!(seen.kernel.hostname, "look 2", "the rest was read again");
     assert_eq!((open(&agent), agent.costs), (found, costs));
     let looks = spared.lock().expect("no panic").clone();
     assert_eq!(looks, [Vec::new(), COSTLY.into_iter().collect::<BTreeSet<_>>().into_iter().collect()]);
+}
+
+#[tokio::test]
+async fn what_the_cluster_tells_for_the_first_time_is_held_against_everything() {
+    let mut agent = agent(|_| trapped()).await;
+    assert!(agent.look_at_change().await.is_some(), "nothing was looked at yet");
+    assert!(agent.look_at_change().await.is_none(), "nothing is new");
+    let mut view = agent.cluster.borrow().clone();
+    view.facts = Arc::new(Snapshot::healthy().cluster);
+    let (_cluster, told) = watch::channel(view);
+    agent.cluster = told;
+    assert!(agent.look_at_change().await.is_some(), "Services are known now");
+    assert!(agent.look_at_change().await.is_none(), "nothing is new");
 }
 
 #[tokio::test]

@@ -34,10 +34,10 @@ struct Table {
 }
 
 impl Index {
-    /// Nothing is known yet but what was said of this node.
-    pub(super) fn new(said: Option<String>, hostname: String) -> Self {
+    /// Nothing is known yet but what was said of this node, and whose endpoints somebody asks about.
+    pub(super) fn new(said: Option<String>, hostname: String, endpoints_of: Arc<BTreeSet<String>>) -> Self {
         let tables = Resource::ALL.into_iter().map(|resource| (resource, Table::default())).collect();
-        Self { origin: "the API server".to_owned(), said, hostname, endpoints_of: Arc::default(), tables }
+        Self { origin: "the API server".to_owned(), said, hostname, endpoints_of, tables }
     }
 
     /// Takes news in. Says whether facts may have changed.

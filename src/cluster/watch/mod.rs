@@ -153,10 +153,10 @@ impl Watch {
         access: Access,
         node: Option<String>,
         hostname: String,
-        endpoints_of: EndpointsOf,
+        mut endpoints_of: EndpointsOf,
         pace: Pace,
     ) -> (Self, watch::Receiver<Arc<View>>) {
-        let index = Index::new(node, hostname);
+        let index = Index::new(node, hostname, Arc::clone(&endpoints_of.borrow_and_update()));
         let (views, receiver) =
             watch::channel(Arc::new(View { facts: Arc::new(index.facts()), standings: index.standings() }));
         (Self(tokio::spawn(run(access, pace, index, endpoints_of, views))), receiver)
@@ -195,7 +195,6 @@ async fn run(access: Access, pace: Pace, index: Index, mut endpoints_of: Endpoin
     let (slices, slices_scope) = watch::channel(index.wanted(Resource::EndpointSlices));
     let (_services, services_scope) = watch::channel(Some(Scope::Served));
     let own = index.said().map(str::to_owned);
-    endpoints_of.mark_changed();
     let line = |resource| Line { resource, access: access.clone(), pace: pace.clone(), news: news.clone() };
     let scopes = BTreeMap::from([(Resource::Pods, pods), (Resource::EndpointSlices, slices)]);
     join!(

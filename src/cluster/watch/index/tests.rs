@@ -35,7 +35,7 @@ fn names(of: &[&str]) -> Scope {
 
 /// An index that knows Service `d/web` and Node `n1`.
 fn index() -> (Index, Instant) {
-    let (mut index, now) = (Index::new(None, "N1".to_owned()), Instant::now());
+    let (mut index, now) = (Index::new(None, "N1".to_owned(), Arc::default()), Instant::now());
     index.take(Resource::Nodes, News::Replaced(Scope::All, rows("Node", &[r#"{"metadata":{"name":"n1"}}"#])), now);
     index.take(Resource::Services, News::Replaced(Scope::Served, rows("Service", &[&web(30080)])), now);
     (index, now)
@@ -43,7 +43,7 @@ fn index() -> (Index, Instant) {
 
 #[test]
 fn nothing_is_known_before_it_was_read_as_a_whole() {
-    let facts = Index::new(None, "n1".to_owned()).facts();
+    let facts = Index::new(None, "n1".to_owned(), Arc::default()).facts();
     let gaps = [facts.services.gap(), facts.endpoint_slices.gap(), facts.pods.gap(), facts.nodes.gap()];
     assert!(gaps.iter().all(|gap| gap.is_some_and(|gap| gap.why == Why::NotYet)), "{gaps:?}");
     let gap = facts.node_port_range.gap().expect("no range is assumed before anybody was asked");
@@ -112,7 +112,7 @@ fn a_failure_takes_nothing_away_that_was_known() {
 
 #[test]
 fn a_failure_says_why_nothing_was_ever_known() {
-    let mut index = Index::new(None, "n1".to_owned());
+    let mut index = Index::new(None, "n1".to_owned(), Arc::default());
     assert!(index.take(Resource::Services, News::Failed(expired()), Instant::now()));
     let facts = index.facts();
     assert_eq!(facts.services.gap().map(|gap| gap.why), Some(Why::Stale));
@@ -128,7 +128,7 @@ fn the_host_name_finds_the_node_and_the_node_its_pods() {
     let facts = index.facts();
     let gap = facts.pods.gap().expect("a gap");
     assert!(gap.why == Why::NotAsked && gap.detail.contains("--node"), "{gap:?}");
-    let said = Index::new(Some("other".to_owned()), "n1".to_owned());
+    let said = Index::new(Some("other".to_owned()), "n1".to_owned(), Arc::default());
     assert_eq!(said.wanted(Resource::Pods), Some(Scope::Node("other".to_owned())));
 }
 
