@@ -10,7 +10,7 @@ use std::{
 };
 
 use portreeve::{
-    cluster::{ACCESS, EndpointsOf, Pace, Resource, View, Watch},
+    cluster::{ACCESS, EndpointsOf, Pace, Resource, Standing, View, Watch},
     facts::{ClusterFacts, RangeSource, Source, Why},
 };
 use tokio::{
@@ -145,6 +145,17 @@ async fn changes_come_in_and_the_next_watch_begins_where_one_ended() {
     assert!(seconds.is_some_and(|rest| rest.starts_with(['1', '2'])));
     assert!(views.has_changed().expect("the watch runs"));
     views.mark_unchanged();
+}
+
+#[tokio::test]
+async fn endpoints_asked_about_from_the_start_are_not_known_before_they_were_read() {
+    let fake = Fake::new(|path, _| if path.contains("/endpointslices") { Reply::Silence } else { calm(path) });
+    let (_watch, views) = start(&fake);
+    let is_read = |(resource, standing): (&Resource, &Standing)| {
+        *resource == Resource::EndpointSlices || standing.confirmed.is_some()
+    };
+    let view = until(&views, "the rest is read", |view| view.standings.iter().all(is_read)).await;
+    assert_eq!(view.standings[&Resource::EndpointSlices].confirmed, None);
 }
 
 /// While a server misbehaves, what is known is kept and grows old; when it behaves again, everything is caught up.
