@@ -19,8 +19,9 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, http_get, objects},
 };
 
-/// Nobody has it, a process on every address, a process on 127.0.0.1, and an outgoing connection.
-const PORTS: [u16; 4] = [30901, 30902, 30903, 30904];
+/// Nobody has it, a process on every address, a process on 127.0.0.1, and an outgoing connection. The API server gives
+/// none of these 86 lowest numbers to a NodePort that it chooses itself (KEP-3668).
+const PORTS: [u16; 4] = [30001, 30002, 30003, 30004];
 
 /// Compares them in a mode of a real kube-proxy.
 #[track_caller]
