@@ -264,7 +264,7 @@ impl Agent {
         let schema = SNAPSHOT_SCHEMA.to_owned();
         let (said, own_port) = (self.config.said.clone(), self.own_port.borrow().clone());
         let mut snapshot = Snapshot { schema, at, said, kernel, cluster, own_port };
-        let concern = rules::endpoints_of_concern(&snapshot);
+        let concern = rules::endpoints_needed(&snapshot);
         if self.endpoints.tell(concern, &mut snapshot.cluster).await {
             // That they are known now is no reason to look again.
             self.cluster.mark_unchanged();

@@ -3,8 +3,9 @@
 use std::str::FromStr;
 
 use crate::{
+    dataplane::{Ownership, owner},
     facts::{Gap, Protocol, Snapshot},
-    rules::{Limits, Ownership, owner},
+    rules::Limits,
 };
 
 /// A port, and the protocol where only one is asked about: `30080`, `30080/udp`.
@@ -40,8 +41,8 @@ impl Asked {
     /// When something is missing without which nobody can tell.
     pub(super) fn owned(self, snapshot: &Snapshot) -> Result<Vec<Ownership>, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
-        let limits = Limits::default();
-        let all = protocols.into_iter().map(|protocol| owner(snapshot, &limits, protocol, self.number));
+        let lag_seconds = Limits::default().proxy_lag_seconds;
+        let all = protocols.into_iter().map(|protocol| owner(snapshot, lag_seconds, protocol, self.number));
         let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
         let claimed: Vec<Ownership> = all.iter().filter(|it| !it.claimants.is_empty()).cloned().collect();
         Ok(if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed })

@@ -7,7 +7,7 @@ use anyhow::bail;
 use super::{console::Console, gather::Sources, picture::Form};
 use crate::{
     ledger::Board,
-    rules::{census, spared},
+    rules::{port_usage, spared},
     sinks::{Outcome, Report},
 };
 
@@ -23,7 +23,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { gather, output } = args;
     let snapshot = gather.look(spared(&[]), false)?;
-    let census = match census(&snapshot) {
+    let census = match port_usage(&snapshot) {
         Ok(census) => census,
         Err(gap) => bail!("the NodePort range is not known: {}; say it with --node-port-range", gap.detail),
     };

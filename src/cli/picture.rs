@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 use super::console::Console;
 use crate::{
-    rules::Census,
+    rules::PortUsage,
     sinks::{write_map, write_svg},
 };
 
@@ -18,7 +18,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    pub(super) fn draw(self, census: &Census, console: &Console) -> anyhow::Result<()> {
+    pub(super) fn draw(self, census: &PortUsage, console: &Console) -> anyhow::Result<()> {
         console.write(|out| match self {
             Self::Text => write_map(census, &console.style, out),
             Self::Svg => write_svg(census, out),

@@ -7,7 +7,7 @@ use anyhow::bail;
 use super::console::Console;
 use crate::{
     facts::{Source, Why},
-    rules::Spare,
+    rules::FreePorts,
     sinks::Outcome,
 };
 
@@ -24,7 +24,7 @@ impl Count {
     ///
     /// # Errors
     /// When there are not that many, or nothing is known to be free.
-    pub(super) fn tell(&self, spare: &Spare, scope: &str, console: &Console) -> anyhow::Result<ExitCode> {
+    pub(super) fn tell(&self, spare: &FreePorts, scope: &str, console: &Console) -> anyhow::Result<ExitCode> {
         let wanted = usize::from(self.count.get());
         let ports: Vec<u16> = spare.ports().take(wanted).collect();
         console.write(|out| ports.iter().try_for_each(|port| writeln!(out, "{port}")))?;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::{console::Console, gather::Sources, spare::Count};
-use crate::rules::{Spare, spared};
+use crate::rules::{FreePorts, spared};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -16,5 +16,5 @@ pub(super) struct Args {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { count, gather } = args;
     let snapshot = gather.look(spared(&[]), false)?;
-    count.tell(&Spare::of(&snapshot), &format!("of node {}, and of no other", snapshot.node_name()), console)
+    count.tell(&FreePorts::of(&snapshot), &format!("of node {}, and of no other", snapshot.node_name()), console)
 }

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use super::{
     Limits, Patience, Rule, Scope,
-    addresses::listed,
-    range::{Bands, allocated, bands_here, known_range, most_ports_in_words, range_in_words},
+    node_ports::{Bands, allocated, bands_here, known_range, most_ports_in_words, range_in_words},
+    wording::listed,
 };
 use crate::{
     facts::{NodePortRange, PortRange, Service, Source, View},
@@ -149,7 +149,7 @@ mod tests {
             Protocol, ServicePort, Snapshot, Why,
             healthy::{gap, objects},
         },
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     /// The rows of the API server's arithmetic: range, static band, dynamic band.

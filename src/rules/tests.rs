@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{expect::blank, *};
+use super::{expectations::blank, *};
 use crate::{
     facts::{Mode, Snapshot},
-    findings::Verdict,
+    findings::{RuleId, Severity, Verdict},
 };
 
 #[test]

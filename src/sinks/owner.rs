@@ -14,9 +14,9 @@ use super::{
     paint::{Ink, tidy, wrap},
 };
 use crate::{
-    facts::{Gap, Protocol},
+    dataplane::{Answered, Claimant, Ownership},
+    facts::Protocol,
     findings::{Severity, Vantage},
-    rules::{Answer, Answered, Claimant, Ownership},
 };
 
 /// Who claims a port of one node, who answers, and who loses.
@@ -108,24 +108,19 @@ pub(super) fn protocols(owned: &[Ownership]) -> Vec<Owned> {
 
 fn grouped(answers: &[Answered]) -> Vec<Fate> {
     let mut groups: Vec<Fate> = Vec::new();
-    for Answered { from, to, answer, by, loser } in answers {
-        let why = match answer {
-            Answer::Unknown(Gap { detail, .. }) => Some(tidy(detail)),
-            _ => None,
+    for Answered { from, to, outcome, by, loser } in answers {
+        let (answer, why) = match outcome {
+            Ok(outcome) => (outcome.name(), None),
+            Err(gap) => ("unknown", Some(tidy(&gap.detail))),
         };
         let same = |it: &&mut Fate| {
-            it.from == *from && it.answer == answer.name() && it.by == *by && it.loser == *loser && it.why == why
+            it.from == *from && it.answer == answer && it.by == *by && it.loser == *loser && it.why == why
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.to.push(*to),
-            None => groups.push(Fate {
-                from: *from,
-                to: vec![*to],
-                answer: answer.name().to_owned(),
-                by: *by,
-                loser: *loser,
-                why,
-            }),
+            None => {
+                groups.push(Fate { from: *from, to: vec![*to], answer: answer.to_owned(), by: *by, loser: *loser, why })
+            }
         }
     }
     groups

@@ -12,7 +12,7 @@ use super::{
     owner::{Owned, protocols, write_owner},
     paint::{Ink, tidy},
 };
-use crate::{facts::Gap, findings::Severity, rules::Ownership};
+use crate::{dataplane::Ownership, facts::Gap, findings::Severity};
 
 /// Who owns a port of one node, or why that cannot be told.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     findings::{Finding, Severity},
-    rules::census,
+    rules::port_usage,
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -139,7 +139,7 @@ fn unseen(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
 
 fn ports(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "<section aria-labelledby=\"ports\">\n<h2 id=\"ports\">The NodePort range</h2>")?;
-    match census(report.snapshot) {
+    match port_usage(report.snapshot) {
         Ok(census) => {
             writeln!(out, "<div class=\"map\" role=\"region\" aria-label=\"Its ports\" tabindex=\"0\">")?;
             write_svg(&census, out)?;

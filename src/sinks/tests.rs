@@ -13,7 +13,7 @@ use crate::{
     },
     findings::{Evidence, Finding, Key, RuleId, Severity, Subject, Unknown, Vantage},
     ledger::Board,
-    rules::census,
+    rules::port_usage,
 };
 
 const HOSTILE: &str = "web\u{1b}[31m\n\r\u{202e}<forged attr=\"'&\u{fffe}>]]>\u{200b}";
@@ -145,7 +145,7 @@ fn what_failed_comes_first_and_is_never_fine() {
 
 #[test]
 fn the_map_shows_who_has_what() {
-    let census = census(&rich().0.node_port_range("30000-30511")).expect("the range is known");
+    let census = port_usage(&rich().0.node_port_range("30000-30511")).expect("the range is known");
     insta::assert_snapshot!("map", written(|out| write_map(&census, &style(), out)));
 }
 
@@ -269,7 +269,7 @@ fn commands_are_never_wrapped() {
 fn colour_changes_no_word() {
     let painted = Style { colour: true, ..style() };
     let rich = rich();
-    let census = census(&rich.0).expect("the range is known");
+    let census = port_usage(&rich.0).expect("the range is known");
     for (plain, coloured) in [
         (
             written(|out| write_table(&report(&rich), &style(), out)),
@@ -359,7 +359,7 @@ fn node_problem_detector_gets_the_rule_first() {
 fn the_picture_is_well_formed_and_described() {
     let (world, _) = rich();
     for range in ["30000-32767", "1024-65535", "30080"] {
-        let census = census(&world.clone().node_port_range(range)).expect("the range is known");
+        let census = port_usage(&world.clone().node_port_range(range)).expect("the range is known");
         let svg = written(|out| write_svg(&census, out));
         let xml = roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{range}: {error}"));
         let text = |tag| xml.root_element().children().find(|it| it.has_tag_name(tag)).and_then(|it| it.text());

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     cli::{console::Console, picture::Form},
-    rules::census,
+    rules::port_usage,
 };
 
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,7 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let nodes: Vec<String> = args.node.iter().cloned().collect();
-    let mut looked = looks(&args.reach, &nodes, census)?;
+    let mut looked = looks(&args.reach, &nodes, port_usage)?;
     let Some(Looked { node, made }) = looked.pop() else {
         bail!("nothing is known: no agent is listed in namespace {}", args.reach.agent_namespace());
     };
@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     }
     match made {
         Err(gap) => bail!("the NodePort range of {node} cannot be drawn: {}", gap.detail),
-        Ok(census) => args.output.draw(&census, console),
+        Ok(port_usage) => args.output.draw(&port_usage, console),
     }?;
     Ok(ExitCode::SUCCESS)
 }

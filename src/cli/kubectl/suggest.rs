@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     cli::{console::Console, spare::Count},
-    rules::Spare,
+    rules::FreePorts,
     sinks::listed,
 };
 
@@ -21,7 +21,7 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let mut spare = Spare::default();
+    let mut spare = FreePorts::default();
     let looked = looks(&args.reach, &[], |look| {
         spare.absorb(look);
         Ok(())

@@ -6,7 +6,7 @@ use super::{
     super::{paint::tidy, xml::Escaped},
     Cell, ROW, counts, remarks, rows,
 };
-use crate::rules::Census;
+use crate::rules::PortUsage;
 
 /// Pixels of a port's square, gap included.
 const PITCH: usize = 10;
@@ -34,7 +34,7 @@ const CSS: &str = "
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_svg(census: &Census, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_svg(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
     let range = census.range.range;
     let remarks = remarks(census);
     let counts = counts(census);
@@ -72,7 +72,7 @@ pub fn write_svg(census: &Census, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Free ports that look alike are one path, used ones a square each.
-fn write_row(census: &Census, first: u16, y: usize, out: &mut dyn Write) -> io::Result<()> {
+fn write_row(census: &PortUsage, first: u16, y: usize, out: &mut dyn Write) -> io::Result<()> {
     let range = census.range.range;
     let mut free: Vec<(Cell, String)> = Vec::new();
     for port in (first..=first.saturating_add(ROW - 1)).filter(|port| range.contains(*port)) {
@@ -108,7 +108,7 @@ fn write_row(census: &Census, first: u16, y: usize, out: &mut dyn Write) -> io::
 }
 
 /// The line between the static and the dynamic band.
-fn write_band(census: &Census, out: &mut dyn Write) -> io::Result<()> {
+fn write_band(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
     let Some(band) = census.static_band else { return Ok(()) };
     let first_row = census.range.range.first / ROW;
     let edge = usize::from(band.last % ROW + 1);

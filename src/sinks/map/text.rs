@@ -9,13 +9,13 @@ use super::{
     },
     Cell, ROW, counts, remarks, rows,
 };
-use crate::{findings::Severity, rules::Census};
+use crate::{findings::Severity, rules::PortUsage};
 
 /// Writes the map, its legend and who is in conflict. Rows are 107 columns wide whatever the terminal is.
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_map(census: &Census, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let range = census.range.range;
     let title = format!("NodePorts {range} ({})", tidy(&census.range.place));
     writeln!(out, "{}\n", style.paint(Ink::Heading, &title))?;
@@ -58,7 +58,7 @@ pub fn write_map(census: &Census, style: &Style, out: &mut dyn Write) -> io::Res
 /// How many listeners are named.
 const NAMED: usize = 10;
 
-fn write_conflicts(census: &Census, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let listened = || census.used.iter().filter_map(|(port, used)| Some((port, used.listener.as_deref()?, used)));
     if listened().next().is_none() {
         return Ok(());
@@ -79,7 +79,7 @@ fn write_conflicts(census: &Census, style: &Style, out: &mut dyn Write) -> io::R
 }
 
 /// Allocated ports that the kernel may give away are underlined; their own symbol stays.
-fn drawn(census: &Census, port: u16) -> (Ink, char) {
+fn drawn(census: &PortUsage, port: u16) -> (Ink, char) {
     let cell = Cell::of(census, port);
     let at_risk = matches!(cell, Cell::Fixed | Cell::Automatic | Cell::Allocated) && census.ephemeral.contains(port);
     (if at_risk { Ink::Raw("4;33") } else { ink(cell) }, symbol(cell))

@@ -1,11 +1,11 @@
 //! Which numbers of the NodePort range a Service could be given, as far as the looks at some nodes tell.
 
-use super::range::effective_ephemeral;
+use super::ephemeral::effective_ephemeral;
 use crate::facts::{Gap, PortRange, PortSet, Snapshot};
 
 /// What keeps numbers of the NodePort range from being given to a Service, on any of some nodes.
 #[derive(Clone, Debug, Default)]
-pub struct Spare {
+pub struct FreePorts {
     /// The part of the range that all nodes agree on; nothing before the first look.
     range: Option<PortRange>,
     taken: PortSet,
@@ -15,12 +15,12 @@ pub struct Spare {
     allocations: bool,
 }
 
-impl Spare {
+impl FreePorts {
     /// What one look tells.
     pub fn of(snapshot: &Snapshot) -> Self {
-        let mut spare = Self::default();
-        spare.absorb(snapshot);
-        spare
+        let mut free = Self::default();
+        free.absorb(snapshot);
+        free
     }
 
     /// Takes in a look at another node.
@@ -80,10 +80,10 @@ impl Spare {
 }
 
 /// A port that a Service could have instead.
-pub(super) fn spare_port(snapshot: &Snapshot) -> Option<u16> {
+pub(super) fn free_port(snapshot: &Snapshot) -> Option<u16> {
     // A number that somebody may listen on would be no remedy.
     snapshot.kernel.listeners.seen()?;
-    Spare::of(snapshot).ports().next()
+    FreePorts::of(snapshot).ports().next()
 }
 
 #[cfg(test)]
@@ -94,22 +94,22 @@ mod tests {
         healthy::{gap, seen},
     };
 
-    fn first(spare: &Spare, count: usize) -> Vec<u16> {
-        spare.ports().take(count).collect()
+    fn first(free: &FreePorts, count: usize) -> Vec<u16> {
+        free.ports().take(count).collect()
     }
 
     #[test]
     fn a_port_is_free_where_no_node_uses_it_in_any_way() {
-        let mut spare = Spare::of(
+        let mut free = FreePorts::of(
             &Snapshot::healthy()
                 .service("web", |it| it.node_port(30000))
                 .listens("0.0.0.0:30001")
                 .listens("127.0.0.1:22"),
         );
-        assert_eq!(first(&spare, 2), [30002, 30003]);
-        spare.absorb(&Snapshot::healthy().listens("127.0.0.1:30002").ephemeral("30003 40000", "30005-40000"));
-        assert_eq!(first(&spare, 2), [30005, 30006]);
-        assert!(spare.unread.is_empty() && spare.is_known());
+        assert_eq!(first(&free, 2), [30002, 30003]);
+        free.absorb(&Snapshot::healthy().listens("127.0.0.1:30002").ephemeral("30003 40000", "30005-40000"));
+        assert_eq!(first(&free, 2), [30005, 30006]);
+        assert!(free.unread.is_empty() && free.is_known());
     }
 
     #[test]
@@ -122,32 +122,32 @@ mod tests {
                 protocol: crate::facts::Protocol::Tcp,
             });
         });
-        assert_eq!(first(&Spare::of(&world), 1), [30001]);
+        assert_eq!(first(&FreePorts::of(&world), 1), [30001]);
     }
 
     #[test]
     fn nodes_that_disagree_about_the_range_leave_what_is_in_both() {
         let mut other = Snapshot::healthy();
         seen(&mut other.cluster.node_port_range).range = "32000-33000".parse().expect("a range");
-        let mut spare = Spare::of(&Snapshot::healthy());
-        spare.absorb(&other);
-        assert_eq!(first(&spare, 1), [32000]);
+        let mut free = FreePorts::of(&Snapshot::healthy());
+        free.absorb(&other);
+        assert_eq!(first(&free, 1), [32000]);
         seen(&mut other.cluster.node_port_range).range = "20000-20010".parse().expect("a range");
-        spare.absorb(&other);
-        assert_eq!(first(&spare, 1), [0; 0]);
+        free.absorb(&other);
+        assert_eq!(first(&free, 1), [0; 0]);
     }
 
     #[test]
     fn without_services_nothing_is_suggested_and_what_else_is_not_known_is_said() {
         let mut world = Snapshot::healthy();
         world.cluster.services = gap(Source::Services, Why::Unreachable);
-        let spare = Spare::of(&world);
-        assert!(!spare.is_known() && spare.ports().next().is_none());
+        let free = FreePorts::of(&world);
+        assert!(!free.is_known() && free.ports().next().is_none());
         let mut world = Snapshot::healthy();
         world.kernel.listeners = gap(Source::Listeners, Why::TimedOut);
-        let spare = Spare::of(&world);
-        assert_eq!(first(&spare, 1), [30000]);
-        let unread: Vec<Source> = spare.unread.iter().map(|(_, gap)| gap.source).collect();
-        assert_eq!((unread, spare_port(&world)), (vec![Source::Listeners], None));
+        let free = FreePorts::of(&world);
+        assert_eq!(first(&free, 1), [30000]);
+        let unread: Vec<Source> = free.unread.iter().map(|(_, gap)| gap.source).collect();
+        assert_eq!((unread, free_port(&world)), (vec![Source::Listeners], None));
     }
 }

@@ -1,5 +1,8 @@
 use super::*;
-use crate::facts::healthy::{daemon, gap, proxy_holder, seen};
+use crate::facts::{
+    Holder, State,
+    healthy::{daemon, gap, proxy_holder, seen},
+};
 
 fn owns(world: &Snapshot) -> Own {
     let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one");
@@ -47,18 +50,18 @@ fn a_foreign_listener_on_one_node_port_makes_no_conflict_of_the_others() {
         proxy.owns(listeners.iter().find(|it| it.local_port == port).expect("one"))
     };
     assert_eq!([30080, 30081, 30082].map(told), [Own::Unknown, Own::Unknown, Own::No]);
-    assert_eq!(proxy.holder_of_node_ports().map(|socket| socket.local_port), Some(30080));
+    assert_eq!(proxy.owner_of_node_ports().map(|socket| socket.local_port), Some(30080));
 }
 
 #[test]
 fn whoever_leaves_a_node_port_free_holds_none() {
     let two_of_three = holds(without_proxy(30082), &[30080, 30081], &daemon("nginx", 9));
     assert_eq!(owns(&two_of_three), Own::No);
-    assert!(Proxy::of(&two_of_three).holder_of_node_ports().is_none());
+    assert!(Proxy::of(&two_of_three).owner_of_node_ports().is_none());
     let (away, udp) =
         (two_of_three.clone().listens("0.0.0.0:30083"), two_of_three.clone().listens_udp("0.0.0.0:30082"));
     for world in [away, udp] {
-        assert!(Proxy::of(&world).holder_of_node_ports().is_none(), "the other one holds another port");
+        assert!(Proxy::of(&world).owner_of_node_ports().is_none(), "the other one holds another port");
     }
     let connected = two_of_three.connects(State::Established, "192.0.2.1:30082", "192.0.2.9:443");
     assert_eq!(owns(&connected), Own::Unknown, "a connection keeps it off");
@@ -87,21 +90,6 @@ fn whoever_holds_the_proxys_port_and_does_not_answer_may_be_the_proxy() {
         let its = world.clone().listens_as("0.0.0.0:30080", proxy_holder());
         assert_eq!(owns(&its), if why == Why::TimedOut { Own::Unknown } else { Own::No }, "{why:?}");
         assert_eq!(owns(&its.listens("0.0.0.0:30081")), Own::No);
-    }
-}
-
-#[test]
-fn the_last_versions_that_hold_ports_are_known() {
-    for (version, holds) in [
-        ("v1.23.6", Some(true)),
-        ("v1.23.7", Some(false)),
-        ("v1.22.9-eks-1", Some(true)),
-        ("v1.21.13", Some(false)),
-        ("v1.19.0", Some(true)),
-        ("v1.36.3+k3s1", Some(false)),
-        ("devel", None),
-    ] {
-        assert_eq!(holds_ports(version), holds, "{version}");
     }
 }
 
@@ -178,52 +166,4 @@ fn processes_of_one_cgroup_are_one_holder_and_those_of_the_root_are_not() {
         rootless(holder);
     }
     assert_eq!(owns(&apart), Own::No);
-}
-
-#[test]
-fn a_holder_has_the_best_name_that_is_known() {
-    let world = Snapshot::healthy().pod("web", |pod| pod.config_hash = Some("hash-of-web".to_owned()));
-    let name = |owner: &Owner| owner_name(&world, owner);
-    let kernel = |link: &str| Owner::Kernel { link: link.to_owned() };
-    assert_eq!(name(&kernel("")), "the kernel");
-    assert_eq!(name(&kernel("vxlan0")), "the kernel (tunnel vxlan0)");
-    let pod = |uid: &str| {
-        let world = world.clone().listens("0.0.0.0:1");
-        let world = with_holder(&world, |holder| {
-            holder.process = gap(Source::Processes, Why::NotPermitted);
-            let Reading::Seen(Cgroup { pod: Some(pod), .. }) = &mut holder.cgroup else { panic!("a pod") };
-            pod.pod_uid = uid.to_owned();
-        });
-        holder_name(&world, world.kernel.listeners.seen().expect("listeners").last().expect("one"))
-    };
-    assert_eq!(pod("uid-web"), "pod default/web");
-    assert_eq!(pod("hash-of-web"), "pod default/web");
-    assert_eq!(pod("uid-other"), "a pod whose name is not known");
-    let unnamed = |mut owner: Owner, root: bool| {
-        let Owner::Held(holder) = &mut owner else { panic!("held") };
-        holder.process = gap(Source::Processes, Why::NotPermitted);
-        if root {
-            rootless(holder);
-        }
-        name(&owner)
-    };
-    assert_eq!(unnamed(daemon("sshd", 7), false), "a process of /system.slice/sshd.service");
-    assert_eq!(unnamed(daemon("sshd", 7), true), "a process that could not be named");
-}
-
-#[test]
-fn a_holder_that_could_not_be_named_is_looked_for_before_it_is_moved() {
-    let world = || Snapshot::healthy();
-    for (world, command) in
-        [(world().listens("0.0.0.0:30080"), "ss -Htlnp"), (world().listens_udp("0.0.0.0:30080"), "ss -Hulnp")]
-    {
-        let last = |world: &Snapshot| world.kernel.listeners.seen().expect("listeners").last().expect("one").clone();
-        assert!(move_off(&world, &last(&world)).starts_with("move process "), "{}", move_off(&world, &last(&world)));
-        let blind = with_holder(&world, |holder| {
-            holder.process = gap(Source::Processes, Why::NotPermitted);
-            holder.cgroup = gap(Source::Cgroups, Why::NotPermitted);
-        });
-        let told = move_off(&blind, &last(&blind));
-        assert!(told.contains(&format!("`{command} 'sport = :30080'`")), "{told}");
-    }
 }

@@ -5,8 +5,10 @@ use std::{
     net::IpAddr,
 };
 
-use super::{addresses::Claim, host_ports::host_ports, range::served};
-use crate::facts::{API_SERVER, Protocol, Service, Snapshot};
+use crate::{
+    dataplane::{ExternalAddress, host_ports, served_node_ports},
+    facts::{API_SERVER, Protocol, Service, Snapshot},
+};
 
 /// A port as sockets, hostPorts and Services may meet on it.
 type Port = (Protocol, u16);
@@ -14,7 +16,7 @@ type Port = (Protocol, u16);
 /// The names of the Services about whose endpoints rules will ask, given what else this look saw: those with a listener or
 /// a hostPort on their NodePort, those that take an address of a Node where somebody has a port of theirs, and the API
 /// server's where an ipvs proxy may hold its address.
-pub fn endpoints_of_concern(snapshot: &Snapshot) -> BTreeSet<String> {
+pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let services = cluster.services.seen().map_or(&[][..], Vec::as_slice);
     let links = || kernel.interfaces.seen().into_iter().flat_map(|it| &it.addresses);
@@ -22,8 +24,9 @@ pub fn endpoints_of_concern(snapshot: &Snapshot) -> BTreeSet<String> {
     let addresses: HashSet<IpAddr> = links().map(|it| it.ip).chain(of_nodes.map(|it| it.ip)).collect();
 
     let node_ports: Vec<(&Service, Port)> =
-        served(services).map(|(service, port, number)| (service, (port.protocol, number))).collect();
-    let claims = services.iter().flat_map(|service| Claim::of(service)).filter(|claim| addresses.contains(&claim.ip));
+        served_node_ports(services).map(|(service, port, number)| (service, (port.protocol, number))).collect();
+    let claims =
+        services.iter().flat_map(|service| ExternalAddress::of(service)).filter(|claim| addresses.contains(&claim.ip));
     let claims: Vec<(&Service, Port)> = claims
         .flat_map(|claim| claim.service.ports.iter().map(move |port| (claim.service, (port.protocol, port.port))))
         .collect();
@@ -64,7 +67,7 @@ mod tests {
 
     #[track_caller]
     fn expect(snapshot: &Snapshot, names: &[&str]) {
-        assert_eq!(endpoints_of_concern(snapshot).iter().map(String::as_str).collect::<Vec<_>>(), names);
+        assert_eq!(endpoints_needed(snapshot).iter().map(String::as_str).collect::<Vec<_>>(), names);
     }
 
     #[test]

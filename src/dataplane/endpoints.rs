@@ -2,27 +2,11 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
-use super::holders::kubernetes_version;
+use super::{backing::Backing, kube_proxy::is_before_1_26};
 use crate::facts::{ClusterFacts, Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot};
 
-/// What a Service port of one family has behind it (kubernetes pkg/proxy/topology.go).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Backing {
-    /// An endpoint that outside traffic may go to from this node.
-    Ready,
-    /// No usable endpoint at all.
-    Empty,
-    /// externalTrafficPolicy Local, and usable endpoints on other nodes only.
-    Elsewhere,
-}
-
-impl Backing {
-    /// Every value, for judging when endpoints are unknown.
-    pub(super) const ALL: [Self; 3] = [Self::Ready, Self::Empty, Self::Elsewhere];
-}
-
 /// The EndpointSlices by Service.
-pub(super) struct Endpoints<'a> {
+pub(crate) struct Endpoints<'a> {
     cluster: &'a ClusterFacts,
     by_service: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
     node: &'a str,
@@ -30,29 +14,22 @@ pub(super) struct Endpoints<'a> {
     draining: bool,
 }
 
-/// Whether the proxy is a kube-proxy from before 1.26: one that sends nobody to endpoints that terminate (KEP 1669), and
-/// in iptables mode takes `::1` too (kubernetes #108250). One that does not tell its version counts as newer.
-pub(super) fn is_dated(snapshot: &Snapshot) -> bool {
-    let version = snapshot.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.as_deref());
-    version.and_then(kubernetes_version).is_some_and(|(major, minor, _)| (major, minor) < (1, 26))
-}
-
 impl<'a> Endpoints<'a> {
     /// Of a snapshot, once a rule.
-    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+    pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
         let cluster = &snapshot.cluster;
         let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();
         for slice in cluster.endpoint_slices.seen().into_iter().flatten() {
             by_service.entry((slice.namespace.as_str(), slice.service.as_str())).or_default().push(slice);
         }
-        Self { cluster, by_service, node: snapshot.node_name(), draining: !is_dated(snapshot) }
+        Self { cluster, by_service, node: snapshot.node_name(), draining: !is_before_1_26(snapshot) }
     }
 
     /// What is behind a Service port in one family.
     ///
     /// # Errors
     /// When its EndpointSlices were not read: unknown is not zero.
-    pub(super) fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
+    pub(crate) fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
         let usable = self.usable(all.iter().map(|(endpoint, _)| *endpoint));
         if usable.is_empty() {
@@ -64,7 +41,7 @@ impl<'a> Endpoints<'a> {
     }
 
     /// The same as every value that it may have.
-    pub(super) fn possible(&self, service: &Service, port: &ServicePort, family: Family) -> Vec<Backing> {
+    pub(crate) fn possible(&self, service: &Service, port: &ServicePort, family: Family) -> Vec<Backing> {
         match self.backing(service, port, family) {
             Ok(backing) => vec![backing],
             Err(_) => {
@@ -74,7 +51,7 @@ impl<'a> Endpoints<'a> {
     }
 
     /// `2 usable, 1 on this node`, for evidence.
-    pub(super) fn in_words(&self, service: &Service, port: &ServicePort, family: Family) -> String {
+    pub(crate) fn in_words(&self, service: &Service, port: &ServicePort, family: Family) -> String {
         match self.endpoints(service, port, family) {
             Err(gap) => format!("unknown: {}", gap.detail),
             Ok(all) => {
@@ -86,7 +63,7 @@ impl<'a> Endpoints<'a> {
     }
 
     /// Whether an endpoint of the Service port is at exactly this address and port.
-    pub(super) fn includes(&self, service: &Service, port: &ServicePort, addresses: &[IpAddr], number: u16) -> bool {
+    pub(crate) fn includes(&self, service: &Service, port: &ServicePort, addresses: &[IpAddr], number: u16) -> bool {
         Family::BOTH.into_iter().filter_map(|family| self.endpoints(service, port, family).ok()).flatten().any(
             |(endpoint, target)| {
                 target == number && endpoint.addresses.first().is_some_and(|address| addresses.contains(address))

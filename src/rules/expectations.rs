@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Limits, Rule, endpoints_of_concern, spared};
+use super::{Limits, Rule, endpoints_needed, spared};
 use crate::{
     facts::{Gap, Reading, Snapshot, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Subject, Verdict},
@@ -13,7 +13,7 @@ use crate::{
 fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
     let said = |snapshot| (rule.check)(View { now: snapshot, before: None }, &Limits::default());
     let mut narrow = snapshot.clone();
-    let names = endpoints_of_concern(snapshot);
+    let names = endpoints_needed(snapshot);
     if let Reading::Seen(slices) = &mut narrow.cluster.endpoint_slices {
         slices.retain(|slice| names.contains(&slice.service));
         narrow.cluster.endpoints_of = Some(Arc::new(names));

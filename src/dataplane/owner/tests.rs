@@ -1,14 +1,14 @@
 use super::*;
 use crate::facts::{
-    Mode, State,
+    Mode, Socket, Source, State, Why,
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
 };
 
-fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Answer, Option<Claim>, Option<Claim>) {
-    let ownership = owner(world, &Limits::default(), Protocol::Tcp, 30080).expect("it can be told");
+fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Result<Outcome, Gap>, Option<Claim>, Option<Claim>) {
+    let ownership = owner(world, 60, Protocol::Tcp, 30080).expect("it can be told");
     let claim = |index: Option<usize>| index.map(|index| ownership.claimants[index].claim);
     let answered = ownership.answers.iter().find(|it| it.from == from && it.to == ip(to)).expect("an answer");
-    (answered.answer.clone(), claim(answered.by), claim(answered.loser))
+    (answered.outcome.clone(), claim(answered.by), claim(answered.loser))
 }
 
 fn web() -> Snapshot {
@@ -18,39 +18,39 @@ fn web() -> Snapshot {
 #[test]
 fn a_free_port_is_refused_and_a_listener_answers() {
     let world = Snapshot::healthy();
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Refused, None, None));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Refused), None, None));
     let world = world.listens("0.0.0.0:30080");
     let listener = Some(Claim::Listener);
-    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Answer::Process, listener, None));
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Answer::Refused, None, None), "it is of IPv4");
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Ok(Outcome::Listener), listener, None));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), None, None), "it is of IPv4");
 }
 
 #[test]
 fn a_node_port_stands_before_a_listener_where_the_mode_says_so() {
     let world = web().listens("0.0.0.0:30080");
     let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
-    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Answer::Pod, node_port, listener));
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Ok(Outcome::Pod), node_port, listener));
     let world = world.with_mode(Mode::Nftables);
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, node_port, listener));
-    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Answer::Process, listener, None));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), node_port, listener));
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Ok(Outcome::Listener), listener, None));
 }
 
 #[test]
 fn an_address_of_loopback_that_no_interface_has_is_listed_where_a_socket_is_bound_to_it() {
     let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
     let world = web().listens("127.0.0.53:30080");
-    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.53"), (Answer::Pod, node_port, listener));
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.53"), (Ok(Outcome::Pod), node_port, listener));
     let nftables = world.with_mode(Mode::Nftables);
-    assert_eq!(ask(&nftables, Vantage::Loopback, "127.0.0.53"), (Answer::Process, listener, None));
-    let elsewhere = owner(&world, &Limits::default(), Protocol::Tcp, 30081).expect("it can be told");
+    assert_eq!(ask(&nftables, Vantage::Loopback, "127.0.0.53"), (Ok(Outcome::Listener), listener, None));
+    let elsewhere = owner(&world, 60, Protocol::Tcp, 30081).expect("it can be told");
     assert!(elsewhere.answers.iter().all(|it| it.to != ip("127.0.0.53")));
 }
 
 #[test]
 fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
     let world = web().service("taker", |it| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Answer::Pod, Some(Claim::ExternalIp), None));
-    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Answer::Pod, Some(Claim::NodePort), None));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), Some(Claim::ExternalIp), None));
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Ok(Outcome::Pod), Some(Claim::NodePort), None));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_host_port_and_a_node_port_are_asked_in_the_modes_order() {
     assert_eq!(ask(&world.clone().with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
     let nftables = world.with_mode(Mode::Nftables);
     let undefined = ask(&nftables, Vantage::Remote, PRIMARY[0]).0;
-    assert!(matches!(undefined, Answer::Unknown(_)), "{undefined:?}");
+    assert!(matches!(undefined, Err(_)), "{undefined:?}");
     assert_eq!(ask(&nftables, Vantage::Remote, SECOND[0]).1, Some(Claim::HostPort), "no NodePort is served there");
 }
 
@@ -68,12 +68,12 @@ fn a_host_port_and_a_node_port_are_asked_in_the_modes_order() {
 fn a_host_port_takes_what_no_service_redirects() {
     let world = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 30080)).listens("[::]:30080");
     let (host_port, listener) = (Some(Claim::HostPort), Some(Claim::Listener));
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Answer::Pod, host_port, listener));
-    assert_eq!(ask(&world, Vantage::Loopback, "::1"), (Answer::TimedOut, host_port, listener));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Pod), host_port, listener));
+    assert_eq!(ask(&world, Vantage::Loopback, "::1"), (Ok(Outcome::TimedOut), host_port, listener));
     let empty = world.service("web", |it| it.node_port(30080).without_endpoints());
     for mode in Mode::KUBE_PROXY {
         let empty = empty.clone().with_mode(mode);
-        assert_eq!(ask(&empty, Vantage::Remote, PRIMARY[0]), (Answer::Pod, host_port, listener), "{mode}");
+        assert_eq!(ask(&empty, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), host_port, listener), "{mode}");
     }
 }
 
@@ -83,29 +83,29 @@ fn an_external_ip_without_an_endpoint_lets_the_node_port_answer() {
     let world = web().service("taker", |it| taker(it).without_endpoints());
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
     let ipvs = ask(&world.with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).0;
-    assert!(matches!(ipvs, Answer::Unknown(_)), "one virtual server: {ipvs:?}");
+    assert!(matches!(ipvs, Err(_)), "one virtual server: {ipvs:?}");
     let world = web().service("taker", |it| taker(it).local().elsewhere());
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
     assert_eq!(ask(&world, Vantage::Node, PRIMARY[0]).1, Some(Claim::ExternalIp));
     let nftables = ask(&world.with_mode(Mode::Nftables), Vantage::Remote, PRIMARY[0]);
-    assert_eq!(nftables, (Answer::TimedOut, Some(Claim::ExternalIp), None));
+    assert_eq!(nftables, (Ok(Outcome::TimedOut), Some(Claim::ExternalIp), None));
 }
 
 #[test]
 fn what_is_not_known_is_unknown_only_where_it_matters() {
     let world = web().listens("0.0.0.0:30080").without_proxy();
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Answer::Pod, "every mode takes the primary address");
-    assert!(matches!(ask(&world, Vantage::Remote, SECOND[0]).0, Answer::Unknown(_)));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod), "every mode takes the primary address");
+    assert!(matches!(ask(&world, Vantage::Remote, SECOND[0]).0, Err(_)));
     let mut world = web();
     world.cluster.services = gap(Source::Services, Why::NotPermitted);
     assert_eq!(
-        owner(&world, &Limits::default(), Protocol::Tcp, 30080).map(|_| ()),
+        owner(&world, 60, Protocol::Tcp, 30080).map(|_| ()),
         Err(world.cluster.services.get().expect_err("a gap"))
     );
 }
 
 fn told(world: &Snapshot) -> Ownership {
-    owner(world, &Limits::default(), Protocol::Tcp, 30080).expect("it can be told")
+    owner(world, 60, Protocol::Tcp, 30080).expect("it can be told")
 }
 
 #[test]
@@ -133,8 +133,8 @@ fn a_host_port_is_on_its_host_ip_and_on_no_ipv6_loopback() {
             pod.ports[0].host_ip = host_ip.map(ip);
         })
     };
-    let pod = (Answer::Pod, Some(Claim::HostPort), None);
-    let nobody = (Answer::Refused, None, None);
+    let pod = (Ok(Outcome::Pod), Some(Claim::HostPort), None);
+    let nobody = (Ok(Outcome::Refused), None, None);
     for everywhere in [at(None), at(Some("0.0.0.0"))] {
         assert_eq!(ask(&everywhere, Vantage::Remote, SECOND[0]), pod);
         assert_eq!(ask(&everywhere, Vantage::Loopback, "127.0.0.1"), pod);
@@ -151,8 +151,8 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     let mut link_local = addresses.iter().find(|it| it.ip == ip(PRIMARY[1])).expect("an address").clone();
     link_local.ip = ip("fe80::1");
     addresses.push(link_local);
-    let process = (Answer::Process, Some(Claim::Listener), None);
-    let nowhere = (Answer::Nowhere, Some(Claim::NodePort), Some(Claim::Listener));
+    let process = (Ok(Outcome::Listener), Some(Claim::Listener), None);
+    let nowhere = (Ok(Outcome::Nowhere), Some(Claim::NodePort), Some(Claim::Listener));
     assert_eq!(ask(&world, Vantage::Node, "fe80::1"), nowhere);
     assert_eq!(ask(&world, Vantage::Remote, "fe80::1"), process, "others on the link reach it");
     let mut local = world.clone();
@@ -161,9 +161,9 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     let mut datagrams = world.clone();
     objects(&mut datagrams.cluster.services)[0].ports[0].protocol = Protocol::Udp;
     seen(&mut datagrams.kernel.listeners).last_mut().expect("a listener").protocol = Protocol::Udp;
-    let answers = owner(&datagrams, &Limits::default(), Protocol::Udp, 30080).expect("it can be told").answers;
+    let answers = owner(&datagrams, 60, Protocol::Udp, 30080).expect("it can be told").answers;
     let at_home = answers.iter().find(|it| (it.from, it.to) == (Vantage::Node, ip("fe80::1"))).expect("an answer");
-    assert_eq!(at_home.answer, Answer::Process, "a datagram arrives");
+    assert_eq!(at_home.outcome, Ok(Outcome::Listener), "a datagram arrives");
     let mut bound = world;
     seen(&mut bound.kernel.listeners).last_mut().expect("a listener").device = 2;
     assert_eq!(ask(&bound, Vantage::Node, "fe80::1"), process);

@@ -2,17 +2,14 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use super::holders::{kubectl, kubernetes_version};
+use super::{holders::kubectl, wording::MOST_LISTED};
 use crate::{
     facts::{
-        Gap, NodePortRange, PortRange, PortSet, RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot,
-        Source, Why,
+        Gap, NodePortRange, PortRange, PortSet, RangeSource, Reading, Service, ServicePort, Snapshot, Source, Why,
+        kubernetes_version,
     },
     findings::Severity,
 };
-
-/// How many ranges of a set are told.
-const TOLD: usize = 16;
 
 /// The static and the dynamic band (ServiceNodePortStaticSubrange, KEP-3668: on by default since Kubernetes 1.28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,24 +84,6 @@ pub(super) fn allocated_if_known(snapshot: &Snapshot) -> Result<BTreeMap<u16, &S
     }
 }
 
-/// Every healthCheckNodePort that the proxy of each node has to serve, with its Service.
-pub(super) fn health_checks(services: &[Arc<Service>]) -> impl Iterator<Item = (&Service, u16)> {
-    services
-        .iter()
-        .map(Arc::as_ref)
-        .filter(|it| it.proxy_name.is_none() && it.kind == ServiceKind::LoadBalancer && it.external_local)
-        .filter_map(|service| Some((service, service.health_check_node_port?)))
-}
-
-/// Every nodePort of a Service that this node's proxy serves, with its Service and port.
-pub(super) fn served(services: &[Arc<Service>]) -> impl Iterator<Item = (&Service, &ServicePort, u16)> {
-    services
-        .iter()
-        .map(Arc::as_ref)
-        .filter(|service| service.proxy_name.is_none())
-        .flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
-}
-
 /// The Service with most nodePorts, `default/many with 1025`, for evidence.
 pub(super) fn most_ports_in_words(services: &[Arc<Service>]) -> String {
     let count = |service: &Service| service.ports.iter().filter(|port| port.node_port.is_some()).count();
@@ -113,16 +92,6 @@ pub(super) fn most_ports_in_words(services: &[Arc<Service>]) -> String {
         || "no Service has one".to_owned(),
         |service| format!("{}/{} with {}", service.namespace, service.name, count(service)),
     )
-}
-
-/// The ports the kernel may choose by itself: the ephemeral range minus the reserved ports.
-///
-/// # Errors
-/// When either sysctl was not read.
-pub(super) fn effective_ephemeral(snapshot: &Snapshot) -> Result<PortSet, Gap> {
-    let range = *snapshot.kernel.sysctls.ip_local_port_range.get()?;
-    let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.get()?;
-    Ok(PortSet::from(range).minus(reserved))
 }
 
 /// `30000-32767 (kube-apiserver /flagz)`, for evidence.
@@ -140,8 +109,8 @@ pub(super) fn ports_in_words(ports: &PortSet) -> String {
     if ports.is_empty() {
         return "none".to_owned();
     }
-    let (told, rest) = ports.ranges().split_at(ports.ranges().len().min(TOLD));
-    let mut words = told.iter().copied().collect::<PortSet>().to_string();
+    let (listed, rest) = ports.ranges().split_at(ports.ranges().len().min(MOST_LISTED));
+    let mut words = listed.iter().copied().collect::<PortSet>().to_string();
     if !rest.is_empty() {
         let more: u32 = rest.iter().map(|range| range.size()).sum();
         words.push_str(&format!(" and {more} more"));
@@ -152,22 +121,6 @@ pub(super) fn ports_in_words(ports: &PortSet) -> String {
 /// The same with their number: `30080-30081 (2 ports)`.
 pub(super) fn counted(ports: &PortSet) -> String {
     format!("{} ({} port{})", ports_in_words(ports), ports.len(), if ports.len() == 1 { "" } else { "s" })
-}
-
-/// The ephemeral range, the reserved ports and the NodePort range with their sources, for evidence.
-pub(super) fn ranges_in_words(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
-    fn words<T>(reading: &Reading<T>, words: impl Fn(&T) -> String) -> String {
-        match reading {
-            Reading::Seen(fact) => words(fact),
-            Reading::Gap(gap) => format!("unknown: {}", gap.detail),
-        }
-    }
-    let sysctls = &snapshot.kernel.sysctls;
-    vec![
-        ("ip_local_port_range", words(&sysctls.ip_local_port_range, ToString::to_string)),
-        ("ip_local_reserved_ports", words(&sysctls.ip_local_reserved_ports, ports_in_words)),
-        ("NodePort range", words(&snapshot.cluster.node_port_range, range_in_words)),
-    ]
 }
 
 /// The commands that keep the kernel from choosing `ports` by itself, for now and for good. A write replaces the whole

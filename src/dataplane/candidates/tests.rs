@@ -1,15 +1,15 @@
-use super::*;
+use super::{super::local_address::LocalAddress, *};
 use crate::facts::{
-    NodeAddress,
+    Family, NodeAddress, NodeAddressKind,
     healthy::{PRIMARY, SECOND, gap, ip, objects, seen},
 };
 
-fn setups(world: &Snapshot) -> Setups {
-    Setups::of(world, world.kernel.interfaces.seen().expect("interfaces"), &Limits::default())
+fn candidates(world: &Snapshot) -> Candidates {
+    Candidates::of(world, world.kernel.interfaces.seen().expect("interfaces"), 60)
 }
 
 fn captured(world: &Snapshot, address: &str) -> Option<bool> {
-    setups(world).all(|setup| setup.captures(Local { ip: ip(address), vrf: false }))
+    candidates(world).agree(|candidate| candidate.captures(LocalAddress { ip: ip(address), vrf: false }))
 }
 
 #[test]
@@ -29,13 +29,13 @@ fn each_mode_captures_what_it_captures_by_default() {
 #[test]
 fn a_proxy_that_stopped_programming_is_said_to_be_behind() {
     let mut world = Snapshot::healthy();
-    assert!(!setups(&world).mode_in_words().contains("queued"));
+    assert!(!candidates(&world).mode_in_words().contains("queued"));
     let (at, metrics) = (world.at, seen(&mut world.kernel.proxy.metrics));
     metrics.last_queued = Some(at - jiff::SignedDuration::from_secs(30));
     metrics.last_sync = Some(at - jiff::SignedDuration::from_secs(300));
-    assert!(!setups(&world).mode_in_words().contains("queued"), "it may be at it");
+    assert!(!candidates(&world).mode_in_words().contains("queued"), "it may be at it");
     world.at = at + jiff::SignedDuration::from_secs(60);
-    assert!(setups(&world).mode_in_words().contains("queued"));
+    assert!(candidates(&world).mode_in_words().contains("queued"));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn an_unknown_mode_leaves_only_what_all_modes_share() {
     let world = Snapshot::healthy().without_proxy();
     assert_eq!(captured(&world, PRIMARY[0]), Some(true));
     assert_eq!(captured(&world, SECOND[0]), None);
-    assert_eq!(setups(&world).ambiguity().source, Source::ProxyMode);
+    assert_eq!(candidates(&world).ambiguity().source, Source::ProxyMode);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn without_a_node_object_any_address_may_be_the_primary_one() {
     seen(&mut world.cluster.nodes).clear();
     assert_eq!(captured(&world, PRIMARY[0]), None);
     world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
-    assert_eq!(setups(&world).ambiguity().source, Source::Nodes);
+    assert_eq!(candidates(&world).ambiguity().source, Source::Nodes);
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn asking_about_iptables_on_an_nftables_node_does_not_keep_the_nftables_default(
 #[test]
 fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mode() {
     let mut world = Snapshot::healthy().without_proxy();
-    assert_eq!(setups(&world).settings, "unknown");
+    assert_eq!(candidates(&world).settings, "unknown");
     world.said.proxy_mode = Some(Learned { value: Mode::Nftables, place: "--set".to_owned() });
-    assert_eq!(setups(&world).settings, "the mode's defaults");
+    assert_eq!(candidates(&world).settings, "the mode's defaults");
     assert_eq!(captured(&world, SECOND[0]), Some(false));
 }
 
@@ -97,7 +97,9 @@ fn localhost_is_served_where_a_list_has_it_or_there_is_none() {
 
 #[test]
 fn an_address_in_a_vrf_is_served_where_it_is_listed() {
-    let ask = |world: &Snapshot| setups(world).all(|setup| setup.captures(Local { ip: ip(SECOND[0]), vrf: true }));
+    let ask = |world: &Snapshot| {
+        candidates(world).agree(|candidate| candidate.captures(LocalAddress { ip: ip(SECOND[0]), vrf: true }))
+    };
     let world = Snapshot::healthy();
     assert_eq!(ask(&world), Some(false));
     assert_eq!(ask(&world.with_config(|it| it.node_port_addresses = vec!["192.0.2.0/24".to_owned()])), Some(true));
@@ -116,9 +118,9 @@ fn a_proxy_that_does_not_tell_its_times_is_not_behind() {
     let mut world = Snapshot::healthy();
     let metrics = seen(&mut world.kernel.proxy.metrics);
     (metrics.last_sync, metrics.last_queued) = (None, None);
-    assert!(!setups(&world).mode_in_words().contains("queued"));
+    assert!(!candidates(&world).mode_in_words().contains("queued"));
     world.kernel.proxy.metrics = gap(Source::ProxyMetrics, Why::NotAsked);
-    assert!(!setups(&world).mode_in_words().contains("queued"));
+    assert!(!candidates(&world).mode_in_words().contains("queued"));
 }
 
 #[test]
@@ -146,11 +148,12 @@ fn without_a_node_object_no_loopback_and_no_link_local_address_is_the_primary_on
     let mut world = Snapshot::healthy().with_mode(Mode::Nftables).address("eth0", "fe80::1");
     seen(&mut world.cluster.nodes).clear();
     for (address, primary) in [(PRIMARY[0], None), (SECOND[1], None), ("fe80::1", Some(false)), ("::1", Some(false))] {
-        let local = Local { ip: ip(address), vrf: false };
-        let listed = |setup: &Setup| {
-            setup.only[index(Family::of(local.ip))].as_ref().is_some_and(|cidrs| cidrs.contains(&local.ip.into()))
+        let local = LocalAddress { ip: ip(address), vrf: false };
+        let listed = |candidate: &Candidate| {
+            let networks = &candidate.settings.networks[Family::of(local.ip).index()];
+            networks.as_ref().is_some_and(|networks| networks.contains(&local.ip.into()))
         };
-        assert_eq!(setups(&world).all(listed), primary, "{address}");
+        assert_eq!(candidates(&world).agree(listed), primary, "{address}");
     }
 }
 
@@ -161,7 +164,7 @@ fn pods_are_told_apart_in_families_with_a_cidr_and_in_every_other_mode_of_detect
             config.detect_local_mode = mode.map(str::to_owned);
             config.cluster_cidr = cidr.map(str::to_owned);
         });
-        Family::BOTH.map(|family| setups(&world).candidates[0].detects_pods(family))
+        Family::BOTH.map(|family| candidates(&world).list[0].settings.detects_pods(family))
     };
     assert_eq!(detects(None, Some("10.244.0.0/16")), [true, false]);
     assert_eq!(detects(Some("ClusterCIDR"), Some("fd00:244::/48")), [false, true]);
@@ -171,7 +174,9 @@ fn pods_are_told_apart_in_families_with_a_cidr_and_in_every_other_mode_of_detect
 #[test]
 fn pods_are_told_apart_by_the_cidrs_of_their_node_where_the_proxy_goes_by_them() {
     let mut world = Snapshot::healthy().with_config(|config| config.detect_local_mode = Some("NodeCIDR".to_owned()));
-    let detects = |world: &Snapshot| Family::BOTH.map(|family| setups(world).all(|setup| setup.detects_pods(family)));
+    let detects = |world: &Snapshot| {
+        Family::BOTH.map(|family| candidates(world).agree(|candidate| candidate.settings.detects_pods(family)))
+    };
     for (families, told) in [
         (&[Family::V4][..], [Some(true), Some(false)]),
         (&[Family::V6], [Some(false), Some(true)]),
@@ -181,16 +186,16 @@ fn pods_are_told_apart_by_the_cidrs_of_their_node_where_the_proxy_goes_by_them()
         objects(&mut world.cluster.nodes)[0].pod_families = families.to_vec();
         assert_eq!(detects(&world), told, "{families:?}");
     }
-    assert_eq!(setups(&world).ambiguity().source, Source::Nodes);
+    assert_eq!(candidates(&world).ambiguity().source, Source::Nodes);
     assert_eq!(captured(&world, PRIMARY[0]), Some(true), "which addresses are served is known all the same");
     world.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
-    assert_eq!((detects(&world), setups(&world).ambiguity().why), ([None; 2], Why::Unreachable));
+    assert_eq!((detects(&world), candidates(&world).ambiguity().why), ([None; 2], Why::Unreachable));
 }
 
 #[test]
 fn whether_pods_are_told_apart_is_not_known_without_the_settings() {
     let mut world = Snapshot::healthy();
     world.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
-    assert_eq!(setups(&world).all(|setup| setup.detects_pods(Family::V4)), None);
-    assert_eq!(setups(&world).ambiguity().source, Source::ProxyConfig);
+    assert_eq!(candidates(&world).agree(|candidate| candidate.settings.detects_pods(Family::V4)), None);
+    assert_eq!(candidates(&world).ambiguity().source, Source::ProxyConfig);
 }
