@@ -37,7 +37,7 @@ use crate::{
         Report,
         events::Recorder,
         metrics::{Exposition, Telling, Work, metrics},
-        write_json, write_page,
+        write_html_page, write_json,
     },
 };
 
@@ -143,10 +143,10 @@ impl Front {
 async fn people(State(front): State<Front>) -> Response {
     let look = front.look();
     let html = match &look {
-        None => written(|out| write_page(None, out)).map(Bytes::from),
+        None => written(|out| write_html_page(None, out)).map(Bytes::from),
         Some((snapshot, board)) => {
             let report = Report::of(snapshot, board);
-            front.documents.page.of(snapshot, || written(|out| write_page(Some(&report), out)))
+            front.documents.page.of(snapshot, || written(|out| write_html_page(Some(&report), out)))
         }
     };
     let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";

@@ -8,7 +8,7 @@ use super::{console::Console, gather::Sources, picture::Form};
 use crate::{
     ledger::Board,
     rules::{census, spared},
-    sinks::{Outcome, Report},
+    sinks::Report,
 };
 
 #[derive(Debug, clap::Args)]
@@ -28,6 +28,6 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Err(gap) => bail!("the NodePort range is not known: {}; say it with --node-port-range", gap.detail),
     };
     output.draw(&census, console)?;
-    let outcome: Outcome = Report::of(&snapshot, &Board::default()).outcome();
-    Ok(ExitCode::from(outcome as u8))
+    let result = Report::of(&snapshot, &Board::default()).result();
+    Ok(ExitCode::from(result as u8))
 }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use super::{asked::Asked, console::Console, gather::Sources, replay};
 use crate::{
     ledger::Board,
-    sinks::{Outcome, Report, write_owner, write_owner_json},
+    sinks::{Report, write_owner, write_owner_json},
 };
 
 #[derive(Debug, clap::Args)]
@@ -47,6 +47,6 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Form::Text => write_owner(&owned, &console.style, out),
         Form::Json => write_owner_json(snapshot.node_name(), &owned, out),
     })?;
-    let outcome: Outcome = Report::of(&snapshot, &Board::default()).outcome();
-    Ok(ExitCode::from(outcome as u8))
+    let result = Report::of(&snapshot, &Board::default()).result();
+    Ok(ExitCode::from(result as u8))
 }

@@ -5,7 +5,7 @@ use clap::Command;
 use super::{Cli, Name, command, kubectl};
 use crate::{
     rules::RULES,
-    sinks::{document_schema, fleet_schema, handbook_page, metrics::metrics_page, owner_schema, owners_schema},
+    sinks::{findings_schema, fleet_schema, metrics::metrics_page, owner_schema, owners_schema, rule_page_markdown},
 };
 
 /// Every generated document: its path below `docs/`, and its text.
@@ -14,12 +14,12 @@ pub fn handbook() -> Vec<(String, String)> {
         ("cli.md".to_owned(), reference()),
         ("metrics.md".to_owned(), metrics_page()),
         ("rules/README.md".to_owned(), index()),
-        ("schema/findings.schema.json".to_owned(), format!("{:#}\n", document_schema().to_value())),
+        ("schema/findings.schema.json".to_owned(), format!("{:#}\n", findings_schema().to_value())),
         ("schema/fleet.schema.json".to_owned(), format!("{:#}\n", fleet_schema().to_value())),
         ("schema/owner.schema.json".to_owned(), format!("{:#}\n", owner_schema().to_value())),
         ("schema/owners.schema.json".to_owned(), format!("{:#}\n", owners_schema().to_value())),
     ];
-    documents.extend(RULES.iter().map(|rule| (format!("rules/{}.md", rule.id), handbook_page(rule))));
+    documents.extend(RULES.iter().map(|rule| (format!("rules/{}.md", rule.id), rule_page_markdown(rule))));
     documents
 }
 

@@ -6,7 +6,7 @@ use super::{Misused, console::Console, nearest::nearest};
 use crate::{
     facts::text,
     rules::{RULES, find},
-    sinks::{catalogue, explanation},
+    sinks::{rule_page_text, rules_table},
 };
 
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     match action {
         Some(Action::Explain(explain)) => explain.run(console),
         None => {
-            let page = catalogue(&console.style, !no_headers);
+            let page = rules_table(&console.style, !no_headers);
             console.write(|out| out.write_all(page.as_bytes()))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -47,7 +47,7 @@ impl Explain {
     pub(super) fn run(self, console: &Console) -> anyhow::Result<ExitCode> {
         let Self { id } = self;
         let Some(rule) = find(&id) else { return Err(unknown(&id, console).into()) };
-        let page = explanation(rule, &console.style);
+        let page = rule_page_text(rule, &console.style);
         console.write(|out| out.write_all(page.as_bytes()))?;
         Ok(ExitCode::SUCCESS)
     }

@@ -3,10 +3,7 @@
 use std::{collections::BTreeSet, process::ExitCode};
 
 use super::{console::Console, gather::Sources};
-use crate::{
-    ledger::Board,
-    sinks::{Outcome, Report},
-};
+use crate::{ledger::Board, sinks::Report};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -22,6 +19,6 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         writeln!(out)
     })?;
     // Nothing was judged, so this is about what could not be read alone.
-    let outcome: Outcome = Report::of(&snapshot, &Board::default()).outcome();
-    Ok(ExitCode::from(outcome as u8))
+    let result = Report::of(&snapshot, &Board::default()).result();
+    Ok(ExitCode::from(result as u8))
 }

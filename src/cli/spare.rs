@@ -8,7 +8,7 @@ use super::console::Console;
 use crate::{
     facts::{Source, Why},
     rules::Spare,
-    sinks::Outcome,
+    sinks::CheckResult,
 };
 
 // How many are wanted.
@@ -41,6 +41,6 @@ impl Count {
         }
         // Pods, whose hostPorts are taken too, need not be in the files that a person gives.
         let failed = spare.unread.iter().any(|(_, gap)| (gap.source, gap.why) != (Source::Pods, Why::NotAsked));
-        Ok(ExitCode::from(if failed { Outcome::NotChecked } else { Outcome::Clear } as u8))
+        Ok(ExitCode::from(if failed { CheckResult::NotChecked } else { CheckResult::Clear } as u8))
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     facts::{Snapshot, Source},
     findings::Severity,
     rules::{self, Limits, RULES, Rule, spared},
-    sinks::{self, Outcome, Report},
+    sinks::{self, CheckResult, Report},
 };
 
 // How a look is told.
@@ -92,7 +92,7 @@ impl Telling {
             Form::Junit => sinks::write_junit(&report, out),
             Form::Sarif => sinks::write_sarif(&report, out),
         })?;
-        let end = counting.end(report.outcome(), report.failures().is_empty());
+        let end = counting.end(report.result(), report.failures().is_empty());
         // As the snapshot: the process ends.
         mem::forget(board);
         Ok(end)
@@ -101,13 +101,13 @@ impl Telling {
 
 impl Counting {
     /// How the command ends. What could not be asked is never hidden.
-    pub(super) fn end(self, outcome: Outcome, whole: bool) -> ExitCode {
-        let outcome = match outcome {
-            Outcome::Findings if self.exit_zero && whole => Outcome::Clear,
-            Outcome::Findings if self.exit_zero => Outcome::NotChecked,
-            outcome => outcome,
+    pub(super) fn end(self, result: CheckResult, whole: bool) -> ExitCode {
+        let result = match result {
+            CheckResult::Findings if self.exit_zero && whole => CheckResult::Clear,
+            CheckResult::Findings if self.exit_zero => CheckResult::NotChecked,
+            result => result,
         };
-        ExitCode::from(outcome as u8)
+        ExitCode::from(result as u8)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What every report reads: one look, its board, and how severe a finding must be to count.
 
-use super::{Unseen, unseen};
+use super::{ReportedGap, reported_gaps};
 use crate::{
     facts::{Gap, Reading, Snapshot, Why},
     findings::{Finding, Severity},
@@ -24,7 +24,7 @@ pub struct Report<'a> {
 
 /// What a look comes to; its number is the exit code of `check`, and of a node-problem-detector plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CheckResult {
     /// Nothing that counts.
     Clear = 0,
     /// Findings that count.
@@ -51,14 +51,14 @@ impl<'a> Report<'a> {
     }
 
     /// Whether there is a finding that counts, else whether all could be looked at that had to be.
-    pub fn outcome(&self) -> Outcome {
+    pub fn result(&self) -> CheckResult {
         let counts = self.min_severity.unwrap_or(Severity::Warning);
         if self.board.findings.iter().any(|finding| finding.evidence.severity >= counts) {
-            Outcome::Findings
+            CheckResult::Findings
         } else if self.failures().is_empty() {
-            Outcome::Clear
+            CheckResult::Clear
         } else {
-            Outcome::NotChecked
+            CheckResult::NotChecked
         }
     }
 
@@ -86,8 +86,8 @@ impl<'a> Report<'a> {
     }
 
     /// Everything that could not be seen or told.
-    pub fn unseen(&self) -> Vec<Unseen<'a>> {
-        unseen::unseen(self.snapshot, self.board)
+    pub fn gaps(&self) -> Vec<ReportedGap<'a>> {
+        reported_gaps::reported_gaps(self.snapshot, self.board)
     }
 }
 

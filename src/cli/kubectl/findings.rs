@@ -71,7 +71,7 @@ pub(in crate::cli) fn run(args: &Args, console: &Console) -> anyhow::Result<Exit
                 }
             }
         }
-        Ok(args.counting.end(fleet.outcome(), fleet.is_whole()))
+        Ok(args.counting.end(fleet.result(), fleet.is_whole()))
     })
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     cli::{asked::Asked, console::Console},
-    sinks::{NodeOwner, Outcome, write_owners, write_owners_json},
+    sinks::{CheckResult, NodeOwner, write_owners, write_owners_json},
 };
 
 #[derive(Debug, clap::Args)]
@@ -48,6 +48,6 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     if owners.is_empty() {
         anyhow::bail!("nothing is known: no agent is listed in namespace {}", args.reach.agent_namespace());
     }
-    let outcome = if owners.iter().all(|it| it.owned.is_ok()) { Outcome::Clear } else { Outcome::NotChecked };
-    Ok(ExitCode::from(outcome as u8))
+    let result = if owners.iter().all(|it| it.owned.is_ok()) { CheckResult::Clear } else { CheckResult::NotChecked };
+    Ok(ExitCode::from(result as u8))
 }

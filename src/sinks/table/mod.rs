@@ -1,21 +1,21 @@
 //! The look for a person: what is wrong, for whom, what to type next, how we know, and what could not be seen.
 
-mod block;
+mod finding;
 mod fleet;
-mod gaps;
-mod looked;
+mod not_read;
 mod rows;
+mod sources;
 
 use std::io::{self, Write};
 
 pub(super) use self::{
-    gaps::{groups, unjudged, words},
+    not_read::{gap_groups, not_judged, reason_words},
     rows::port,
 };
 use super::{
-    Outcome, Report, Style,
-    document::Problem,
-    paint::{Ink, tidy, wrap},
+    CheckResult, Report, Style,
+    findings_document::Problem,
+    terminal::{Ink, tidy, wrap},
 };
 use crate::findings::Severity;
 
@@ -52,7 +52,7 @@ pub fn write_rows(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io
 }
 
 /// One finding to tell.
-struct Told<'a> {
+struct ListedFinding<'a> {
     problem: &'a Problem,
     /// The nodes it was found on; none where only one is spoken of.
     nodes: Vec<&'a str>,
@@ -62,8 +62,8 @@ fn problems(report: &Report<'_>) -> Vec<Problem> {
     report.findings().map(Problem::of).collect()
 }
 
-fn of_one_node(problems: &[Problem]) -> Vec<Told<'_>> {
-    problems.iter().map(|problem| Told { problem, nodes: Vec::new() }).collect()
+fn of_one_node(problems: &[Problem]) -> Vec<ListedFinding<'_>> {
+    problems.iter().map(|problem| ListedFinding { problem, nodes: Vec::new() }).collect()
 }
 
 /// A page in the making.
@@ -79,12 +79,12 @@ impl Page<'_> {
         self.line(0, ink, &headline)?;
         let problems = problems(report);
         self.explained(&of_one_node(&problems))?;
-        self.looked_at(report)?;
-        self.not_seen(report)
+        self.write_sources(report)?;
+        self.write_not_read(report)
     }
 
     /// The list, and what each finding needs to be acted on.
-    fn explained(&mut self, told: &[Told<'_>]) -> io::Result<()> {
+    fn explained(&mut self, told: &[ListedFinding<'_>]) -> io::Result<()> {
         if told.is_empty() {
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl Page<'_> {
         self.rows(told, true)?;
         let explained = if self.wide { told.len() } else { EXPLAINED };
         for it in told.iter().take(explained) {
-            self.block(it)?;
+            self.write_finding(it)?;
         }
         if told.len() > explained {
             let more = format!("{} more findings are explained with -o wide.", told.len() - explained);
@@ -151,8 +151,8 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
         let hidden = if hidden > 0 { format!(" ({hidden} milder not shown)") } else { String::new() };
         return (format!("{node}: {}{hidden}", told.join(", ")), Ink::Bad(*worst));
     }
-    match report.outcome() {
-        Outcome::NotChecked => {
+    match report.result() {
+        CheckResult::NotChecked => {
             (format!("{node}: could not be checked; see below what failed."), Ink::Bad(Severity::Critical))
         }
         _ if report.board.unknown.is_empty() => (format!("{node}: no port conflicts."), Ink::Good),
