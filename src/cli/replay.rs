@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use super::{console::Console, tell::Telling, what_if::Setting};
+use super::{console::Console, report::ReportFlags, what_if::Setting};
 use crate::facts::{SNAPSHOT_SCHEMA, Snapshot, text};
 
 #[derive(Debug, clap::Args)]
@@ -25,16 +25,16 @@ pub(super) struct Args {
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "What if")]
     settings: Vec<Setting>,
     #[command(flatten)]
-    tell: Telling,
+    report: ReportFlags,
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { file, settings, tell } = args;
+    let Args { file, settings, report } = args;
     let mut snapshot = read(&file)?;
     for setting in settings {
         setting.apply(&mut snapshot);
     }
-    tell.tell(&snapshot, console)
+    report.print(&snapshot, console)
 }
 
 /// Reads a file that `snapshot` wrote, `-` for standard input.

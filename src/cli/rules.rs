@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::{Misused, console::Console, nearest::nearest};
+use super::{console::Console, did_you_mean::closest_word, usage_error::UsageError};
 use crate::{
     facts::text,
     rules::{RULES, find},
@@ -53,9 +53,9 @@ impl Explain {
     }
 }
 
-fn unknown(id: &str, console: &Console) -> Misused {
+fn unknown(id: &str, console: &Console) -> UsageError {
     let ids: Vec<&str> = RULES.iter().map(|rule| rule.id.0).collect();
     let id = text::clean(id, text::NAME);
     let program = &console.style.program;
-    Misused(format!("no rule {id:?}, did you mean {:?}? All of them: {program} rules", nearest(&id, &ids)))
+    UsageError(format!("no rule {id:?}, did you mean {:?}? All of them: {program} rules", closest_word(&id, &ids)))
 }

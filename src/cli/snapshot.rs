@@ -2,18 +2,18 @@
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use super::{console::Console, gather::Sources};
+use super::{console::Console, sources::Sources};
 use crate::{ledger::Board, sinks::Report};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    gather: Sources,
+    sources: Sources,
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { gather } = args;
-    let snapshot = gather.look(BTreeSet::new(), false)?;
+    let Args { sources } = args;
+    let snapshot = sources.snapshot(BTreeSet::new(), false)?;
     console.write(|out| {
         serde_json::to_writer_pretty(&mut *out, &snapshot)?;
         writeln!(out)

@@ -21,6 +21,7 @@ use super::{
     Limits, Patience, Rule, Scope,
     holders::{PROXY_METRICS, by_port, capital, holder_evidence, holder_name, socket_in_words},
     range::{health_checks, ranges_in_words, reserve},
+    socket_needs::{Ports, SocketNeed},
     this_node,
 };
 use crate::{
@@ -39,6 +40,11 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Pods],
     uses: &[Source::Sockstat],
+    socket_needs: &[
+        SocketNeed::Clients(Ports::HealthCheckNodePorts),
+        SocketNeed::Clients(Ports::UnreadyHostNetworkPods),
+        SocketNeed::Clients(Ports::Proxy),
+    ],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("client_socket_blocks_port.rs"),

@@ -31,6 +31,7 @@ use super::{
     holders::{ByPort, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words},
     range::{effective_ephemeral, ranges_in_words, reserve},
     setup::{Local, Setup, Setups, locals},
+    socket_needs::{Ports, SocketNeed},
     this_node,
 };
 use crate::{
@@ -49,6 +50,12 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Addresses],
     uses: &[Source::Sockstat, Source::IpVs, Source::IpVsConn],
+    socket_needs: &[
+        SocketNeed::Clients(Ports::NodePorts),
+        SocketNeed::Clients(Ports::ExternalIps),
+        SocketNeed::Owners(Ports::NodePorts),
+        SocketNeed::Owners(Ports::ExternalIps),
+    ],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("client_socket_on_node_port.rs"),

@@ -31,6 +31,7 @@ use super::{
     range::effective_ephemeral,
     reach,
     setup::mode_in_words,
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
     facts::{
@@ -46,6 +47,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Services],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::ExternalIps), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::One,
     scope: Scope::Cluster,
     page: include_str!("external_ip_is_node_address.rs"),

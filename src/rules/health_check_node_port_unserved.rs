@@ -23,6 +23,7 @@ use super::{
     Limits, Patience, Rule, Scope,
     holders::{ByPort, Own, Proxy, by_port, holder_evidence, holder_name, kubectl, move_off, socket_in_words},
     range::{health_checks, ranges_in_words},
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
     facts::{
@@ -38,6 +39,11 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Listeners, Source::Services],
     uses: &[],
+    socket_needs: &[
+        SocketNeed::HealthCheckAnswers,
+        SocketNeed::Owners(Ports::HealthCheckNodePorts),
+        SocketNeed::Owners(Ports::Proxy),
+    ],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("health_check_node_port_unserved.rs"),

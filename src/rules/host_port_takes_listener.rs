@@ -29,6 +29,7 @@ use super::{
     range::{effective_ephemeral, served},
     reach,
     setup::{Local, locals, other_loopback},
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
     facts::{ContainerPort, Interfaces, Pod, Protocol, Snapshot, Socket, Source, State, View},
@@ -41,6 +42,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Listeners, Source::Pods, Source::Services, Source::Addresses],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::HostPorts)],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("host_port_takes_listener.rs"),

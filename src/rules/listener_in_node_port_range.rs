@@ -24,6 +24,7 @@ use super::{
     },
     range::{allocated_if_known, bands_here, effective_ephemeral, ranges_in_words, reserve},
     setup::{Local, Setups, locals, other_loopback},
+    socket_needs::{Ports, SocketNeed},
     this_node,
 };
 use crate::{
@@ -37,6 +38,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Info,
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange, Source::Addresses],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("listener_in_node_port_range.rs"),

@@ -35,6 +35,7 @@ use super::{
     range::{effective_ephemeral, move_service, range_in_words, served},
     reach,
     setup::{Local, Setup, Setups, locals, other_loopback},
+    socket_needs::{Ports, SocketNeed},
     spare::spare_port,
 };
 use crate::{
@@ -48,6 +49,11 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Listeners, Source::Services, Source::Addresses],
     uses: &[],
+    socket_needs: &[
+        SocketNeed::Owners(Ports::NodePorts),
+        SocketNeed::Owners(Ports::HostNetworkPods),
+        SocketNeed::Owners(Ports::Proxy),
+    ],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("listener_on_node_port.rs"),

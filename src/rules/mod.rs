@@ -30,6 +30,7 @@ mod node_port_outside_range;
 mod node_port_range_covers_daemons;
 mod node_port_range_crowded;
 mod node_port_range_disagreement;
+mod node_query;
 mod own_port_taken;
 mod owner;
 mod proxy_left_behind;
@@ -37,6 +38,7 @@ mod proxy_near_fd_limit;
 mod range;
 mod reach;
 mod setup;
+mod socket_needs;
 mod spare;
 
 use std::{
@@ -47,7 +49,9 @@ use std::{
 pub use census::{Census, Choice, Use, census};
 pub use concern::endpoints_of_concern;
 pub use limits::Limits;
+pub use node_query::node_query;
 pub use owner::{Answer, Answered, Claim, Claimant, Ownership, owner};
+pub use socket_needs::{Ports, SocketNeed, node_ports_or_default};
 pub use spare::Spare;
 
 use crate::{
@@ -93,6 +97,8 @@ pub struct Rule {
     pub needs: &'static [Source],
     /// What else it looks at of [`SELDOM`].
     pub uses: &'static [Source],
+    /// What it needs to know of sockets, and on which ports.
+    pub socket_needs: &'static [SocketNeed],
     /// How long a problem must last before an agent tells it.
     pub patience: Patience,
     /// Whether it uses no fact of the node, so that one voice in the cluster suffices.

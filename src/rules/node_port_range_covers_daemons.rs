@@ -19,6 +19,7 @@ use super::{
     Limits, Patience, Rule, Scope,
     holders::{DAEMON_PORTS, Own, Proxy, by_port, holder_name, place},
     range::{allocated_if_known, at_most, counted, range_in_words},
+    socket_needs::{Ports, SocketNeed},
     this_node,
 };
 use crate::{
@@ -37,6 +38,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("node_port_range_covers_daemons.rs"),

@@ -28,6 +28,7 @@ use super::{
     holders::{Own, Proxy, holder_name, holds_ports},
     range::{most_ports_in_words, served},
     setup::{locals, mode_in_words},
+    socket_needs::{Ports, SocketNeed},
     this_node,
 };
 use crate::{
@@ -41,6 +42,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Services],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::NodePorts), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("proxy_near_fd_limit.rs"),

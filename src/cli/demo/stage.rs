@@ -19,7 +19,7 @@ use nix::{
 };
 
 use super::{
-    incidents::{Incident, NODE, Scene, Steps},
+    incident::{Incident, NODE, Scene, Steps},
     manifest, network,
     part::Player,
 };

@@ -4,7 +4,7 @@ use std::io;
 
 use super::{
     super::terminal::{Ink, is_command, tidy},
-    ListedFinding, Page,
+    page::{ListedFinding, Page},
     rows::port,
 };
 use crate::{

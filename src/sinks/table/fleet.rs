@@ -12,8 +12,8 @@ use super::{
         fleet::{is_failure, listed, worst_first},
         terminal::Ink,
     },
-    ListedFinding, Page,
     not_read::reason_words,
+    page::{ListedFinding, Page},
 };
 use crate::{
     facts::Protocol,
@@ -52,7 +52,7 @@ impl Page<'_> {
         let told = told(fleet);
         let (headline, ink) = headline(fleet, &told);
         self.line(0, ink, &headline)?;
-        self.explained(&told)?;
+        self.write_list(&told)?;
         self.silent(fleet)?;
         self.unseen(fleet)?;
         self.blank()?;

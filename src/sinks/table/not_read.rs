@@ -10,7 +10,7 @@ use super::{
         Report, ReportedGap,
         terminal::{Ink, tidy},
     },
-    Page,
+    page::Page,
 };
 use crate::{
     facts::{Gap, Source, Why},

@@ -4,7 +4,7 @@ use std::io;
 
 use super::{
     super::terminal::{Ink, shorten, tidy},
-    ListedFinding, Page,
+    page::{ListedFinding, Page},
 };
 use crate::{facts::Protocol, findings::Vantage};
 

@@ -7,7 +7,7 @@ use super::{
         Report,
         terminal::{Ink, tidy},
     },
-    Page,
+    page::Page,
 };
 use crate::facts::{PortSet, Reading, Snapshot};
 
