@@ -34,8 +34,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Replaces this configuration. Returns whether part of the new one takes effect only at the next start: sources and
-    /// paths.
+    /// Replaces this configuration. Returns whether a part of the new one takes effect only at the next start: sources
+    /// and paths.
     pub(super) fn adopt(&mut self, new: Self) -> bool {
         let fixed = |it: &Self| {
             let Self { cluster, node, host_root, listen, heartbeat, .. } = it.clone();

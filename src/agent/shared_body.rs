@@ -1,5 +1,5 @@
-//! The body of an HTTP response about one snapshot, made once for all clients that read it at the same time: slow or many
-//! clients cost one copy.
+//! The body of an HTTP response about one snapshot, made once for all clients that read it at the same time: slow or
+//! many clients cost one copy.
 
 use std::{
     io,

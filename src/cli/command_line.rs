@@ -52,7 +52,7 @@ pub(super) struct Cli {
 }
 
 // Deferred: the flags of the command that was typed are made, and not those of all. A doc comment of a struct of flags
-// would then be told as what the command does, so that they have plain ones.
+// would then become the help of the command, so that they have plain comments.
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 enum Action {

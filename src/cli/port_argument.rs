@@ -33,8 +33,8 @@ impl FromStr for PortArgument {
 }
 
 impl PortArgument {
-    /// Who owns it in a snapshot. Protocols without a claimant are left out; where no protocol has one, the first stands
-    /// for all.
+    /// Who owns it in a snapshot. Protocols without a claimant are left out; where no protocol has one, the first
+    /// stands for all.
     ///
     /// # Errors
     /// When a fact is missing without which the owner is unknown.

@@ -49,7 +49,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Snapshot> {
     parse(&bytes).with_context(|| format!("{place} is not a snapshot"))
 }
 
-/// The schema first: a document of another kind should be told by its name, not by its first missing field.
+/// The schema first: the error for a document of another kind names that kind, not its first missing field.
 pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<Snapshot> {
     #[derive(Deserialize)]
     struct Labelled {

@@ -1,4 +1,4 @@
-//! `suggest`: NodePorts that are free, as far as a look at this node tells.
+//! `suggest`: NodePorts that are free, as far as is known from this node.
 
 use std::process::ExitCode;
 

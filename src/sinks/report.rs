@@ -8,21 +8,21 @@ use crate::{
     rules::{RULES, Rule},
 };
 
-/// One look, ready to be told.
+/// One snapshot and its findings, ready to be printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
     /// What was seen.
     pub snapshot: &'a Snapshot,
-    /// What is wrong, and what could not be told.
+    /// What is wrong, and which rules have no answer.
     pub board: &'a Board,
-    /// Findings milder than this are neither told nor counted. Where nothing was chosen, all are told, and those from
-    /// [`Severity::Warning`] on count.
+    /// Findings milder than this are neither reported nor counted. Where nothing was chosen, all are reported, and those
+    /// from [`Severity::Warning`] on count.
     pub min_severity: Option<Severity>,
-    /// The rules that were asked.
+    /// The rules that were run.
     pub rules: &'a [&'static Rule],
 }
 
-/// What a look comes to; its number is the exit code of `check`, and of a node-problem-detector plugin.
+/// The result of a check; its number is the exit code of `check`, and of a node-problem-detector plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckResult {
     /// Nothing that counts.
@@ -39,13 +39,13 @@ impl<'a> Report<'a> {
         Self { snapshot, board, min_severity: None, rules: RULES }
     }
 
-    /// The findings that are told, worst first.
+    /// The findings that are reported, worst first.
     pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
         let mildest = self.min_severity.unwrap_or(Severity::Info);
         self.board.findings.iter().filter(move |finding| finding.evidence.severity >= mildest)
     }
 
-    /// How many findings of a severity there are, told or not.
+    /// How many findings of a severity there are, reported or not.
     pub fn count(&self, severity: Severity) -> usize {
         self.board.findings.iter().filter(|finding| finding.evidence.severity == severity).count()
     }
@@ -85,7 +85,7 @@ impl<'a> Report<'a> {
         failures
     }
 
-    /// Everything that could not be seen or told.
+    /// Everything that was not read, and every rule without an answer.
     pub fn gaps(&self) -> Vec<ReportedGap<'a>> {
         reported_gaps::reported_gaps(self.snapshot, self.board)
     }

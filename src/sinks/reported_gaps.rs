@@ -1,4 +1,4 @@
-//! What could not be seen, gathered from the board and from the facts themselves.
+//! Every gap that a report lists: from the board, and from the facts themselves.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,18 @@ use crate::{
     ledger::Board,
 };
 
-/// One thing that could not be seen, or one rule that could not tell.
+/// One fact that was not read, or one rule without an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedGap<'a> {
-    /// The rule that could not tell; nothing where only evidence is missing.
+    /// The rule without an answer; nothing where only evidence is missing.
     pub rule: Option<RuleId>,
-    /// The subject, where only this one could not be reported.
+    /// The subject, where the answer is missing for this one only.
     pub subject: Option<&'a Subject>,
     /// The input that was missing.
     pub gap: &'a Gap,
 }
 
-/// First what rules could not tell, then what else was looked for in vain.
+/// First the rules without an answer, then what else was not read.
 pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec<ReportedGap<'a>> {
     let mut all: Vec<ReportedGap<'a>> = board
         .unknown
@@ -41,9 +41,9 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     all
 }
 
-/// Every gap of a snapshot by which a verdict may be missing. What was not asked for, what this kernel does not have, the
-/// descriptors that the proxy's `/metrics` tell too, and masqueraded flows, which matter in ipvs mode, are told only where
-/// a rule says so.
+/// Every gap of a snapshot that may leave a rule without an answer. Some gaps are listed only where a rule names them:
+/// what was not asked for, what this kernel does not have, the descriptors that the proxy's `/metrics` report too, and
+/// masqueraded flows, which matter in ipvs mode.
 fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);

@@ -84,8 +84,8 @@ async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
     assert_eq!(agent.published.borrow().work.panics, [(rule.0, 1)]);
     let of_rule = |findings: Vec<Finding>| findings.into_iter().filter(|it| it.key.rule == rule).collect::<Vec<_>>();
     assert_eq!(of_rule(open(&agent)), of_rule(found));
-    let told = agent.published.borrow().last.clone().expect("a look");
-    assert!(told.1.unknown.iter().any(|it| it.rule == rule && it.gap.detail.contains(rule.0)), "{:?}", told.1.unknown);
+    let last = agent.published.borrow().last.clone().expect("a look");
+    assert!(last.1.unknown.iter().any(|it| it.rule == rule && it.gap.detail.contains(rule.0)), "{:?}", last.1.unknown);
 }
 
 #[tokio::test]
@@ -113,11 +113,11 @@ async fn the_interval_is_stretched_while_looks_are_costly_and_no_longer() {
 #[tokio::test]
 async fn a_change_of_the_cluster_walks_no_connections_and_keeps_what_they_showed() {
     let spared = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let told = Arc::clone(&spared);
+    let queries = Arc::clone(&spared);
     let mut agent = agent(move |wanted| {
-        told.lock().expect("no panic").push(wanted.spared.iter().copied().collect::<Vec<_>>());
+        queries.lock().expect("no panic").push(wanted.spared.iter().copied().collect::<Vec<_>>());
         let mut facts = trapped();
-        facts.hostname = format!("look {}", told.lock().expect("no panic").len());
+        facts.hostname = format!("look {}", queries.lock().expect("no panic").len());
         if wanted.spared.contains(&Source::Clients) {
             facts.clients =
                 Reading::Gap(crate::facts::Gap::new(Source::Clients, crate::facts::Why::NotAsked, "spared"));
@@ -143,8 +143,8 @@ async fn facts_that_the_cluster_lacked_before_lead_to_a_full_scan() {
     assert!(agent.scan_for_change().await.is_none(), "nothing is new");
     let mut view = agent.cluster.borrow().clone();
     view.facts = Arc::new(Snapshot::healthy().cluster);
-    let (_cluster, told) = watch::channel(view);
-    agent.cluster = told;
+    let (_cluster, states) = watch::channel(view);
+    agent.cluster = states;
     assert!(agent.scan_for_change().await.is_some(), "Services are known now");
     assert!(agent.scan_for_change().await.is_none(), "nothing is new");
 }
@@ -152,11 +152,11 @@ async fn facts_that_the_cluster_lacked_before_lead_to_a_full_scan() {
 #[tokio::test]
 async fn clients_that_bound_their_port_on_purpose_are_looked_for_now_and_then_and_as_long_as_there_are_any() {
     let outgoing = Arc::new(AtomicBool::new(false));
-    let (there, asked) = (Arc::clone(&outgoing), Arc::new(AtomicBool::new(false)));
-    let told = Arc::clone(&asked);
+    let (there, every_client) = (Arc::clone(&outgoing), Arc::new(AtomicBool::new(false)));
+    let requested = Arc::clone(&every_client);
     let mut agent = agent(move |wanted| {
         let every = wanted.bound_on_purpose;
-        told.store(every, Ordering::Relaxed);
+        requested.store(every, Ordering::Relaxed);
         let mut facts = trapped();
         if let Reading::Seen(clients) = &mut facts.clients {
             clients.passed_over = !every;
@@ -170,7 +170,7 @@ async fn clients_that_bound_their_port_on_purpose_are_looked_for_now_and_then_an
         // One is there for two of the looks that find it.
         outgoing.store((EVERY_CLIENT..EVERY_CLIENT + 2).contains(&number), Ordering::Relaxed);
         agent.scan_everything().await;
-        looks.extend(asked.load(Ordering::Relaxed).then_some(number));
+        looks.extend(every_client.load(Ordering::Relaxed).then_some(number));
     }
     assert_eq!(looks, [0, EVERY_CLIENT, EVERY_CLIENT + 1, EVERY_CLIENT + 2, 2 * EVERY_CLIENT]);
 }

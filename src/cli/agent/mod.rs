@@ -98,12 +98,12 @@ mod tests {
     fn a_probe_reads_the_file_only_where_it_decides() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("agent.yaml");
-        let (said, unsaid) = (settings("/run/said"), Settings::default());
+        let (given, not_given) = (settings("/run/given"), Settings::default());
         std::fs::write(&file, "heartbeat: /run/file\n").expect("a file");
-        assert_eq!(heartbeat(&said, Some(&file)), Ok("/run/said".into()));
-        assert_eq!(heartbeat(&unsaid, Some(&file)), Ok("/run/file".into()));
+        assert_eq!(heartbeat(&given, Some(&file)), Ok("/run/given".into()));
+        assert_eq!(heartbeat(&not_given, Some(&file)), Ok("/run/file".into()));
         std::fs::write(&file, "heartbeet: /run/file\n").expect("a file");
-        assert_eq!(heartbeat(&said, Some(&file)), Ok("/run/said".into()));
-        assert!(heartbeat(&unsaid, Some(&file)).is_err());
+        assert_eq!(heartbeat(&given, Some(&file)), Ok("/run/given".into()));
+        assert!(heartbeat(&not_given, Some(&file)).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! `demo`: makes the five incidents in throw-away network namespaces, looks at each as anybody would, and tells
-//! whether it was found.
+//! `demo`: makes the five incidents in throw-away network namespaces, runs `check` on each, and prints whether
+//! it was found.
 //!
 //! Three generations of this program take part. The *director* starts one *stage* an incident; a stage moves into new
 //! namespaces, starts the *parts* that hold its sockets, and an observer, `portreeve check`, that is given the
@@ -30,10 +30,10 @@ use self::{
 use super::console::Console;
 use crate::facts::text;
 
-/// The longest complaint of a stage that is told, in bytes.
+/// The longest error message of a stage that is printed, in bytes.
 const COMPLAINT: usize = 2000;
 
-// What `demo` is asked.
+// Flags of `demo`.
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
     /// The incidents to make; all five where none is named

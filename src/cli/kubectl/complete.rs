@@ -117,13 +117,13 @@ fn nodes(command: &Command, words: &[String]) -> Vec<(String, String)> {
     let line = [command.get_name().to_owned()].into_iter().chain(words.iter().cloned()).map(OsString::from);
     let Ok(mut matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Vec::new() };
     let Some((_, mut inner)) = matches.remove_subcommand() else { return Vec::new() };
-    let asked = AgentFlags::from_arg_matches_mut(&mut inner).map_err(anyhow::Error::from).and_then(|agent_flags| {
+    let listed = AgentFlags::from_arg_matches_mut(&mut inner).map_err(anyhow::Error::from).and_then(|agent_flags| {
         runtime()?.block_on(async {
             let listed = async { agent_flags.list(&agent_flags.connect().await?, &[]).await };
             timeout(PATIENCE, listed).await?
         })
     });
-    let mut names: Vec<String> = asked.unwrap_or_default().into_iter().map(|agent| agent.node).collect();
+    let mut names: Vec<String> = listed.unwrap_or_default().into_iter().map(|agent| agent.node).collect();
     names.retain(|name| !name.is_empty());
     names.dedup();
     names.into_iter().map(|name| (text::clean(&name, text::NAME), String::new())).collect()

@@ -78,10 +78,11 @@ pub(in crate::cli) fn run(args: &Args, console: &Console) -> anyhow::Result<Exit
 impl Args {
     async fn ask(&self, agents: &Agents) -> anyhow::Result<Fleet> {
         let listed = self.agent_flags.list(agents, &self.node).await?;
-        let mut heard: Vec<Option<Result<Vec<u8>, Gap>>> = listed.iter().map(|_| None).collect();
-        agents.ask(&listed, Question::FINDINGS, |number, said| heard[number] = Some(said)).await;
-        let heard = listed.into_iter().zip(heard);
-        let heard = heard.filter_map(|(agent, said)| Some(Heard { node: agent.node, pod: agent.pod, said: said? }));
+        let mut answers: Vec<Option<Result<Vec<u8>, Gap>>> = listed.iter().map(|_| None).collect();
+        agents.ask(&listed, Question::FINDINGS, |number, answer| answers[number] = Some(answer)).await;
+        let answered = listed.into_iter().zip(answers);
+        let heard =
+            answered.filter_map(|(agent, answer)| Some(Heard { node: agent.node, pod: agent.pod, said: answer? }));
         let wanted = Wanted { namespace: self.namespace.clone(), min_severity: self.counting.min_severity };
         Ok(Fleet::of(self.agent_flags.agent_namespace(), heard.collect(), &wanted))
     }
