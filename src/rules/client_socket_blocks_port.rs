@@ -22,6 +22,7 @@ use super::{
     ephemeral::ranges_in_words,
     node_ports::reserve,
     wording::{MOST_SOCKETS, capital},
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
     dataplane::{PROXY_METRICS, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
@@ -38,6 +39,11 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Pods],
     uses: &[Source::Sockstat],
+    socket_needs: &[
+        SocketNeed::Clients(Ports::HealthCheckNodePorts),
+        SocketNeed::Clients(Ports::UnreadyHostNetworkPods),
+        SocketNeed::Clients(Ports::Proxy),
+    ],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("client_socket_blocks_port.rs"),

@@ -31,6 +31,7 @@ use super::{
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
     node_ports::reserve,
     wording::{MOST_SOCKETS, capital},
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
     dataplane::{
@@ -47,6 +48,12 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Addresses],
     uses: &[Source::Sockstat, Source::IpVs, Source::IpVsConn],
+    socket_needs: &[
+        SocketNeed::Clients(Ports::NodePorts),
+        SocketNeed::Clients(Ports::ExternalIps),
+        SocketNeed::Owners(Ports::NodePorts),
+        SocketNeed::Owners(Ports::ExternalIps),
+    ],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("client_socket_on_node_port.rs"),

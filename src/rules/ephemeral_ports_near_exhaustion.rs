@@ -35,6 +35,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::EphemeralUse, Source::Sysctls],
     uses: &[Source::Sockstat, Source::PodNamespaces],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("ephemeral_ports_near_exhaustion.rs"),

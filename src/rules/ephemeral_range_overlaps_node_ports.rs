@@ -32,6 +32,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Sysctls, Source::NodePortRange],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("ephemeral_range_overlaps_node_ports.rs"),

@@ -29,6 +29,7 @@ use super::{
     holders::{move_off, release},
     node_addresses::{kind_in_words, nodes_by_address},
     wording::{listed, service_in_words},
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
     dataplane::{
@@ -45,6 +46,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Services],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::ExternalIps), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::One,
     scope: Scope::Cluster,
     page: include_str!("external_ip_is_node_address.rs"),

@@ -46,6 +46,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Services],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("external_ip_shadows_node_port.rs"),

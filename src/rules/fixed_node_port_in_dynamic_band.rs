@@ -34,6 +34,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Info,
     needs: &[Source::Services, Source::NodePortRange],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("fixed_node_port_in_dynamic_band.rs"),

@@ -23,6 +23,7 @@ use super::{
     Limits, Patience, Rule, Scope,
     ephemeral::ranges_in_words,
     holders::{kubectl, move_off},
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
     dataplane::{ByPort, Own, Proxy, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
@@ -39,6 +40,11 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Listeners, Source::Services],
     uses: &[],
+    socket_needs: &[
+        SocketNeed::HealthCheckAnswers,
+        SocketNeed::Owners(Ports::HealthCheckNodePorts),
+        SocketNeed::Owners(Ports::Proxy),
+    ],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("health_check_node_port_unserved.rs"),

@@ -39,6 +39,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Pods, Source::Services, Source::Addresses],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("host_port_equals_node_port.rs"),

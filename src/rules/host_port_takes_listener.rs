@@ -20,7 +20,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Limits, Patience, Rule, Scope, ephemeral::EphemeralPorts, holders::move_off, wording::capital};
+use super::{Limits, Patience, Rule, Scope, socket_needs::{Ports, SocketNeed}, ephemeral::EphemeralPorts, holders::move_off, wording::capital};
 use crate::{
     dataplane::{
         ByPort, LocalAddress, answering_vantage_points, by_port, covers, group, host_ports, local_addresses,
@@ -36,6 +36,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Listeners, Source::Pods, Source::Services, Source::Addresses],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::HostPorts)],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("host_port_takes_listener.rs"),

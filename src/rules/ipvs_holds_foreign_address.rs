@@ -38,6 +38,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Addresses],
     uses: &[Source::ResolvConf],
+    socket_needs: &[],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("ipvs_holds_foreign_address.rs"),

@@ -22,6 +22,7 @@ use super::{
     holders::move_off,
     node_ports::{allocated_if_known, bands_here, reserve},
     wording::capital,
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
     dataplane::{
@@ -38,6 +39,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Info,
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange, Source::Addresses],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("listener_in_node_port_range.rs"),

@@ -30,6 +30,7 @@ use super::{
     holders::move_off,
     node_ports::{move_service, range_in_words},
     wording::capital,
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
     dataplane::{
@@ -47,6 +48,11 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Listeners, Source::Services, Source::Addresses],
     uses: &[],
+    socket_needs: &[
+        SocketNeed::Owners(Ports::NodePorts),
+        SocketNeed::Owners(Ports::HostNetworkPods),
+        SocketNeed::Owners(Ports::Proxy),
+    ],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("listener_on_node_port.rs"),

@@ -44,6 +44,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Services],
     uses: &[Source::IpVs, Source::IpVsConn, Source::Conntrack],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("masquerade_uses_node_ports.rs"),

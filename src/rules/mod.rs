@@ -29,11 +29,13 @@ mod node_port_range_covers_daemons;
 mod node_port_range_crowded;
 mod node_port_range_disagreement;
 mod node_ports;
+mod node_query;
 mod own_port_taken;
 mod port_usage;
 mod proxy_left_behind;
 mod proxy_near_fd_limit;
 mod rule;
+mod socket_needs;
 mod wording;
 
 use std::{
@@ -44,8 +46,10 @@ use std::{
 pub use endpoints_needed::endpoints_needed;
 pub use free_ports::FreePorts;
 pub use limits::Limits;
+pub use node_query::node_query;
 pub use port_usage::{Choice, PortUsage, PortUse, port_usage};
 pub use rule::{Patience, Rule, Scope};
+pub use socket_needs::{Ports, SocketNeed, node_ports_or_default};
 
 use crate::{
     facts::{Source, View},

@@ -29,6 +29,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Services, Source::NodePortRange],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Cluster,
     page: include_str!("node_port_outside_range.rs"),

@@ -19,6 +19,7 @@ use super::{
     Limits, Patience, Rule, Scope,
     node_ports::{allocated_if_known, at_most, counted, range_in_words},
     wording::MOST_LISTED,
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
     dataplane::{DAEMON_PORTS, Own, Proxy, by_port, owner_name, place},
@@ -34,6 +35,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("node_port_range_covers_daemons.rs"),

@@ -35,6 +35,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Services, Source::NodePortRange],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Cluster,
     page: include_str!("node_port_range_crowded.rs"),

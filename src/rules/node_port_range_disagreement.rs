@@ -36,6 +36,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::NodePortRange],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Cluster,
     page: include_str!("node_port_range_disagreement.rs"),

@@ -24,6 +24,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::OwnPort],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("own_port_taken.rs"),

@@ -42,6 +42,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Addresses],
     uses: &[Source::IpVs, Source::Netfilter],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("proxy_left_behind.rs"),

@@ -1,6 +1,6 @@
 //! What a rule is.
 
-use super::Limits;
+use super::{Limits, socket_needs::SocketNeed};
 use crate::{
     facts::{Source, View},
     findings::{Judgements, RuleId, Severity},
@@ -19,6 +19,8 @@ pub struct Rule {
     pub needs: &'static [Source],
     /// What else it looks at of [`SELDOM`].
     pub uses: &'static [Source],
+    /// What it needs to know of sockets, and on which ports.
+    pub socket_needs: &'static [SocketNeed],
     /// How long a problem must last before an agent tells it.
     pub patience: Patience,
     /// Whether it uses no fact of the node, so that one voice in the cluster suffices.

@@ -62,6 +62,7 @@ fn a_rule_that_panics_is_contained() {
         ceiling: Severity::Info,
         needs: &[],
         uses: &[],
+        socket_needs: &[],
         patience: Patience::One,
         scope: Scope::Node,
         page: "",

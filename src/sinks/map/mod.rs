@@ -13,7 +13,7 @@ const ROW: u16 = 100;
 
 /// What one port is drawn as, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Cell {
+enum PortState {
     /// Allocated, and a stranger listens on it.
     Contested,
     /// Not allocated, and a stranger listens on it.
@@ -34,7 +34,7 @@ enum Cell {
     Free,
 }
 
-impl Cell {
+impl PortState {
     const ALL: [Self; 9] = [
         Self::Contested,
         Self::Listener,
@@ -64,7 +64,7 @@ impl Cell {
     }
 
     /// For the legend.
-    fn words(self) -> &'static str {
+    fn legend(self) -> &'static str {
         match self {
             Self::Contested => "allocated, but another program listens on it",
             Self::Listener => "not allocated, but a program listens on it",
@@ -79,11 +79,11 @@ impl Cell {
     }
 }
 
-/// How many ports are drawn as each cell; those that occur, worst first.
-fn counts(census: &PortUsage) -> Vec<(Cell, usize)> {
-    let mut counts = Cell::ALL.map(|cell| (cell, 0));
+/// How many ports are drawn as each state; those that occur, worst first.
+fn counts(census: &PortUsage) -> Vec<(PortState, usize)> {
+    let mut counts = PortState::ALL.map(|state| (state, 0));
     for port in census.range.range.iter() {
-        counts[Cell::of(census, port) as usize].1 += 1;
+        counts[PortState::of(census, port) as usize].1 += 1;
     }
     counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use super::{
     super::{
         Style,
-        paint::{Ink, tidy, wrap},
+        terminal::{Ink, tidy, wrap},
     },
-    Cell, ROW, counts, remarks, rows,
+    PortState, ROW, counts, remarks, rows,
 };
 use crate::{findings::Severity, rules::PortUsage};
 
@@ -41,9 +41,9 @@ pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::
         writeln!(out, "{}  {}", style.paint(Ink::Faint, &format!("{first:>5}")), line.trim_end())?;
     }
     writeln!(out)?;
-    for (cell, count) in counts(census) {
-        let symbol = style.paint(ink(cell), &symbol(cell).to_string());
-        writeln!(out, "  {symbol} {count:>5}  {}", cell.words())?;
+    for (state, count) in counts(census) {
+        let symbol = style.paint(ink(state), &symbol(state).to_string());
+        writeln!(out, "  {symbol} {count:>5}  {}", state.legend())?;
     }
     write_conflicts(census, style, out)?;
     writeln!(out)?;
@@ -66,8 +66,8 @@ fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io
     writeln!(out)?;
     for (port, listener, used) in listened().take(NAMED) {
         let (ink, service) = match &used.allocated {
-            Some((service, _)) => (ink(Cell::Contested), format!(", owned by Service {}", tidy(service))),
-            None => (ink(Cell::Listener), String::new()),
+            Some((service, _)) => (ink(PortState::Contested), format!(", owned by Service {}", tidy(service))),
+            None => (ink(PortState::Listener), String::new()),
         };
         writeln!(out, "  {}  {} listens{service}", style.paint(ink, &format!("{port:>5}")), tidy(listener))?;
     }
@@ -80,35 +80,36 @@ fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io
 
 /// Allocated ports that the kernel may give away are underlined; their own symbol stays.
 fn drawn(census: &PortUsage, port: u16) -> (Ink, char) {
-    let cell = Cell::of(census, port);
-    let at_risk = matches!(cell, Cell::Fixed | Cell::Automatic | Cell::Allocated) && census.ephemeral.contains(port);
-    (if at_risk { Ink::Raw("4;33") } else { ink(cell) }, symbol(cell))
+    let state = PortState::of(census, port);
+    let at_risk = matches!(state, PortState::Fixed | PortState::Automatic | PortState::Allocated)
+        && census.ephemeral.contains(port);
+    (if at_risk { Ink::Raw("4;33") } else { ink(state) }, symbol(state))
 }
 
 /// ASCII, told apart without colour too.
-fn symbol(cell: Cell) -> char {
-    match cell {
-        Cell::Contested => '!',
-        Cell::Listener => 'L',
-        Cell::Fixed => '#',
-        Cell::Automatic => '+',
-        Cell::Allocated => 'o',
-        Cell::Ephemeral => '~',
-        Cell::Reserved => '-',
-        Cell::FreeStatic => ':',
-        Cell::Free => '.',
+fn symbol(state: PortState) -> char {
+    match state {
+        PortState::Contested => '!',
+        PortState::Listener => 'L',
+        PortState::Fixed => '#',
+        PortState::Automatic => '+',
+        PortState::Allocated => 'o',
+        PortState::Ephemeral => '~',
+        PortState::Reserved => '-',
+        PortState::FreeStatic => ':',
+        PortState::Free => '.',
     }
 }
 
-fn ink(cell: Cell) -> Ink {
-    match cell {
-        Cell::Contested => Ink::Bad(Severity::Critical),
-        Cell::Listener => Ink::Raw("35"),
-        Cell::Fixed => Ink::Raw("1;36"),
-        Cell::Automatic | Cell::Allocated => Ink::Raw("36"),
-        Cell::Ephemeral => Ink::Raw("33"),
-        Cell::Reserved => Ink::Raw("32"),
-        Cell::FreeStatic => Ink::Plain,
-        Cell::Free => Ink::Faint,
+fn ink(state: PortState) -> Ink {
+    match state {
+        PortState::Contested => Ink::Bad(Severity::Critical),
+        PortState::Listener => Ink::Raw("35"),
+        PortState::Fixed => Ink::Raw("1;36"),
+        PortState::Automatic | PortState::Allocated => Ink::Raw("36"),
+        PortState::Ephemeral => Ink::Raw("33"),
+        PortState::Reserved => Ink::Raw("32"),
+        PortState::FreeStatic => Ink::Plain,
+        PortState::Free => Ink::Faint,
     }
 }

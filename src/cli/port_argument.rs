@@ -1,4 +1,4 @@
-//! The port that a person asks about.
+//! The port argument of `owner`.
 
 use std::str::FromStr;
 
@@ -8,14 +8,14 @@ use crate::{
     rules::Limits,
 };
 
-/// A port, and the protocol where only one is asked about: `30080`, `30080/udp`.
+/// A port, and the protocol where only one is meant: `30080`, `30080/udp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct PortArgument {
     pub(super) number: u16,
     protocol: Option<Protocol>,
 }
 
-impl FromStr for Asked {
+impl FromStr for PortArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -33,13 +33,13 @@ impl FromStr for Asked {
     }
 }
 
-impl Asked {
-    /// Who owns it in what one look saw. Protocols that nobody claims are told only where nobody claims anything, and
-    /// then once.
+impl PortArgument {
+    /// Who owns it in a snapshot. Protocols without a claimant are left out; where no protocol has one, the first
+    /// stands for all.
     ///
     /// # Errors
-    /// When something is missing without which nobody can tell.
-    pub(super) fn owned(self, snapshot: &Snapshot) -> Result<Vec<Ownership>, Gap> {
+    /// When a fact is missing without which the owner is unknown.
+    pub(super) fn owners(self, snapshot: &Snapshot) -> Result<Vec<Ownership>, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let lag_seconds = Limits::default().proxy_lag_seconds;
         let all = protocols.into_iter().map(|protocol| owner(snapshot, lag_seconds, protocol, self.number));
@@ -55,10 +55,10 @@ mod tests {
 
     #[test]
     fn a_port_may_name_its_protocol() {
-        assert_eq!("30080".parse(), Ok(Asked { number: 30080, protocol: None }));
-        assert_eq!("53/UDP".parse(), Ok(Asked { number: 53, protocol: Some(Protocol::Udp) }));
+        assert_eq!("30080".parse(), Ok(PortArgument { number: 30080, protocol: None }));
+        assert_eq!("53/UDP".parse(), Ok(PortArgument { number: 53, protocol: Some(Protocol::Udp) }));
         for wrong in ["", "0", "65536", "http", "80/quic", "80/"] {
-            assert!(wrong.parse::<Asked>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<PortArgument>().is_err(), "{wrong:?}");
         }
     }
 }

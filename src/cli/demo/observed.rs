@@ -2,20 +2,20 @@
 
 use serde::Deserialize;
 
-use super::incidents::Expected;
+use super::incident::Expected;
 use crate::findings::Severity;
 
 /// The part of a `portreeve/v1` document that matters here.
 #[derive(Debug, Deserialize)]
-pub(super) struct Look {
+pub(super) struct ObservedReport {
     /// What was found, worst first.
-    pub(super) findings: Vec<Found>,
-    unknown: Vec<Untold>,
+    pub(super) findings: Vec<ObservedFinding>,
+    unknown: Vec<ObservedGap>,
 }
 
 /// One finding.
 #[derive(Debug, Deserialize)]
-pub(super) struct Found {
+pub(super) struct ObservedFinding {
     /// Its rule.
     pub(super) rule: String,
     /// Its severity.
@@ -29,9 +29,9 @@ pub(super) struct Found {
     pub(super) remedy: Vec<String>,
 }
 
-/// Something that could not be told.
+/// Something that is not known.
 #[derive(Debug, Deserialize)]
-struct Untold {
+struct ObservedGap {
     rule: Option<String>,
     detail: String,
 }
@@ -49,19 +49,19 @@ struct Measured {
     value: String,
 }
 
-impl Look {
+impl ObservedReport {
     /// The finding that was expected.
-    pub(super) fn find(&self, expected: &Expected) -> Option<&Found> {
+    pub(super) fn find(&self, expected: &Expected) -> Option<&ObservedFinding> {
         self.findings.iter().find(|found| found.is(expected))
     }
 
-    /// Why a rule could not tell.
-    pub(super) fn untold(&self, rule: &str) -> Option<&str> {
-        self.unknown.iter().find(|untold| untold.rule.as_deref() == Some(rule)).map(|untold| untold.detail.as_str())
+    /// Why a rule has no answer.
+    pub(super) fn why_unknown(&self, rule: &str) -> Option<&str> {
+        self.unknown.iter().find(|gap| gap.rule.as_deref() == Some(rule)).map(|gap| gap.detail.as_str())
     }
 }
 
-impl Found {
+impl ObservedFinding {
     /// Whether this is what was expected.
     pub(super) fn is(&self, expected: &Expected) -> bool {
         let Expected { rule, severity, subject, port, evidence } = expected;
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_finding_counts_only_when_everything_expected_of_it_is_there() {
-        let look: Look = serde_json::from_str(DOCUMENT).expect("a document");
+        let look: ObservedReport = serde_json::from_str(DOCUMENT).expect("a document");
         assert!(look.find(&EXPECTED).is_some());
         for wrong in [
             Expected { rule: "proxy-near-fd-limit", ..EXPECTED },
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn what_could_not_be_told_says_why() {
-        let look: Look = serde_json::from_str(DOCUMENT).expect("a document");
-        assert_eq!(look.untold("proxy-left-behind"), Some("no NET_ADMIN"));
-        assert_eq!(look.untold("listener-on-node-port"), None);
+        let look: ObservedReport = serde_json::from_str(DOCUMENT).expect("a document");
+        assert_eq!(look.why_unknown("proxy-left-behind"), Some("no NET_ADMIN"));
+        assert_eq!(look.why_unknown("listener-on-node-port"), None);
     }
 }

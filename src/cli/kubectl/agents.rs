@@ -1,4 +1,4 @@
-//! Flags that say how the cluster's agents are reached, and the way there.
+//! Flags that say how the cluster's agents are reached, and the requests to them.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,14 +6,14 @@ use anyhow::{anyhow, bail};
 use tokio::runtime::{self, Runtime};
 
 use crate::{
-    cli::said::{duration, environment},
+    cli::values::{duration, environment},
     cluster::{Access, Agent, Agents, Choice, ClusterSource, Persona},
     facts::Gap,
 };
 
 // How the agents are reached.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Reach {
+pub(super) struct AgentFlags {
     /// The kubeconfig, instead of $KUBECONFIG or ~/.kube/config
     #[arg(long, value_name = "FILE", help_heading = "Cluster")]
     kubeconfig: Option<PathBuf>,
@@ -39,14 +39,14 @@ pub(super) struct Reach {
     selector: Option<String>,
 }
 
-impl Reach {
+impl AgentFlags {
     /// The namespace the agents are listed in.
     pub(super) fn agent_namespace(&self) -> &str {
         &self.agent_namespace
     }
 
-    /// Logs in.
-    pub(super) async fn log_in(&self) -> anyhow::Result<Agents> {
+    /// Makes a client for the agents.
+    pub(super) async fn connect(&self) -> anyhow::Result<Agents> {
         let persona = Persona { user: self.user.clone(), groups: self.groups.clone() };
         Agents::reach(&self.access()?, &persona, &self.agent_namespace).await.map_err(failed)
     }

@@ -1,4 +1,4 @@
-//! The forms of the NodePort range's picture.
+//! The output forms of the map of the NodePort range.
 
 use clap::ValueEnum;
 
@@ -10,14 +10,14 @@ use crate::{
 
 /// The form of the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Form {
+pub(super) enum MapForm {
     /// A character a port, for a terminal
     Text,
     /// A self-contained picture for documents
     Svg,
 }
 
-impl Form {
+impl MapForm {
     pub(super) fn draw(self, census: &PortUsage, console: &Console) -> anyhow::Result<()> {
         console.write(|out| match self {
             Self::Text => write_map(census, &console.style, out),

@@ -3,13 +3,13 @@
 use std::io;
 
 use super::{
-    super::paint::{Ink, is_command, tidy},
-    Page, Told,
+    super::terminal::{Ink, is_command, tidy},
+    page::{ListedFinding, Page},
     rows::port,
 };
 use crate::{
     findings::{Severity, Vantage},
-    sinks::document::{Problem, Value},
+    sinks::findings_document::{Problem, Value},
 };
 
 /// Columns of the labels at the left.
@@ -20,7 +20,7 @@ const VALUES: usize = 6;
 const WIDEST_NAME: usize = 26;
 
 impl Page<'_> {
-    pub(super) fn block(&mut self, Told { problem, nodes }: &Told<'_>) -> io::Result<()> {
+    pub(super) fn write_finding(&mut self, ListedFinding { problem, nodes }: &ListedFinding<'_>) -> io::Result<()> {
         let Problem { rule, severity, summary, evidence, affects, remedy, .. } = problem;
         let mut title = tidy(&problem.subject.to_string());
         if let Some(port) = port(problem.port, problem.protocol) {

@@ -6,10 +6,10 @@ use std::io::{self, Write};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Outcome, Report,
+    CheckResult, Report,
     map::write_svg,
-    paint::{is_command, tidy},
     table,
+    terminal::{is_command, tidy},
     xml::Escaped,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     rules::port_usage,
 };
 
-const STYLE: &str = include_str!("page.css");
+const STYLE: &str = include_str!("html_page.css");
 
 /// How many findings it explains, the worst; what follows is in the document.
 const EXPLAINED: usize = 50;
@@ -26,7 +26,7 @@ const EXPLAINED: usize = 50;
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_page(report: Option<&Report<'_>>, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_html_page(report: Option<&Report<'_>>, out: &mut dyn Write) -> io::Result<()> {
     let heading = match report {
         None => "Portreeve".to_owned(),
         Some(report) => format!("Node {}", tidy(report.snapshot.node_name())),
@@ -39,11 +39,11 @@ pub fn write_page(report: Option<&Report<'_>>, out: &mut dyn Write) -> io::Resul
     match report {
         None => writeln!(out, "<p>Nothing has been looked at yet.</p>\n</header>")?,
         Some(report) => {
-            let seen = moment(report.snapshot.at);
+            let seen = time_element(report.snapshot.at);
             writeln!(out, "<p>{state}. <span class=\"faint\">Looked at {seen}.</span></p>\n</header>\n<main>")?;
-            wrong(report, out)?;
-            unseen(report, out)?;
-            ports(report, out)?;
+            write_findings(report, out)?;
+            write_gaps(report, out)?;
+            write_ports(report, out)?;
             writeln!(out, "</main>")?;
         }
     }
@@ -59,21 +59,21 @@ fn state(report: &Report<'_>) -> String {
     let count = |severity| Some((report.count(severity), severity)).filter(|(count, _)| *count > 0);
     let counts = Severity::ALL.into_iter().rev().filter_map(count);
     let told: Vec<String> = counts.map(|(count, severity)| format!("{count} {severity}")).collect();
-    match (told.is_empty(), report.outcome()) {
+    match (told.is_empty(), report.result()) {
         (false, _) => told.join(", "),
-        (true, Outcome::NotChecked) => "could not be checked".to_owned(),
-        (true, _) if report.unseen().is_empty() => "nothing is wrong".to_owned(),
+        (true, CheckResult::NotChecked) => "could not be checked".to_owned(),
+        (true, _) if report.gaps().is_empty() => "nothing is wrong".to_owned(),
         (true, _) => "nothing is wrong in what could be seen".to_owned(),
     }
 }
 
-fn wrong(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn write_findings(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "<section aria-labelledby=\"wrong\">\n<h2 id=\"wrong\">What is wrong</h2>")?;
     for finding in report.findings().take(EXPLAINED) {
-        explain(finding, report.snapshot.at, out)?;
+        write_finding(finding, report.snapshot.at, out)?;
     }
     match report.findings().count() {
-        0 if report.outcome() == Outcome::NotChecked => {
+        0 if report.result() == CheckResult::NotChecked => {
             writeln!(out, "<p><b class=\"critical\">It is not known</b>: see below what failed.</p>")?;
         }
         0 => writeln!(out, "<p class=\"well\">Nothing that could be seen.</p>")?,
@@ -85,14 +85,14 @@ fn wrong(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "</section>")
 }
 
-fn explain(finding: &Finding, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
+fn write_finding(finding: &Finding, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
     let Finding { key, evidence, since } = finding;
     let (severity, subject) = (evidence.severity, key.subject.to_string());
     let port = table::port(key.port, key.protocol).map_or_else(String::new, |port| format!(", port {port}"));
     writeln!(out, "<article class=\"{severity}\">\n<h3><b>{severity}</b> {}{port}</h3>", Escaped(&subject))?;
     writeln!(out, "<p>{}</p>", Escaped(&evidence.summary))?;
-    let lasting = lasting(now.duration_since(*since));
-    write!(out, "<p class=\"faint\">{} since {}, {lasting}.", key.rule, moment(*since))?;
+    let lasting = duration_in_words(now.duration_since(*since));
+    write!(out, "<p class=\"faint\">{} since {}, {lasting}.", key.rule, time_element(*since))?;
     if !evidence.affects.is_empty() {
         let who: Vec<String> = evidence.affects.iter().map(ToString::to_string).collect();
         write!(out, " Affects {}.", who.join(", "))?;
@@ -116,28 +116,28 @@ fn explain(finding: &Finding, now: Timestamp, out: &mut dyn Write) -> io::Result
     writeln!(out, "</article>")
 }
 
-fn unseen(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn write_gaps(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "<section aria-labelledby=\"unseen\">\n<h2 id=\"unseen\">What could not be seen</h2>")?;
-    let groups = table::groups(&report.unseen(), &report.failures());
+    let groups = table::gap_groups(&report.gaps(), &report.failures());
     if groups.is_empty() {
         return writeln!(out, "<p class=\"well\">Everything that was looked for was there.</p>\n</section>");
     }
     writeln!(out, "<table>\n<thead><tr><th scope=\"col\">What</th><th scope=\"col\">Why</th></tr></thead>\n<tbody>")?;
     for ((topic, why, _), group) in &groups {
         let class = if group.failed { "critical" } else { "plain" };
-        write!(out, "<tr><th scope=\"row\">{topic}</th><td><b class=\"{class}\">{}</b>", table::words(*why))?;
+        write!(out, "<tr><th scope=\"row\">{topic}</th><td><b class=\"{class}\">{}</b>", table::reason_words(*why))?;
         for detail in group.details.iter().filter(|detail| !detail.is_empty()) {
             write!(out, "<br>{}", Escaped(detail))?;
         }
         if !group.rules.is_empty() {
-            write!(out, "<br><span class=\"faint\">{}</span>", table::unjudged(&group.rules, true))?;
+            write!(out, "<br><span class=\"faint\">{}</span>", table::not_judged(&group.rules, true))?;
         }
         writeln!(out, "</td></tr>")?;
     }
     writeln!(out, "</tbody>\n</table>\n</section>")
 }
 
-fn ports(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn write_ports(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "<section aria-labelledby=\"ports\">\n<h2 id=\"ports\">The NodePort range</h2>")?;
     match port_usage(report.snapshot) {
         Ok(census) => {
@@ -150,12 +150,12 @@ fn ports(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A time for people and for programs.
-fn moment(at: Timestamp) -> String {
+fn time_element(at: Timestamp) -> String {
     format!("<time datetime=\"{at:.0}\">{}</time>", at.strftime("%Y-%m-%d %H:%M:%S UTC"))
 }
 
 /// For how long, as a person says it.
-fn lasting(time: SignedDuration) -> String {
+fn duration_in_words(time: SignedDuration) -> String {
     let minutes = time.as_secs() / 60;
     let (count, unit) = match minutes {
         ..1 => return "for less than a minute".to_owned(),
@@ -180,7 +180,7 @@ mod tests {
             (172_799, "for 47 hours"),
             (172_800, "for 2 days"),
         ] {
-            assert_eq!(lasting(SignedDuration::from_secs(seconds)), words);
+            assert_eq!(duration_in_words(SignedDuration::from_secs(seconds)), words);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the cluster says: watched, or read again from files that changed, beside the loop; handed on when it is another.
+//! The state of the cluster, watched beside the loop or read again from files that changed; passed on when it differs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,15 +24,15 @@ use crate::{
 
 /// How often files are looked at for a change.
 const FILES: Duration = Duration::from_secs(1);
-/// How often ages and failures of watches are looked at; these change without a word.
+/// How often ages and failures of watches are read; no message announces their changes.
 const STANDINGS: Duration = Duration::from_secs(1);
 
-/// How long it may take to learn of endpoints that somebody asks about.
-const MOMENT: Duration = Duration::from_secs(1);
+/// How long to wait for endpoints that were requested.
+const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The cluster as it was last read.
 #[derive(Clone, Debug)]
-pub(super) struct View {
+pub(super) struct ClusterState {
     pub(super) facts: Arc<ClusterFacts>,
     /// When each kind of object was last seen whole.
     whole: BTreeMap<&'static str, Instant>,
@@ -40,7 +40,7 @@ pub(super) struct View {
     errors: BTreeMap<(&'static str, String), u64>,
 }
 
-impl View {
+impl ClusterState {
     /// Age and failures of each kind of object.
     pub(super) fn ages(&self, now: Instant) -> Vec<ViewAge> {
         let kinds = kinds(&self.facts).map(|(resource, _)| resource);
@@ -58,20 +58,20 @@ impl View {
     }
 }
 
-/// Asks about endpoints, of which an API server is asked only then; whoever else tells a cluster has told them all.
+/// Requests endpoints. An API server is asked only for those that are requested; files hold all of them anyway.
 #[derive(Clone, Debug)]
-pub(super) struct Endpoints {
+pub(super) struct EndpointsRequest {
     wanted: Arc<Mutex<Sender<Arc<BTreeSet<String>>>>>,
-    views: Receiver<View>,
+    states: Receiver<ClusterState>,
 }
 
-impl Endpoints {
-    /// Puts the endpoints of Services of these names into `facts`, if they are known within a moment. From then on these
-    /// are watched, and no others. Says whether the facts are what is known now.
-    pub(super) async fn tell(&self, names: BTreeSet<String>, facts: &mut ClusterFacts) -> bool {
-        let mut views = self.views.clone();
-        let told = async {
-            // One question at a time: another one would take this one's place.
+impl EndpointsRequest {
+    /// Puts the endpoints of Services of these names into `facts`, if they become known in time. From then on these are
+    /// watched, and no others. Returns whether the facts are now the latest ones.
+    pub(super) async fn fill_in(&self, names: BTreeSet<String>, facts: &mut ClusterFacts) -> bool {
+        let mut states = self.states.clone();
+        let updated = async {
+            // One request at a time: another one would replace it.
             let wanted = self.wanted.lock().await;
             wanted.send_if_modified(|wanted| {
                 let new = **wanted != names;
@@ -80,90 +80,90 @@ impl Endpoints {
                 }
                 new
             });
-            views.wait_for(|view| view.facts.tells_endpoints_of(&names)).await.map(|view| Arc::clone(&view.facts))
+            states.wait_for(|state| state.facts.tells_endpoints_of(&names)).await.map(|state| Arc::clone(&state.facts))
         };
-        let Ok(Ok(known)) = timeout(MOMENT, told).await else { return false };
+        let Ok(Ok(known)) = timeout(ENDPOINTS_TIMEOUT, updated).await else { return false };
         facts.endpoint_slices = known.endpoint_slices.clone();
         facts.endpoints_of = known.endpoints_of.clone();
         *facts == *known
     }
 }
 
-/// Starts reading; the receiver has a view at once, in which nothing has been looked for yet.
+/// Starts reading. The receiver has a state at once, in which nothing has been read yet.
 pub(super) async fn start(
     source: ClusterSource,
     node: Option<String>,
     hostname: String,
-) -> (Receiver<View>, Endpoints) {
+) -> (Receiver<ClusterState>, EndpointsRequest) {
     let mut facts = cluster::read(&ClusterSource::None, node.as_deref(), &hostname).await;
     if source != ClusterSource::None {
-        not_yet(&mut facts);
+        mark_not_yet(&mut facts);
     }
-    let view = View { facts: Arc::new(facts), whole: BTreeMap::new(), errors: BTreeMap::new() };
-    let (sender, receiver) = channel(view);
+    let state = ClusterState { facts: Arc::new(facts), whole: BTreeMap::new(), errors: BTreeMap::new() };
+    let (sender, receiver) = channel(state);
     let (wanted, endpoints_of) = channel(Arc::default());
     match source {
         ClusterSource::None => {}
-        ClusterSource::Api(access) => drop(tokio::spawn(follow(access, node, hostname, endpoints_of, sender))),
-        ClusterSource::Files(inputs) => drop(tokio::spawn(read(inputs, node, hostname, sender))),
+        ClusterSource::Api(access) => drop(tokio::spawn(follow_watches(access, node, hostname, endpoints_of, sender))),
+        ClusterSource::Files(inputs) => drop(tokio::spawn(follow_files(inputs, node, hostname, sender))),
     }
-    let endpoints = Endpoints { wanted: Arc::new(Mutex::new(wanted)), views: receiver.clone() };
+    let endpoints = EndpointsRequest { wanted: Arc::new(Mutex::new(wanted)), states: receiver.clone() };
     (receiver, endpoints)
 }
 
-/// Hands on what the watches see: facts when they change, ages and failures all the time.
-async fn follow(
+/// Passes on what the watches see: facts when they change, ages and failures all the time.
+async fn follow_watches(
     access: Access,
     node: Option<String>,
     hostname: String,
     endpoints_of: EndpointsOf,
-    sender: Sender<View>,
+    sender: Sender<ClusterState>,
 ) {
-    let (_watch, mut views) = Watch::start(access, node, hostname, endpoints_of);
+    let (_watch, mut states) = Watch::start(access, node, hostname, endpoints_of);
     while !sender.is_closed() {
-        let watched = views.borrow_and_update().clone();
-        sender.send_if_modified(|view| {
+        let watched = states.borrow_and_update().clone();
+        sender.send_if_modified(|state| {
             for (resource, standing) in &watched.standings {
-                view.whole.extend(standing.confirmed.map(|at| (resource.name(), at.into_std())));
+                state.whole.extend(standing.confirmed.map(|at| (resource.name(), at.into_std())));
                 let errors = standing.errors.iter();
-                view.errors.extend(errors.map(|(code, count)| ((resource.name(), code.clone()), *count)));
+                state.errors.extend(errors.map(|(code, count)| ((resource.name(), code.clone()), *count)));
             }
-            let differs = view.facts != watched.facts;
-            view.facts = Arc::clone(&watched.facts);
+            let differs = state.facts != watched.facts;
+            state.facts = Arc::clone(&watched.facts);
             differs
         });
-        if let Ok(Err(_)) = timeout(STANDINGS, views.changed()).await {
-            error!("the watches ended, which is a bug; the last view of the cluster grows old");
+        if let Ok(Err(_)) = timeout(STANDINGS, states.changed()).await {
+            error!("the watches ended, which is a bug; the state of the cluster is no longer updated");
             return;
         }
     }
 }
 
-async fn read(inputs: Vec<Input>, node: Option<String>, hostname: String, sender: Sender<View>) {
+async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String, sender: Sender<ClusterState>) {
     let mut known = None;
     let source = ClusterSource::Files(inputs.clone());
     while !sender.is_closed() {
         let stamps = Some(stamps(&inputs));
         if stamps != known {
             let facts = cluster::read(&source, node.as_deref(), &hostname).await;
-            sender.send_if_modified(|view| {
+            sender.send_if_modified(|state| {
                 for (resource, gap) in kinds(&facts) {
                     match gap {
-                        None => drop(view.whole.insert(resource, Instant::now())),
-                        Some(gap) => *view.errors.entry((resource, word(gap.why))).or_default() += 1,
+                        None => drop(state.whole.insert(resource, Instant::now())),
+                        Some(gap) => *state.errors.entry((resource, word(gap.why))).or_default() += 1,
                     }
                 }
-                let differs = *view.facts != facts;
+                let differs = *state.facts != facts;
                 if differs {
-                    view.facts = Arc::new(facts);
+                    state.facts = Arc::new(facts);
                 }
                 differs
             });
             known = stamps;
         } else {
-            // What has not changed is as good as read again.
-            sender.send_if_modified(|view| {
-                view.whole.values_mut().for_each(|whole| *whole = Instant::now());
+            // A file that has not changed counts as read again.
+            sender.send_if_modified(|state| {
+                state.whole.values_mut().for_each(|whole| *whole = Instant::now());
                 false
             });
         }
@@ -174,7 +174,7 @@ async fn read(inputs: Vec<Input>, node: Option<String>, hostname: String, sender
 /// Inode, time of change in seconds and nanoseconds, length.
 type Stamp = (u64, i64, i64, u64);
 
-/// What tells one state of the files from another.
+/// What distinguishes one state of the files from another.
 fn stamps(inputs: &[Input]) -> Vec<Option<Stamp>> {
     let stamp = |input: &Input| match input {
         Input::Stdin => None,
@@ -184,7 +184,7 @@ fn stamps(inputs: &[Input]) -> Vec<Option<Stamp>> {
     inputs.iter().map(stamp).collect()
 }
 
-fn not_yet(facts: &mut ClusterFacts) {
+fn mark_not_yet(facts: &mut ClusterFacts) {
     fn gap<T>(reading: &mut Reading<T>, source: Source) {
         *reading = Reading::Gap(Gap::new(source, Why::NotYet, "the cluster has not answered yet"));
     }

@@ -1,4 +1,4 @@
-//! What could not be seen, gathered from the board and from the facts themselves.
+//! Every gap that a report lists: from the board, and from the facts themselves.
 
 use std::collections::BTreeSet;
 
@@ -8,43 +8,43 @@ use crate::{
     ledger::Board,
 };
 
-/// One thing that could not be seen, or one rule that could not tell.
+/// One fact that was not read, or one rule without an answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Unseen<'a> {
-    /// The rule that could not tell; nothing where only evidence is missing.
+pub struct ReportedGap<'a> {
+    /// The rule without an answer; nothing where only evidence is missing.
     pub rule: Option<RuleId>,
-    /// The subject, where only this one could not be told.
+    /// The subject, where the answer is missing for this one only.
     pub subject: Option<&'a Subject>,
     /// The input that was missing.
     pub gap: &'a Gap,
 }
 
-/// First what rules could not tell, then what else was looked for in vain.
-pub(super) fn unseen<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec<Unseen<'a>> {
-    let mut all: Vec<Unseen<'a>> = board
+/// First the rules without an answer, then what else was not read.
+pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec<ReportedGap<'a>> {
+    let mut all: Vec<ReportedGap<'a>> = board
         .unknown
         .iter()
-        .map(|unknown| Unseen { rule: Some(unknown.rule), subject: unknown.subject.as_ref(), gap: &unknown.gap })
+        .map(|unknown| ReportedGap { rule: Some(unknown.rule), subject: unknown.subject.as_ref(), gap: &unknown.gap })
         .collect();
-    let mut told: BTreeSet<(Source, Why, &str)> =
+    let mut reported: BTreeSet<(Source, Why, &str)> =
         all.iter().map(|it| (it.gap.source, it.gap.why, it.gap.detail.as_str())).collect();
-    let mut gaps = gaps(snapshot);
+    let mut gaps = snapshot_gaps(snapshot);
     if !board.findings.is_empty() {
-        gaps.extend(names(snapshot));
+        gaps.extend(owner_gaps(snapshot));
     }
     gaps.retain(|gap| !matches!(gap.why, Why::NotAsked | Why::NotYet | Why::NotSupported));
     for gap in gaps {
-        if told.insert((gap.source, gap.why, &gap.detail)) {
-            all.push(Unseen { rule: None, subject: None, gap });
+        if reported.insert((gap.source, gap.why, &gap.detail)) {
+            all.push(ReportedGap { rule: None, subject: None, gap });
         }
     }
     all
 }
 
-/// Every gap of a snapshot by which a verdict may be missing. What was not asked for, what this kernel does not have, the
-/// descriptors that the proxy's `/metrics` tell too, and masqueraded flows, which matter in ipvs mode, are told only where
-/// a rule says so.
-fn gaps(snapshot: &Snapshot) -> Vec<&Gap> {
+/// Every gap of a snapshot that may leave a rule without an answer. Some gaps are listed only where a rule names them:
+/// what was not asked for, what this kernel does not have, the descriptors that the proxy's `/metrics` report too, and
+/// masqueraded flows, which matter in ipvs mode.
+fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);
     let mut gaps: Vec<&Gap> = cluster.rejected.iter().collect();
@@ -86,7 +86,7 @@ fn gaps(snapshot: &Snapshot) -> Vec<&Gap> {
 
 /// Why the proxy and sockets' holders could not be named, each reason once however many sockets it concerns. Where
 /// nothing was found, nobody has to be named.
-fn names(snapshot: &Snapshot) -> Vec<&Gap> {
+fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let listeners = snapshot.kernel.listeners.seen().into_iter().flatten();
     let clients = snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.sockets);
     let mut reasons = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Indented JSON, byte for byte as `serde_json` writes it, with what is between two values in one piece.
+//! IndentedFormatter JSON, byte for byte as `serde_json` writes it, with what is between two values in one piece.
 //!
 //! Its own formatter writes each level of the indentation by itself, which was most of what it wrote.
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
 /// Writes a value, and a line end.
-pub(super) fn write_indented(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_indented_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     // It comes in thousands of small pieces: a writer that is known by its type takes them several times as fast.
     let mut out = BufWriter::new(out);
-    value.serialize(&mut Serializer::with_formatter(&mut out, Indented::default()))?;
+    value.serialize(&mut Serializer::with_formatter(&mut out, IndentedFormatter::default()))?;
     writeln!(out)?;
     out.flush()
 }
@@ -20,13 +20,13 @@ pub(super) fn write_indented(value: &impl Serialize, out: &mut dyn Write) -> io:
 const LINE: &[u8] = b",\n                                ";
 
 #[derive(Default)]
-struct Indented {
+struct IndentedFormatter {
     depth: usize,
     /// The innermost list or mapping has a value.
     filled: bool,
 }
 
-impl Indented {
+impl IndentedFormatter {
     fn open<W: Write + ?Sized>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
         self.depth += 1;
         self.filled = false;
@@ -51,7 +51,7 @@ impl Indented {
     }
 }
 
-impl Formatter for Indented {
+impl Formatter for IndentedFormatter {
     fn begin_array<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
         self.open(out, b"[")
     }
@@ -105,7 +105,7 @@ mod tests {
         });
         for value in [json!([]), json!({}), json!([[], {}]), json!("text"), Value::Null, deep] {
             let mut written = Vec::new();
-            write_indented(&value, &mut written).expect("memory takes everything");
+            write_indented_json(&value, &mut written).expect("memory takes everything");
             let expected = serde_json::to_string_pretty(&value).expect("JSON");
             assert_eq!(String::from_utf8(written).expect("UTF-8"), format!("{expected}\n"));
         }

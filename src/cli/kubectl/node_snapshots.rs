@@ -1,8 +1,8 @@
-//! What agents saw, judged here with the code that a look at the node itself would be judged with.
+//! Snapshots of agents, judged here by the same rules as a snapshot taken on the node itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::reach::{Reach, runtime};
+use super::agents::{AgentFlags, runtime};
 use crate::{
     cli::replay,
     cluster::Question,
@@ -12,44 +12,44 @@ use crate::{
 /// The longest description of what is wrong with an answer, in bytes.
 const DETAIL: usize = 256;
 
-/// What was made of an agent's look, or why nothing.
-pub(super) struct Looked<T> {
+/// The result of one agent's snapshot, or why there is none.
+pub(super) struct NodeResult<T> {
     /// The node that the agent's pod was given.
     pub(super) node: String,
-    pub(super) made: Result<T, Gap>,
+    pub(super) result: Result<T, Gap>,
 }
 
 /// Asks the agents of these nodes, or all, for their snapshots. `judge` gets each as soon as it is there, and it is
 /// dropped then: together they may be more than fits.
-pub(super) fn looks<T>(
-    reach: &Reach,
+pub(super) fn judge_node_snapshots<T>(
+    agent_flags: &AgentFlags,
     nodes: &[String],
     mut judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
-) -> anyhow::Result<Vec<Looked<T>>> {
+) -> anyhow::Result<Vec<NodeResult<T>>> {
     runtime()?.block_on(async {
-        let agents = reach.log_in().await?;
-        let listed = reach.list(&agents, nodes).await?;
-        let mut made: Vec<Option<Result<T, Gap>>> = listed.iter().map(|_| None).collect();
+        let agents = agent_flags.connect().await?;
+        let listed = agent_flags.list(&agents, nodes).await?;
+        let mut results: Vec<Option<Result<T, Gap>>> = listed.iter().map(|_| None).collect();
         let take = |number: usize, answer: Result<Vec<u8>, Gap>| {
-            let look = answer.and_then(|answer| read(&listed[number].node, &answer));
-            // What an agent makes up may be what no kernel ever said.
-            let judged = look.and_then(|look| {
-                let judged = catch_unwind(AssertUnwindSafe(|| judge(&look)));
+            let snapshot = answer.and_then(|answer| read(&listed[number].node, &answer));
+            // A compromised agent can send facts that no kernel reports.
+            let judged = snapshot.and_then(|snapshot| {
+                let judged = catch_unwind(AssertUnwindSafe(|| judge(&snapshot)));
                 judged.unwrap_or_else(|_| wrong("what it says it saw cannot be judged"))
             });
-            made[number] = Some(judged);
+            results[number] = Some(judged);
         };
         agents.ask(&listed, Question::SNAPSHOT, take).await;
-        let looked = listed.into_iter().zip(made);
-        Ok(looked.filter_map(|(agent, made)| Some(Looked { node: agent.node, made: made? })).collect())
+        let judged = listed.into_iter().zip(results);
+        Ok(judged.filter_map(|(agent, result)| Some(NodeResult { node: agent.node, result: result? })).collect())
     })
 }
 
-/// The snapshot of the agent on `node`: it speaks for its own.
+/// The snapshot of the agent on `node`: one about another node is refused.
 fn read(node: &str, answer: &[u8]) -> Result<Snapshot, Gap> {
-    let look = replay::parse(answer).or_else(|error| wrong(&format!("its answer is no snapshot: {error:#}")))?;
-    match look.node_name() {
-        name if name == node => Ok(look),
+    let snapshot = replay::parse(answer).or_else(|error| wrong(&format!("its answer is no snapshot: {error:#}")))?;
+    match snapshot.node_name() {
+        name if name == node => Ok(snapshot),
         other => wrong(&format!("it runs on {node} and speaks of the node {:?}", text::clean(other, text::NAME))),
     }
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_at_another_node_is_not_believed() {
+    fn a_snapshot_of_another_node_is_refused() {
         let answer = serde_json::to_vec(&Snapshot::healthy()).expect("JSON");
         assert!(read("n1", &answer).is_ok());
         let gap = read("n2", &answer).expect_err("another node");

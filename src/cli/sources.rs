@@ -1,4 +1,4 @@
-//! Flags that say where the facts come from, and one look with them.
+//! Flags that say where the facts come from, and the snapshot that is taken with them.
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
@@ -7,10 +7,10 @@ use jiff::Timestamp;
 
 use super::{
     progress::Progress,
-    said::{duration, environment, said_range},
+    values::{configured_range, duration, environment},
 };
 use crate::{
-    agent::{Crank, Step},
+    agent::{SnapshotSources, Step},
     cluster::{ApiServer, Choice, ClusterSource, Input},
     facts::{Learned, Mode, PortRange, Said, Snapshot, Source},
     kernel::Host,
@@ -55,18 +55,22 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Looks once, but not at what is spared. Command lines are kept only for a person at this node.
-    pub(super) fn look(self, spared: BTreeSet<Source>, command_lines: bool) -> anyhow::Result<Snapshot> {
-        self.look_for(None, spared, command_lines)
+    /// Takes a snapshot without what is skipped. Command lines are kept only for a person at this node.
+    pub(super) fn snapshot(self, skipped: BTreeSet<Source>, command_lines: bool) -> anyhow::Result<Snapshot> {
+        self.snapshot_of(None, skipped, command_lines)
     }
 
-    /// The same, and who holds sockets on this port too.
-    pub(super) fn look_at(self, port: u16, command_lines: bool) -> anyhow::Result<Snapshot> {
-        // Whoever asks about one port wants to know of everybody who may have it.
-        self.look_for(Some(port), BTreeSet::new(), command_lines)
+    /// The same with everything, and with the owners of sockets on this port.
+    pub(super) fn snapshot_with_port(self, port: u16, command_lines: bool) -> anyhow::Result<Snapshot> {
+        self.snapshot_of(Some(port), BTreeSet::new(), command_lines)
     }
 
-    fn look_for(self, port: Option<u16>, spared: BTreeSet<Source>, command_lines: bool) -> anyhow::Result<Snapshot> {
+    fn snapshot_of(
+        self,
+        port: Option<u16>,
+        skipped: BTreeSet<Source>,
+        command_lines: bool,
+    ) -> anyhow::Result<Snapshot> {
         let Self {
             services,
             kubeconfig,
@@ -85,17 +89,17 @@ impl Sources {
             api_server,
             request_timeout: Some(request_timeout),
         };
-        let crank = Crank {
+        let sources = SnapshotSources {
             cluster: ClusterSource::discover(choice, &environment()),
             node,
             host: Host::at(host_root),
             said: Said { proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }) },
-            node_port_range: node_port_range.map(|range| said_range(range, "--node-port-range")),
+            node_port_range: node_port_range.map(|range| configured_range(range, "--node-port-range")),
             owner_ports: port.into_iter().collect(),
-            spared,
+            skipped,
             command_lines,
         };
         let progress = Progress::start();
-        crank.gather(Timestamp::now(), |step: Step| progress.says(step)).context("starting the runtime")
+        sources.gather(Timestamp::now(), |step: Step| progress.show(step)).context("starting the runtime")
     }
 }

@@ -2,12 +2,12 @@
 
 use super::{
     Style,
-    paint::{Ink, wrap},
+    terminal::{Ink, wrap},
 };
 use crate::rules::{Patience, RULES, Rule, Scope};
 
 /// The catalogue as a table, in reading order.
-pub fn catalogue(style: &Style, headings: bool) -> String {
+pub fn rules_table(style: &Style, headings: bool) -> String {
     let widest = RULES.iter().map(|rule| rule.id.0.len()).max().unwrap_or(0);
     let mut text = String::new();
     if headings {
@@ -22,7 +22,7 @@ pub fn catalogue(style: &Style, headings: bool) -> String {
 }
 
 /// One rule's page for a terminal.
-pub fn explanation(rule: &Rule, style: &Style) -> String {
+pub fn rule_page_text(rule: &Rule, style: &Style) -> String {
     let width = style.width.clamp(40, 100);
     let mut text = format!("{}\n{}\n\n", style.paint(Ink::Heading, rule.id.0), style.paint(Ink::Faint, &facts(rule)));
     for part in parts(&rule.documentation()) {
@@ -49,7 +49,7 @@ pub fn explanation(rule: &Rule, style: &Style) -> String {
 }
 
 /// One rule's page for the documentation, in Markdown.
-pub fn handbook_page(rule: &Rule) -> String {
+pub fn rule_page_markdown(rule: &Rule) -> String {
     format!("# {}\n\n{}\n\n{}", rule.id, facts(rule), rule.documentation())
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
-use super::{Report, indented::write_indented, paint::tidy};
+use super::{Report, indented_json::write_indented_json, terminal::tidy};
 use crate::{
     facts::{
         Gap, Mode, Protocol, RangeSource, Source, Why,
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve findings")]
-pub struct Document {
+pub struct FindingsDocument {
     /// Always `portreeve/v1`.
     #[schemars(extend("const" = "portreeve/v1"))]
     schema: String,
@@ -125,7 +125,7 @@ pub(super) struct Unknown {
 /// # Errors
 /// When the writer fails.
 pub fn write_json(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    write_indented(&Document::of(report), out)
+    write_indented_json(&FindingsDocument::of(report), out)
 }
 
 /// Writes the document as YAML.
@@ -133,21 +133,21 @@ pub fn write_json(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
 /// # Errors
 /// When the writer fails.
 pub fn write_yaml(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let text = serde_saphyr::to_string(&Document::of(report)).map_err(io::Error::other)?;
+    let text = serde_saphyr::to_string(&FindingsDocument::of(report)).map_err(io::Error::other)?;
     out.write_all(text.as_bytes())?;
     if text.ends_with('\n') { Ok(()) } else { writeln!(out) }
 }
 
 /// The JSON Schema (draft 2020-12) of the document.
-pub fn document_schema() -> Schema {
-    schema_for!(Document)
+pub fn findings_schema() -> Schema {
+    schema_for!(FindingsDocument)
 }
 
-impl Document {
+impl FindingsDocument {
     fn of(report: &Report<'_>) -> Self {
         let snapshot = report.snapshot;
         let config = snapshot.proxy_config().ok();
-        let unknown = report.unseen().into_iter().map(|unseen| Unknown {
+        let unknown = report.gaps().into_iter().map(|unseen| Unknown {
             rule: unseen.rule.map(|rule| rule.to_string()),
             subject: unseen.subject.map(tidy_subject),
             source: unseen.gap.source,

@@ -5,16 +5,16 @@ use std::io;
 use super::{
     super::{
         Report,
-        paint::{Ink, tidy},
+        terminal::{Ink, tidy},
     },
-    Page,
+    page::Page,
 };
 use crate::facts::{PortSet, Reading, Snapshot};
 
 const LABEL: usize = 15;
 
 impl Page<'_> {
-    pub(super) fn looked_at(&mut self, report: &Report<'_>) -> io::Result<()> {
+    pub(super) fn write_sources(&mut self, report: &Report<'_>) -> io::Result<()> {
         let snapshot = report.snapshot;
         self.blank()?;
         self.line(0, Ink::Heading, "How we know")?;

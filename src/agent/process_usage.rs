@@ -1,4 +1,4 @@
-//! What this process uses.
+//! What this process uses: processor time, memory, file descriptors.
 
 use std::{fs, time::Duration};
 
@@ -7,7 +7,7 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 
 use crate::sinks::metrics::ProcessUse;
 
-/// Asks the kernel about this process, which began at `started`.
+/// Reads the usage of this process, which began at `started`.
 pub(super) fn usage(started: Timestamp) -> ProcessUse {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bytes = |field: &str| {

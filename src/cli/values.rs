@@ -1,4 +1,4 @@
-//! What the environment and a person say, in words of ours.
+//! Values of flags and of the environment, in our types.
 
 use std::{env, path::PathBuf, time::Duration};
 
@@ -28,8 +28,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is not {wanted}"))
 }
 
-/// A range that a person said.
-pub(super) fn said_range(range: PortRange, place: &str) -> NodePortRange {
+/// A NodePort range that a person configured.
+pub(super) fn configured_range(range: PortRange, place: &str) -> NodePortRange {
     NodePortRange { range, source: RangeSource::Flag, place: place.to_owned() }
 }
 

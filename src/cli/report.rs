@@ -1,4 +1,4 @@
-//! Flags that say how a look is told, and the telling.
+//! Flags that say how findings are printed, and the printing.
 
 use std::{collections::BTreeSet, mem, process::ExitCode};
 
@@ -9,18 +9,18 @@ use crate::{
     agent::judge_by,
     facts::{Snapshot, Source},
     findings::Severity,
-    rules::{self, Limits, RULES, Rule, spared},
-    sinks::{self, Outcome, Report},
+    rules::{self, Limits, RULES, Rule},
+    sinks::{self, CheckResult, Report},
 };
 
-// How a look is told.
+// How findings are printed.
 #[derive(Debug, clap::Args)]
-pub(super) struct Telling {
+pub(super) struct ReportFlags {
     /// The form of the output
     #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Table)]
     output: Form,
     #[command(flatten)]
-    counting: Counting,
+    counting: CountFlags,
     /// Ask this rule only; may be given several times
     ///
     /// What none of them looks at is not read: connections, on a node that has many.
@@ -28,9 +28,9 @@ pub(super) struct Telling {
     rules: Vec<&'static Rule>,
 }
 
-// What of the findings is told and counted; the same of one node and of many.
+// Which findings are printed and counted; the same for one node and for many.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(super) struct Counting {
+pub(super) struct CountFlags {
     /// Tell and count only findings of at least this severity: info, warning or critical
     ///
     /// Unless it is given, every finding is told, and those from warning on count for the exit code.
@@ -63,21 +63,21 @@ enum Form {
     Sarif,
 }
 
-impl Telling {
-    /// The rules that are asked.
+impl ReportFlags {
+    /// The rules that are run.
     fn rules(&self) -> &[&'static Rule] {
         if self.rules.is_empty() { RULES } else { &self.rules }
     }
 
-    /// What they do not look at.
-    pub(super) fn spared(&self) -> BTreeSet<Source> {
-        spared(self.rules())
+    /// The sources that none of them uses.
+    pub(super) fn skipped(&self) -> BTreeSet<Source> {
+        rules::spared(self.rules())
     }
 
-    /// Judges a snapshot, prints the report, and says how the command ends.
-    pub(super) fn tell(&self, snapshot: &Snapshot, console: &Console) -> anyhow::Result<ExitCode> {
+    /// Judges a snapshot, prints the report, and returns the exit code.
+    pub(super) fn print(&self, snapshot: &Snapshot, console: &Console) -> anyhow::Result<ExitCode> {
         let Self { output, counting, .. } = *self;
-        let Counting { min_severity, no_headers, .. } = counting;
+        let CountFlags { min_severity, no_headers, .. } = counting;
         let rules = self.rules();
         let board = judge_by(rules, snapshot, &Limits::default());
         let report = Report { min_severity, rules, ..Report::of(snapshot, &board) };
@@ -92,22 +92,22 @@ impl Telling {
             Form::Junit => sinks::write_junit(&report, out),
             Form::Sarif => sinks::write_sarif(&report, out),
         })?;
-        let end = counting.end(report.outcome(), report.failures().is_empty());
+        let end = counting.end(report.result(), report.failures().is_empty());
         // As the snapshot: the process ends.
         mem::forget(board);
         Ok(end)
     }
 }
 
-impl Counting {
-    /// How the command ends. What could not be asked is never hidden.
-    pub(super) fn end(self, outcome: Outcome, whole: bool) -> ExitCode {
-        let outcome = match outcome {
-            Outcome::Findings if self.exit_zero && whole => Outcome::Clear,
-            Outcome::Findings if self.exit_zero => Outcome::NotChecked,
-            outcome => outcome,
+impl CountFlags {
+    /// The exit code of the command. A failure is never hidden.
+    pub(super) fn end(self, result: CheckResult, whole: bool) -> ExitCode {
+        let result = match result {
+            CheckResult::Findings if self.exit_zero && whole => CheckResult::Clear,
+            CheckResult::Findings if self.exit_zero => CheckResult::NotChecked,
+            result => result,
         };
-        ExitCode::from(outcome as u8)
+        ExitCode::from(result as u8)
     }
 }
 

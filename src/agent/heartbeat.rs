@@ -1,7 +1,7 @@
-//! Whether the agent lives: the event loop runs, the scanner is not stuck. Never whether the API server answers.
+//! Liveness: the event loop runs, and the scanner is not stuck. Whether the API server answers does not matter.
 //!
-//! The port may be somebody else's, so that an exec probe cannot ask over HTTP. It reads a file into which the agent
-//! writes until when, on the clock since boot, it certainly lives.
+//! Another process may have the agent's port, so an exec probe cannot use HTTP. It reads a file instead. The agent
+//! writes into it until when, on the clock since boot, it counts as alive.
 
 use std::{
     fs::{self, OpenOptions},
@@ -21,54 +21,54 @@ use super::scanner::Busy;
 /// How long one reading of the node may take.
 const STUCK: Duration = Duration::from_secs(60);
 /// How often the file is written.
-const BEAT: Duration = Duration::from_secs(5);
-/// How long a beat is good for, in seconds.
-const GOOD: u64 = 30;
+const WRITE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a heartbeat is valid, in seconds.
+const VALID: u64 = 30;
 
 /// Why a probe fails.
 #[derive(Debug, thiserror::Error)]
-pub enum Dead {
+pub enum NotAlive {
     /// The file cannot be read: no agent has written it.
     #[error("reading the heartbeat {path}: {error}")]
     Unread {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
-    /// The agent has not beaten for too long.
+    /// The last heartbeat is too old.
     #[error("the last heartbeat in {path} is too old")]
-    Silent {
+    TooOld {
         /// The file.
         path: PathBuf,
     },
 }
 
-/// Whether the agent that beats into `path` lives.
+/// Succeeds when the agent that writes its heartbeat to `path` is alive.
 ///
 /// # Errors
-/// When it does not, or nobody can tell.
-pub fn probe(path: &Path) -> Result<(), Dead> {
+/// When it is not alive, or the file cannot be read.
+pub fn probe(path: &Path) -> Result<(), NotAlive> {
     let read = || -> io::Result<(u64, u64)> {
-        let mut beat = String::new();
-        fs::File::open(path)?.take(64).read_to_string(&mut beat)?;
-        Ok((beat.trim().parse().map_err(io::Error::other)?, since_boot()?))
+        let mut text = String::new();
+        fs::File::open(path)?.take(64).read_to_string(&mut text)?;
+        Ok((text.trim().parse().map_err(io::Error::other)?, since_boot()?))
     };
     match read() {
-        Ok((good, now)) if now <= good && good <= now + GOOD => Ok(()),
-        Ok(_) => Err(Dead::Silent { path: path.to_owned() }),
-        Err(error) => Err(Dead::Unread { path: path.to_owned(), error }),
+        Ok((valid_until, now)) if now <= valid_until && valid_until <= now + VALID => Ok(()),
+        Ok(_) => Err(NotAlive::TooOld { path: path.to_owned() }),
+        Err(error) => Err(NotAlive::Unread { path: path.to_owned(), error }),
     }
 }
 
-/// Whether the scanner is waiting, or has not been reading for too long.
+/// Whether the scanner waits for work, or has been reading for an acceptable time.
 pub(super) fn is_alive(busy: &Busy) -> bool {
     busy.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|since| since.elapsed() < STUCK)
 }
 
-/// Beats as long as the loop runs and the scanner is not stuck.
-pub(super) async fn beat(path: PathBuf, busy: Busy) {
-    let mut ticks = interval(BEAT);
+/// Writes heartbeats as long as the loop runs and the scanner is not stuck.
+pub(super) async fn write_heartbeats(path: PathBuf, busy: Busy) {
+    let mut ticks = interval(WRITE_INTERVAL);
     let mut failing = false;
     loop {
         ticks.tick().await;
@@ -91,10 +91,10 @@ fn write(path: &Path) -> io::Result<()> {
     let flags = OFlag::O_NOFOLLOW.bits();
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).custom_flags(flags).open(path)?;
-    file.write_all(format!("{:020}\n", since_boot()? + GOOD).as_bytes())
+    file.write_all(format!("{:020}\n", since_boot()? + VALID).as_bytes())
 }
 
-/// Seconds since boot: one clock for every process, which nobody sets.
+/// Seconds since boot: one clock for all processes, which cannot be set.
 fn since_boot() -> io::Result<u64> {
     let uptime = fs::read_to_string("/proc/uptime")?;
     uptime.split('.').next().unwrap_or("").parse().map_err(io::Error::other)
@@ -105,18 +105,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fresh_beat_is_life_and_an_old_or_missing_one_is_not() {
+    fn a_fresh_heartbeat_means_alive_and_an_old_or_missing_one_does_not() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("heartbeat");
-        assert!(matches!(probe(&path), Err(Dead::Unread { .. })));
-        write(&path).expect("a beat");
-        probe(&path).expect("it lives");
-        fs::write(&path, format!("{:020}\n", 0)).expect("an old beat");
-        assert!(matches!(probe(&path), Err(Dead::Silent { .. })));
+        assert!(matches!(probe(&path), Err(NotAlive::Unread { .. })));
+        write(&path).expect("a heartbeat");
+        probe(&path).expect("it is alive");
+        fs::write(&path, format!("{:020}\n", 0)).expect("an old heartbeat");
+        assert!(matches!(probe(&path), Err(NotAlive::TooOld { .. })));
     }
 
     #[test]
-    fn a_beat_never_follows_a_link_that_somebody_laid_out() {
+    fn a_heartbeat_is_never_written_through_a_symbolic_link() {
         let directory = tempfile::tempdir().expect("a directory");
         let (link, target) = (directory.path().join("heartbeat"), directory.path().join("precious"));
         fs::write(&target, "precious").expect("a file");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scanner_that_is_stuck_is_no_life() {
+    fn a_stuck_scanner_is_not_alive() {
         let busy = Busy::default();
         assert!(is_alive(&busy));
         let long_ago = std::time::Instant::now().checked_sub(2 * STUCK);

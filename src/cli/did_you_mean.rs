@@ -1,8 +1,8 @@
-//! What a person may have meant.
+//! The known word that a person may have meant by an unknown one.
 
 /// The word that takes the fewest changed letters to get to; words must not be empty.
-pub(super) fn nearest<'a>(typed: &str, words: &[&'a str]) -> &'a str {
-    // A name that somebody else made up may be long; its end tells nothing.
+pub(super) fn closest_word<'a>(typed: &str, words: &[&'a str]) -> &'a str {
+    // A name may be long; its end is ignored.
     let typed: Vec<char> = typed.chars().take(64).collect();
     words.iter().copied().min_by_key(|word| distance(&typed, word)).unwrap_or_default()
 }
@@ -30,8 +30,8 @@ mod tests {
     #[test]
     fn a_slip_of_the_finger_is_forgiven() {
         let words = ["listener-on-node-port", "proxy-left-behind"];
-        assert_eq!(nearest("listener-on-node-prot", &words), words[0]);
-        assert_eq!(nearest("proxy", &words), words[1]);
+        assert_eq!(closest_word("listener-on-node-prot", &words), words[0]);
+        assert_eq!(closest_word("proxy", &words), words[1]);
         let distance = |a: &str, b: &str| super::distance(&a.chars().collect::<Vec<_>>(), b);
         assert_eq!((distance("kitten", "sitting"), distance("", "ab"), distance("ab", "")), (3, 2, 2));
     }

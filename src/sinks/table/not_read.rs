@@ -7,10 +7,10 @@ use std::{
 
 use super::{
     super::{
-        Report, Unseen,
-        paint::{Ink, tidy},
+        Report, ReportedGap,
+        terminal::{Ink, tidy},
     },
-    Page,
+    page::Page,
 };
 use crate::{
     facts::{Gap, Source, Why},
@@ -21,21 +21,21 @@ const LABEL: usize = 21;
 
 /// Things unseen for one reason.
 #[derive(Default)]
-pub(in crate::sinks) struct Group<'a> {
+pub(in crate::sinks) struct GapGroup<'a> {
     pub(in crate::sinks) details: Vec<&'a str>,
     pub(in crate::sinks) rules: BTreeSet<RuleId>,
     pub(in crate::sinks) failed: bool,
 }
 
 impl Page<'_> {
-    pub(super) fn not_seen(&mut self, report: &Report<'_>) -> io::Result<()> {
-        let unseen = report.unseen();
+    pub(super) fn write_not_read(&mut self, report: &Report<'_>) -> io::Result<()> {
+        let unseen = report.gaps();
         if unseen.is_empty() {
             return Ok(());
         }
         self.blank()?;
         self.line(0, Ink::Heading, "Not seen")?;
-        for ((topic, why, help), group) in groups(&unseen, &report.failures()) {
+        for ((topic, why, help), group) in gap_groups(&unseen, &report.failures()) {
             let mut lines = self.reasons(why, &group);
             if let Some(help) = help {
                 let (words, command) = help.split_once('\n').unwrap_or((help, ""));
@@ -43,7 +43,7 @@ impl Page<'_> {
                 lines.extend((!command.is_empty()).then(|| (Ink::Command, command.to_owned())));
             }
             if !group.rules.is_empty() {
-                lines.extend(self.wrapped(Ink::Faint, &unjudged(&group.rules, self.wide), LABEL + 4));
+                lines.extend(self.wrapped(Ink::Faint, &not_judged(&group.rules, self.wide), LABEL + 4));
             }
             self.labelled(2, topic, LABEL, &lines)?;
         }
@@ -51,14 +51,14 @@ impl Page<'_> {
     }
 
     /// Why, in the first detail's words; in all of them where there is room.
-    fn reasons(&self, why: Why, group: &Group<'_>) -> Vec<(Ink, String)> {
+    fn reasons(&self, why: Why, group: &GapGroup<'_>) -> Vec<(Ink, String)> {
         let ink = if group.failed { Ink::Bad(Severity::Critical) } else { Ink::Plain };
         let shown = if self.wide { group.details.len() } else { 1 };
         let mut lines = Vec::new();
         for (index, detail) in group.details.iter().take(shown).enumerate() {
             let text = match (index, detail.is_empty()) {
-                (0, true) => words(why).to_owned(),
-                (0, false) if why != Why::NotAsked => format!("{}: {detail}", words(why)),
+                (0, true) => reason_words(why).to_owned(),
+                (0, false) if why != Why::NotAsked => format!("{}: {detail}", reason_words(why)),
                 _ => tidy(detail),
             };
             lines.extend(self.wrapped(ink, &text, LABEL + 4));
@@ -74,13 +74,13 @@ impl Page<'_> {
 type Heading = (&'static str, Why, Option<&'static str>);
 
 /// Failures first, then in the order of the readers.
-pub(in crate::sinks) fn groups<'a>(unseen: &[Unseen<'a>], failures: &[&Gap]) -> Vec<(Heading, Group<'a>)> {
+pub(in crate::sinks) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[&Gap]) -> Vec<(Heading, GapGroup<'a>)> {
     let mut places: BTreeMap<(&str, Why), usize> = BTreeMap::new();
-    let mut groups: Vec<(Heading, Group<'a>)> = Vec::new();
-    for Unseen { rule, gap, .. } in unseen {
+    let mut groups: Vec<(Heading, GapGroup<'a>)> = Vec::new();
+    for ReportedGap { rule, gap, .. } in unseen {
         let topic = topic(gap.source, gap.why);
         let place = *places.entry((topic, gap.why)).or_insert_with(|| {
-            groups.push(((topic, gap.why, help(gap.source, gap.why)), Group::default()));
+            groups.push(((topic, gap.why, help(gap.source, gap.why)), GapGroup::default()));
             groups.len() - 1
         });
         let group = &mut groups[place].1;
@@ -95,7 +95,7 @@ pub(in crate::sinks) fn groups<'a>(unseen: &[Unseen<'a>], failures: &[&Gap]) -> 
 }
 
 /// The rules that could not tell; the first few, or all.
-pub(in crate::sinks) fn unjudged(rules: &BTreeSet<RuleId>, wide: bool) -> String {
+pub(in crate::sinks) fn not_judged(rules: &BTreeSet<RuleId>, wide: bool) -> String {
     const SHOWN: usize = 3;
     let shown = if wide { rules.len() } else { SHOWN };
     let names: Vec<&str> = rules.iter().take(shown).map(|rule| rule.0).collect();
@@ -146,7 +146,7 @@ fn topic(source: Source, why: Why) -> &'static str {
 }
 
 /// Why, for people.
-pub(in crate::sinks) fn words(why: Why) -> &'static str {
+pub(in crate::sinks) fn reason_words(why: Why) -> &'static str {
     match why {
         Why::NotPermitted => "not permitted",
         Why::NotSupported => "not there",
