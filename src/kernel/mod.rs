@@ -109,7 +109,7 @@ impl Host {
         let watch = Stopwatch::default();
         let proc = self.root.path().join("proc");
         let interfaces =
-            watch.on(Source::Addresses, || self.from_live(Source::Addresses, || known.interfaces.read())).into();
+            watch.on(Source::Addresses, || self.if_live(Source::Addresses, || known.interfaces.read())).into();
         let sysctls = watch.on(Source::Sysctls, || sysctl::read(&self.root));
         let sockstat = unless_skipped(wanted, &watch, Source::Sockstat, || sockstat::read(&self.root)).into();
         let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat, &mut known.sockets, &watch);
@@ -125,13 +125,13 @@ impl Host {
             ip_vs::connections(&self.root, &wanted.client_ports, unanswered)
         });
         let pod_namespaces = unless_skipped(wanted, &watch, Source::PodNamespaces, || {
-            self.from_live(Source::PodNamespaces, || {
+            self.if_live(Source::PodNamespaces, || {
                 pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2, known)
             })
         });
         let nameservers = unless_skipped(wanted, &watch, Source::ResolvConf, || resolv::read(&self.root));
         let netfilter = unless_skipped(wanted, &watch, Source::Netfilter, || {
-            self.from_live(Source::Netfilter, || netfilter::read(&self.root))
+            self.if_live(Source::Netfilter, || netfilter::read(&self.root))
         });
         let facts = KernelFacts {
             hostname: self.hostname(),
@@ -157,7 +157,7 @@ impl Host {
     }
 
     /// What only a running kernel can answer.
-    fn from_live<T>(&self, source: Source, reader: impl FnOnce() -> Result<T, Gap>) -> Result<T, Gap> {
+    fn if_live<T>(&self, source: Source, reader: impl FnOnce() -> Result<T, Gap>) -> Result<T, Gap> {
         if self.is_live() { reader() } else { Err(root::recorded(source)) }
     }
 
@@ -173,7 +173,7 @@ impl Host {
         if !serves && wanted.masquerade_ports.is_empty() {
             return Masquerade::not_asked().get().cloned();
         }
-        self.from_live(Source::Conntrack, || match interfaces {
+        self.if_live(Source::Conntrack, || match interfaces {
             Reading::Seen(own) => conntrack::read(&self.root, wanted, own, serves, counted),
             Reading::Gap(gap) => Err(Gap { source: Source::Conntrack, ..gap.clone() }),
         })
