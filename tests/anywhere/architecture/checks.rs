@@ -31,7 +31,7 @@ const ROOMS: [(&str, &[&str]); 9] = [
 const OUTSIDE: &[&str] = &["kernel", "cluster", "sinks", "agent", "cli"];
 
 /// Paths that reach out of the program, and the rooms in which they may be written.
-const DOORS: [(&str, &[&str]); 33] = [
+const DOORS: [(&str, &[&str]); 36] = [
     ("std::env", OUTSIDE),
     ("std::fs", OUTSIDE),
     ("std::io::stderr", OUTSIDE),
@@ -53,7 +53,10 @@ const DOORS: [(&str, &[&str]); 33] = [
     ("tokio", OUTSIDE),
     ("hyper", &["kernel", "cluster", "agent"]),
     ("hyper_util", &["kernel", "cluster", "agent"]),
+    ("netlink_packet_core", &["kernel"]),
+    ("netlink_packet_route", &["kernel"]),
     ("netlink_sys", &["kernel"]),
+    ("procfs_core", &["kernel"]),
     ("rtnetlink", &["kernel", "cli"]),
     ("nix", &["kernel", "agent", "cli"]),
     // The writer of Events is a sink that speaks to the API server.
