@@ -123,9 +123,9 @@ async fn follow(
     while !sender.is_closed() {
         let watched = views.borrow_and_update().clone();
         sender.send_if_modified(|view| {
-            for (resource, standing) in &watched.standings {
-                view.whole.extend(standing.confirmed.map(|at| (resource.name(), at.into_std())));
-                let errors = standing.errors.iter();
+            for (resource, status) in &watched.statuses {
+                view.whole.extend(status.confirmed.map(|at| (resource.name(), at.into_std())));
+                let errors = status.errors.iter();
                 view.errors.extend(errors.map(|(code, count)| ((resource.name(), code.clone()), *count)));
             }
             let differs = view.facts != watched.facts;

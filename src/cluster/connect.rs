@@ -38,7 +38,7 @@ impl Access {
 
 /// Whom to act as, with the rights of whoever the credentials are of: `kubectl --as` and `--as-group`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Persona {
+pub struct Impersonation {
     /// The user; nobody else, where it is not said.
     pub user: Option<String>,
     /// The groups of that user; without a user they are nobody's.
@@ -85,11 +85,11 @@ impl fmt::Display for ApiServer {
 
 /// A client, and the address it talks to.
 pub(super) async fn connect(access: &Access) -> Result<(Client, String), Error> {
-    connect_as(access, &Persona::default()).await
+    connect_as(access, &Impersonation::default()).await
 }
 
 /// The same, acting as somebody else.
-pub(super) async fn connect_as(access: &Access, persona: &Persona) -> Result<(Client, String), Error> {
+pub(super) async fn connect_as(access: &Access, impersonation: &Impersonation) -> Result<(Client, String), Error> {
     let place = match &access.credentials {
         Credentials::Kubeconfig { paths, .. } => {
             let paths: Vec<_> = paths.iter().map(|path| path.to_string_lossy()).collect();
@@ -98,10 +98,10 @@ pub(super) async fn connect_as(access: &Access, persona: &Persona) -> Result<(Cl
         Credentials::InCluster => "service account".to_owned(),
     };
     let unusable = |what: String| Error::Credentials { place: place.clone(), what };
-    let (wanted, persona) = (access.clone(), persona.clone());
+    let (wanted, impersonation) = (access.clone(), impersonation.clone());
     // Files are read and credential plug-ins are run in here; both can hang.
     let runtime = Handle::current();
-    let made = task::spawn_blocking(move || runtime.block_on(make(&wanted, persona)));
+    let made = task::spawn_blocking(move || runtime.block_on(make(&wanted, impersonation)));
     match time::timeout(access.request_timeout, made).await {
         Err(_) => Err(Error::TimedOut { request: place, limit: access.request_timeout }),
         Ok(Err(panicked)) => Err(unusable(panicked.to_string())),
@@ -109,7 +109,7 @@ pub(super) async fn connect_as(access: &Access, persona: &Persona) -> Result<(Cl
     }
 }
 
-async fn make(access: &Access, persona: Persona) -> Result<(Client, String), String> {
+async fn make(access: &Access, impersonation: Impersonation) -> Result<(Client, String), String> {
     let mut config = match &access.credentials {
         Credentials::InCluster => Config::incluster().map_err(|error| causes(&error))?,
         Credentials::Kubeconfig { paths, context } => {
@@ -122,7 +122,7 @@ async fn make(access: &Access, persona: Persona) -> Result<(Client, String), Str
             Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| causes(&error))?
         }
     };
-    if let Persona { user: Some(user), groups } = persona {
+    if let Impersonation { user: Some(user), groups } = impersonation {
         config.auth_info.impersonate = Some(user);
         config.auth_info.impersonate_groups = Some(groups);
     }

@@ -8,3 +8,4 @@ mod fake;
 mod nodes;
 mod plugin;
 mod watch;
+mod watch_failures;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use portreeve::{
-    cluster::{View, Watch},
+    cluster::{ClusterView, Watch},
     facts::{RangeSource, Why},
 };
 use tokio::sync::watch::Receiver;
@@ -17,7 +17,7 @@ use tokio::sync::watch::Receiver;
 use crate::{
     api::{list, small},
     fake::{Fake, Reply},
-    watch::{about, calm, pace, until},
+    watch::{about, calm, timing, until},
 };
 
 const OWN: &str = r#"{"metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}"#;
@@ -43,12 +43,12 @@ fn answer(path: &str, own: &str, table: Reply) -> Reply {
     }
 }
 
-fn start(fake: &Fake) -> (Watch, Receiver<Arc<View>>) {
+fn start(fake: &Fake) -> (Watch, Receiver<Arc<ClusterView>>) {
     let access = fake.access("t", Duration::from_secs(20));
-    Watch::paced(access, Some("n1".to_owned()), "elsewhere".to_owned(), about(&[]).1, pace())
+    Watch::start_with(access, Some("n1".to_owned()), "elsewhere".to_owned(), about(&[]).1, timing())
 }
 
-fn addresses(view: &View) -> Vec<String> {
+fn addresses(view: &ClusterView) -> Vec<String> {
     let nodes = view.facts.nodes.seen().into_iter().flatten();
     nodes.flat_map(|node| node.addresses.iter().map(|it| format!("{} {}", node.name, it.ip))).collect()
 }
@@ -92,14 +92,14 @@ async fn without_the_others_nodes_are_a_gap_and_once_known_they_stay() {
         answer(path, OWN, Reply::Json(table.to_owned()))
     });
     let (_watch, views) = start(&fake);
-    let gap = |view: &View| view.facts.nodes.gap().map(|gap| gap.why);
+    let gap = |view: &ClusterView| view.facts.nodes.gap().map(|gap| gap.why);
     let view = until(&views, "settings", |view| gap(view) == Some(Why::Malformed)).await;
     assert!(view.facts.nodes.gap().expect("a gap").detail.contains("no column Name"), "{:?}", view.facts.nodes);
     known.store(true, Ordering::Relaxed);
     until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some_and(|nodes| nodes.len() == 4)).await;
     known.store(false, Ordering::Relaxed);
     let resource = portreeve::cluster::Resource::Nodes;
-    let view = until(&views, "trouble", |view| view.standings[&resource].trouble.is_some()).await;
+    let view = until(&views, "trouble", |view| view.statuses[&resource].failure.is_some()).await;
     assert_eq!(addresses(&view).len(), 5);
 }
 
@@ -110,6 +110,6 @@ async fn whoever_may_not_list_nodes_has_a_gap() {
         path => small(path),
     });
     let (_watch, views) = start(&fake);
-    let gap = |view: &View| view.facts.nodes.gap().map(|gap| gap.why);
+    let gap = |view: &ClusterView| view.facts.nodes.gap().map(|gap| gap.why);
     until(&views, "a gap", |view| gap(view) == Some(Why::NotPermitted)).await;
 }

@@ -98,13 +98,13 @@ fn cluster(nodes: &'static [&'static str], agent: impl Fn(&str, &str, usize) -> 
 }
 
 /// Each node with why it is unknown, or `told`.
-fn standings(document: &Value) -> BTreeMap<String, String> {
-    let standing = |node: &Value| match node.get("findings") {
+fn statuses(document: &Value) -> BTreeMap<String, String> {
+    let status = |node: &Value| match node.get("findings") {
         Some(_) => "told".to_owned(),
         None => node["unknown"][0]["why"].as_str().expect("a reason").to_owned(),
     };
     let nodes = document["nodes"].as_array().expect("nodes").iter();
-    nodes.map(|node| (node["node"].as_str().expect("a name").to_owned(), standing(node))).collect()
+    nodes.map(|node| (node["node"].as_str().expect("a name").to_owned(), status(node))).collect()
 }
 
 const WORLD: &[&str] =
@@ -147,7 +147,7 @@ fn an_agent_that_cannot_be_asked_is_unknown_with_its_node_and_why() {
         ("unready", "unreachable"),
     ];
     let expected = expected.map(|(node, why)| (node.to_owned(), why.to_owned()));
-    assert_eq!(standings(&document), BTreeMap::from(expected), "{document:#}");
+    assert_eq!(statuses(&document), BTreeMap::from(expected), "{document:#}");
     assert_eq!((code, stderr.as_str()), (2, ""), "no findings, but not everybody was asked");
     assert!(!fake.asked().iter().any(|path| path.contains("unready")), "nobody is there to be asked");
     assert!(!stdout.contains("listener-on-node-port"), "nobody speaks for another node");

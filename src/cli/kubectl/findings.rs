@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::reach::{Reach, runtime};
 use crate::{
     cli::{console::Console, said::duration, tell::Counting},
-    cluster::{Agents, Question},
+    cluster::{AgentRequest, Agents},
     facts::Gap,
     sinks::{Fleet, Heard, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide},
 };
@@ -79,7 +79,7 @@ impl Args {
     async fn ask(&self, agents: &Agents) -> anyhow::Result<Fleet> {
         let listed = self.reach.list(agents, &self.node).await?;
         let mut heard: Vec<Option<Result<Vec<u8>, Gap>>> = listed.iter().map(|_| None).collect();
-        agents.ask(&listed, Question::FINDINGS, |number, said| heard[number] = Some(said)).await;
+        agents.fetch(&listed, AgentRequest::FINDINGS, |number, said| heard[number] = Some(said)).await;
         let heard = listed.into_iter().zip(heard);
         let heard = heard.filter_map(|(agent, said)| Some(Heard { node: agent.node, pod: agent.pod, said: said? }));
         let wanted = Wanted { namespace: self.namespace.clone(), min_severity: self.counting.min_severity };

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::reach::{Reach, runtime};
 use crate::{
     cli::replay,
-    cluster::Question,
+    cluster::AgentRequest,
     facts::{Gap, Snapshot, Source, Why, text},
 };
 
@@ -39,7 +39,7 @@ pub(super) fn looks<T>(
             });
             made[number] = Some(judged);
         };
-        agents.ask(&listed, Question::SNAPSHOT, take).await;
+        agents.fetch(&listed, AgentRequest::SNAPSHOT, take).await;
         let looked = listed.into_iter().zip(made);
         Ok(looked.filter_map(|(agent, made)| Some(Looked { node: agent.node, made: made? })).collect())
     })

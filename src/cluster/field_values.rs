@@ -5,8 +5,8 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use super::field::{Field, Misfits, Shape, quoted};
-use crate::facts::{Family, Protocol};
+use super::tolerant_field::{Field, FieldErrors, FieldType, quoted};
+use crate::facts::{Family, Protocol, text};
 
 /// What a port must be.
 pub(super) const PORT: &str = "1 to 65535";
@@ -28,39 +28,44 @@ pub(super) fn lenient_ip(text: &str) -> Option<IpAddr> {
 }
 
 /// Converts every element of a list; `convert` gets its path, `list[index]`.
-pub(super) fn each<T: Shape, U>(
+pub(super) fn each<T: FieldType, U>(
     list: Field<Vec<Field<T>>>,
     path: impl fmt::Display,
-    misfits: &mut Misfits,
-    mut convert: impl FnMut(T, fmt::Arguments<'_>, &mut Misfits) -> Option<U>,
+    errors: &mut FieldErrors,
+    mut convert: impl FnMut(T, fmt::Arguments<'_>, &mut FieldErrors) -> Option<U>,
 ) -> Vec<U> {
-    let items = list.take(&path, misfits).unwrap_or_default();
+    let items = list.take(&path, errors).unwrap_or_default();
     let mut converted = Vec::with_capacity(items.len());
     for (index, item) in items.into_iter().enumerate() {
-        let item = item.take(format_args!("{path}[{index}]"), misfits);
-        converted.extend(item.and_then(|item| convert(item, format_args!("{path}[{index}]"), misfits)));
+        let item = item.take(format_args!("{path}[{index}]"), errors);
+        converted.extend(item.and_then(|item| convert(item, format_args!("{path}[{index}]"), errors)));
     }
     converted
 }
 
-pub(super) fn name(field: Field<String>, misfits: &mut Misfits) -> Option<String> {
-    let name = field.take("metadata.name", misfits).filter(|name| !name.is_empty());
+/// A text as a name: cleaned, and cut at [`text::NAME`].
+pub(super) fn short(text: &str) -> String {
+    text::clean(text, text::NAME)
+}
+
+pub(super) fn name(field: Field<String>, errors: &mut FieldErrors) -> Option<String> {
+    let name = field.take("metadata.name", errors).filter(|name| !name.is_empty());
     if name.is_none() {
-        misfits.note("metadata.name", "absent", "a name");
+        errors.note("metadata.name", "absent", "a name");
     }
     name
 }
 
 /// A manifest without a namespace goes to `default`, as `kubectl apply` would have it.
-pub(super) fn namespace(field: Field<String>, misfits: &mut Misfits) -> String {
-    let namespace = field.take("metadata.namespace", misfits).filter(|name| !name.is_empty());
+pub(super) fn namespace(field: Field<String>, errors: &mut FieldErrors) -> String {
+    let namespace = field.take("metadata.namespace", errors).filter(|name| !name.is_empty());
     namespace.unwrap_or_else(|| "default".to_owned())
 }
 
-pub(super) fn address(text: &str, path: impl fmt::Display, misfits: &mut Misfits) -> Option<IpAddr> {
+pub(super) fn address(text: &str, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<IpAddr> {
     let ip = lenient_ip(text);
     if ip.is_none() {
-        misfits.note(path, quoted(text), "an IP address");
+        errors.note(path, quoted(text), "an IP address");
     }
     ip
 }
@@ -68,17 +73,21 @@ pub(super) fn address(text: &str, path: impl fmt::Display, misfits: &mut Misfits
 pub(super) fn addresses(
     list: Field<Vec<Field<String>>>,
     path: impl fmt::Display,
-    misfits: &mut Misfits,
+    errors: &mut FieldErrors,
 ) -> Vec<IpAddr> {
-    each(list, path, misfits, |text, path, misfits| address(&text, path, misfits))
+    each(list, path, errors, |text, path, errors| address(&text, path, errors))
 }
 
-pub(super) fn families(list: Field<Vec<Field<String>>>, cluster_ips: &[IpAddr], misfits: &mut Misfits) -> Vec<Family> {
-    let said = each(list, "spec.ipFamilies", misfits, |text, path, misfits| match text.as_str() {
+pub(super) fn families(
+    list: Field<Vec<Field<String>>>,
+    cluster_ips: &[IpAddr],
+    errors: &mut FieldErrors,
+) -> Vec<Family> {
+    let said = each(list, "spec.ipFamilies", errors, |text, path, errors| match text.as_str() {
         "IPv4" => Some(Family::V4),
         "IPv6" => Some(Family::V6),
         other => {
-            misfits.note(path, quoted(other), "IPv4 or IPv6");
+            errors.note(path, quoted(other), "IPv4 or IPv6");
             None
         }
     });
@@ -90,10 +99,15 @@ pub(super) fn families(list: Field<Vec<Field<String>>>, cluster_ips: &[IpAddr], 
     if families.is_empty() { vec![Family::V4] } else { families }
 }
 
-pub(super) fn port(number: i64, path: impl fmt::Display, wanted: &'static str, misfits: &mut Misfits) -> Option<u16> {
+pub(super) fn port(
+    number: i64,
+    path: impl fmt::Display,
+    wanted: &'static str,
+    errors: &mut FieldErrors,
+) -> Option<u16> {
     let port = u16::try_from(number).ok().filter(|port| *port > 0);
     if port.is_none() {
-        misfits.note(path, number, wanted);
+        errors.note(path, number, wanted);
     }
     port
 }
@@ -103,19 +117,19 @@ pub(super) fn optional_port(
     field: Field<i64>,
     path: impl fmt::Display,
     wanted: &'static str,
-    misfits: &mut Misfits,
+    errors: &mut FieldErrors,
 ) -> Option<u16> {
-    let number = field.take(&path, misfits).filter(|number| *number != 0)?;
-    port(number, path, wanted, misfits)
+    let number = field.take(&path, errors).filter(|number| *number != 0)?;
+    port(number, path, wanted, errors)
 }
 
-pub(super) fn protocol(field: Field<String>, path: impl fmt::Display, misfits: &mut Misfits) -> Option<Protocol> {
-    match field.take(&path, misfits).as_deref() {
+pub(super) fn protocol(field: Field<String>, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<Protocol> {
+    match field.take(&path, errors).as_deref() {
         None | Some("TCP" | "") => Some(Protocol::Tcp),
         Some("UDP") => Some(Protocol::Udp),
         Some("SCTP") => Some(Protocol::Sctp),
         Some(other) => {
-            misfits.note(path, quoted(other), "TCP, UDP or SCTP");
+            errors.note(path, quoted(other), "TCP, UDP or SCTP");
             None
         }
     }

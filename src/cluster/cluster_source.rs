@@ -20,7 +20,7 @@ pub enum ClusterSource {
 
 /// What a person said about the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct SourceOptions {
     /// `--services`, each time it was given.
     pub services: Vec<Input>,
     /// `--kubeconfig`.
@@ -47,8 +47,8 @@ pub struct Environment {
 impl ClusterSource {
     /// The first that applies: `--services`, `--kubeconfig` or `--context`, the pod's service account, `$KUBECONFIG`,
     /// `~/.kube/config`, none.
-    pub fn discover(chosen: Choice, environment: &Environment) -> Self {
-        let Choice { services, kubeconfig, context, api_server, request_timeout } = chosen;
+    pub fn discover(chosen: SourceOptions, environment: &Environment) -> Self {
+        let SourceOptions { services, kubeconfig, context, api_server, request_timeout } = chosen;
         if !services.is_empty() {
             return Self::Files(services);
         }
