@@ -1,7 +1,7 @@
-//! The agents of a cluster, each asked about its node through the API server's pod proxy, with the rights of whoever asks.
+//! The agents of a cluster, each read through the API server's pod proxy with the rights of the caller.
 //!
-//! It takes `list` of pods and `get` of `pods/proxy` in the agents' namespace, and nothing else. What an agent answers is
-//! handed on as it came: its node may have been taken over.
+//! It needs `list` of pods and `get` of `pods/proxy` in the agents' namespace, and nothing else. What an agent answers is
+//! handed on as it came, and not trusted: its node may have been taken over.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ const LABEL: &str = "app.kubernetes.io/name=portreeve";
 /// How long a login may take: a credential plug-in may be waiting for a person.
 const LOGIN: Duration = Duration::from_secs(300);
 
-/// What an agent is asked for.
+/// A request to agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentRequest {
-    /// Where it answers, like `/findings`.
+    /// The path, like `/findings`.
     pub path: &'static str,
     /// The longest answer that is taken, in bytes.
     pub longest: usize,
-    /// How many agents are asked at a time.
+    /// How many requests run at a time.
     pub at_once: usize,
 }
 
@@ -43,10 +43,10 @@ impl AgentRequest {
 pub struct Agent {
     /// The pod's name.
     pub pod: String,
-    /// The node it runs on, as the scheduler wrote it: what the agent says of itself decides nothing. Empty where it was
+    /// The node it runs on, as the scheduler wrote it: what the agent reports of itself decides nothing. Empty where it was
     /// given none.
     pub node: String,
-    /// The port it answers on, or why it need not be asked.
+    /// The port it answers on, or why no request is made.
     port: Result<u16, Gap>,
 }
 
@@ -58,7 +58,7 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// Connects, acting as somebody else where that is asked for.
+    /// Connects, acting as another user where `impersonation` names one.
     ///
     /// # Errors
     /// When the credentials cannot be used.
@@ -85,8 +85,8 @@ impl Agents {
         Ok(agents)
     }
 
-    /// Asks agents, a few at a time, and hands on what each says as soon as it has: the number of the agent, and its
-    /// answer or why there is none.
+    /// Sends a request to agents, a few at a time. `take` gets each answer as soon as it is there: the index of the
+    /// agent, and the answer or why there is none.
     pub async fn fetch(
         &self,
         agents: &[Agent],

@@ -7,7 +7,7 @@ use super::{
     manifests::Input,
 };
 
-/// A place that tells of the cluster.
+/// Where the cluster is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterSource {
     /// `--services`: output of `kubectl get`, or manifests.
@@ -18,7 +18,7 @@ pub enum ClusterSource {
     None,
 }
 
-/// What a person said about the source.
+/// The options that choose the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceOptions {
     /// `--services`, each time it was given.
@@ -33,7 +33,7 @@ pub struct SourceOptions {
     pub request_timeout: Option<Duration>,
 }
 
-/// What the environment says about the source.
+/// The environment variables that choose the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     /// `$KUBECONFIG`: a list of paths as in `$PATH`.

@@ -1,4 +1,5 @@
-//! Documents inside ConfigMaps: kube-proxy's and kubeadm's configuration. Only the keys that matter are kept.
+//! Component configuration inside ConfigMaps: kube-proxy's and kubeadm's, which `k8s_openapi` does not have. Only the
+//! keys that are used are read.
 
 use serde::{
     Deserialize,

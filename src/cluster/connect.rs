@@ -32,16 +32,16 @@ pub struct Access {
 }
 
 impl Access {
-    /// `--request-timeout` where nobody says otherwise.
+    /// The default of `--request-timeout`.
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 }
 
-/// Whom to act as, with the rights of whoever the credentials are of: `kubectl --as` and `--as-group`.
+/// The user to act as: `kubectl --as` and `--as-group`. The credentials need the right to impersonate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Impersonation {
-    /// The user; nobody else, where it is not said.
+    /// The user; the one of the credentials without it.
     pub user: Option<String>,
-    /// The groups of that user; without a user they are nobody's.
+    /// The groups of that user; not used without a user.
     pub groups: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn connect(access: &Access) -> Result<(Client, String), Error> 
     connect_as(access, &Impersonation::default()).await
 }
 
-/// The same, acting as somebody else.
+/// The same, acting as another user.
 pub(super) async fn connect_as(access: &Access, impersonation: &Impersonation) -> Result<(Client, String), Error> {
     let place = match &access.credentials {
         Credentials::Kubeconfig { paths, .. } => {
@@ -143,7 +143,7 @@ async fn make(access: &Access, impersonation: Impersonation) -> Result<(Client, 
 /// and retries are decided where the answer is judged. Its buffers would grow to hundreds of kilobytes with a LIST, and an
 /// agent keeps a connection for each of its watches.
 fn client(config: &Config) -> Result<Client, String> {
-    // Never around it: who asks for a proxy has a reason.
+    // A configured proxy is never bypassed.
     if let Some(proxy) = &config.proxy_url {
         return Err(format!("the way through the proxy {} is not known here", proxy.host().unwrap_or_default()));
     }

@@ -1,4 +1,4 @@
-//! Single values: ports, addresses, protocols, names, and lists of them. A wrong one is noted and left out.
+//! Values of fields: ports, addresses, protocols, names, and lists of them. A wrong one is noted and left out.
 
 use std::{
     fmt,
@@ -83,7 +83,7 @@ pub(super) fn families(
     cluster_ips: &[IpAddr],
     errors: &mut FieldErrors,
 ) -> Vec<Family> {
-    let said = each(list, "spec.ipFamilies", errors, |text, path, errors| match text.as_str() {
+    let listed = each(list, "spec.ipFamilies", errors, |text, path, errors| match text.as_str() {
         "IPv4" => Some(Family::V4),
         "IPv6" => Some(Family::V6),
         other => {
@@ -91,8 +91,8 @@ pub(super) fn families(
             None
         }
     });
-    if !said.is_empty() {
-        return said;
+    if !listed.is_empty() {
+        return listed;
     }
     let mut families: Vec<_> = cluster_ips.iter().copied().map(Family::of).collect();
     families.dedup();
@@ -112,7 +112,7 @@ pub(super) fn port(
     port
 }
 
-/// A port that may be absent; 0 says the same.
+/// A port that may be absent; 0 means the same.
 pub(super) fn optional_port(
     field: Field<i64>,
     path: impl fmt::Display,

@@ -13,12 +13,12 @@ use serde::{
 
 use super::tolerant_field::{Field, FieldType, Present};
 
-/// The port entries of a Service that managedFields know: (port, protocol), and whether a client set its nodePort.
+/// The port entries of a Service in its managedFields: (port, protocol), and whether a client set its nodePort.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ManagedPorts(Vec<(i64, String, bool)>);
 
 impl ManagedPorts {
-    /// Whether a client chose the nodePort of this entry; `None` when managedFields say nothing about the entry.
+    /// Whether a client chose the nodePort of this entry; `None` when managedFields do not have the entry.
     pub(super) fn chose_node_port(&self, port: u16, protocol: &str) -> Option<bool> {
         let mut entries = self.0.iter().filter(|(number, name, _)| *number == i64::from(port) && name == protocol);
         let (_, _, first) = entries.next()?;

@@ -25,7 +25,7 @@ use crate::facts::{Gap, Source, Why, text};
 
 /// Bytes read from a file at a time.
 const BUFFER: usize = 64 << 10;
-/// Bytes that are read at once, and held.
+/// Bytes that are read at once and held.
 const SHORT: usize = 1 << 20;
 /// The longest message of a parser that is passed on, in bytes.
 const MESSAGE: usize = 200;
@@ -33,7 +33,7 @@ const MESSAGE: usize = 200;
 /// Where manifests are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A file; what it holds is told by its content, not by its name.
+    /// A file; its content decides what it holds, not its name.
     File(PathBuf),
     /// Standard input, `-`.
     Stdin,
@@ -129,7 +129,7 @@ impl Documented {
 /// An input that is there.
 struct Opened {
     reader: Box<dyn Read>,
-    /// How long it is, as far as that can be told.
+    /// Its length in bytes; 0 where it is not known.
     length: usize,
 }
 
@@ -175,7 +175,7 @@ fn json_error(place: &str, error: serde_json::Error) -> Error {
     }
     let (line, column) = (error.line() as u64, error.column() as u64);
     let message = error.to_string();
-    // serde_json ends every message with the place that is already said.
+    // serde_json ends every message with the place, which is named already.
     let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
     Error::Malformed { place, line, column, what: text::clean(what, MESSAGE) }
 }
@@ -232,7 +232,7 @@ fn yaml_options() -> serde_saphyr::Options {
     }
 }
 
-/// What a file does not hold is unknown. An input without Services is different: it says that there are none.
+/// What a file does not hold is unknown. An input without Services is different: it shows that there are none.
 fn name_what_is_missing(facts: &mut FactsBuilder, broken: Option<&Error>) {
     if let Some(error) = broken {
         // The missing part may hold the very endpoints that keep a Service alive.

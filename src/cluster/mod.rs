@@ -1,8 +1,12 @@
 //! The cluster: reads Services, EndpointSlices, Pods, Nodes and settings from files or from an API server, once or by
-//! watching it, and says them in our words.
+//! watching it, and converts them to `facts`.
 //!
-//! Several sources, one result: all feed `FactsBuilder` with wire objects, and [`ClusterFacts`] come out. What has the wrong
-//! shape is named and left out, the rest is kept; what could not be read is a gap.
+//! All sources add their objects to a `FactsBuilder`, which makes [`ClusterFacts`]. A field of the wrong type is rejected
+//! by name, and the rest is kept; what could not be read is a gap.
+//!
+//! Nodes and ConfigMaps are converted from the types of `k8s_openapi`. The own Node and ConfigMaps are also read as such.
+//! Lists, watches and files are read in slim form (`slim_object`): only the fields of `facts`, one object at a time, so
+//! that memory stays small (10.8 MiB with 5,000 Services, `docs/performance.md`).
 //!
 //! Never: keeps an object of Kubernetes after its conversion, judges, or reads the node.
 
@@ -52,8 +56,8 @@ pub use self::{
 };
 use crate::facts::{ClusterFacts, Gap, Source, Why};
 
-/// Everything that `source` tells. `node` is this node's name where a person or the downward API said it; `hostname`
-/// finds it among the Nodes otherwise. Never fails as a whole: each fact carries its own gap.
+/// Reads everything from `source`. `node` is this node's name where it is configured or comes from the downward API;
+/// otherwise `hostname` finds it among the Nodes. Never fails as a whole: each fact carries its own gap.
 pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) -> ClusterFacts {
     match source {
         ClusterSource::None => nothing(node),
@@ -67,7 +71,7 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
     }
 }
 
-/// The same for whoever has nothing else to do meanwhile. Must not be called on an async runtime.
+/// The same, blocking. Must not be called on an async runtime.
 ///
 /// # Errors
 /// When the operating system has no means left to wait for an API server.

@@ -1,4 +1,4 @@
-//! The shape of a whole document: an object, a List, a Table, or a bare list. Objects leave it as soon as they are complete.
+//! Reads a whole document: an object, a List, a Table, or a bare list. Each object is passed on as soon as it is complete.
 
 use std::fmt;
 
@@ -77,7 +77,7 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
     }
 }
 
-/// One item of a List: an object to be kept, or a List whose items went to the sink.
+/// One item of a List: an object, or a List whose items went to the sink.
 enum Parsed {
     Object(Box<SlimObject>),
     List(DocumentSummary),

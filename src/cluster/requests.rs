@@ -52,7 +52,7 @@ impl Server {
     }
 
     /// Every object of a collection, page by page into what `empty` makes, and the resource version of the list.
-    /// `recency` says in the query of the first page how old the answer may be. A list that expired between two pages
+    /// `recency` goes into the query of the first page: how old the answer may be. A list that expired between two pages
     /// is read once more from its start, as of now.
     pub(super) async fn pages<S: ObjectSink>(
         &self,
@@ -189,7 +189,7 @@ impl Server {
         }
     }
 
-    /// The request for people: without its query, which nobody typed.
+    /// The request for people: without its query, which is long.
     fn request(&self, path: &str) -> String {
         format!("GET {}{}", self.address, path.split_once('?').map_or(path, |(path, _)| path))
     }

@@ -213,7 +213,7 @@ impl Settings {
     }
 
     /// The answer of kube-apiserver's `/flagz`: JSON, or a text that separates a name from its value by one of
-    /// `:`, `: `, `=` and a space, chosen at random so that nobody parses it (k8s.io/component-base/zpages/flagz).
+    /// `:`, `: `, `=` and a space, chosen at random so that no program parses it (k8s.io/component-base/zpages/flagz).
     ///
     /// False when it holds no range.
     pub(super) fn flagz(&mut self, place: String, answer: &str) -> bool {

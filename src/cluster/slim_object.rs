@@ -1,4 +1,4 @@
-//! Kubernetes objects as they are written, one union of every kind that is read.
+//! Slim objects of Kubernetes: one union of the fields that are used, of every kind that is read in lists and files.
 //!
 //! `kind` may come after everything else, so an object holds the fields of all kinds; keys that no rule uses are
 //! skipped by the parser and never kept. Upstream names: k8s.io/api `core/v1`, `discovery/v1`.

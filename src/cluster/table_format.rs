@@ -1,4 +1,4 @@
-//! A LIST in brief: the Table that `kubectl get --output wide` prints, read as the objects it tells of.
+//! A LIST as a Table, which `kubectl get --output wide` prints: each row is read as an object.
 //!
 //! A Node is 10 KB or more, most of it images, and its row a few hundred bytes. Of several addresses of one kind a row has the
 //! first (Kubernetes, pkg/printers/internalversion/printers.go `printNode`).
@@ -15,7 +15,7 @@ use super::{
     tolerant_field::Field,
 };
 
-/// What stands in a cell that has nothing to tell.
+/// What stands in a cell without a value.
 const NOTHING: &str = "<none>";
 
 /// One of `columnDefinitions`.

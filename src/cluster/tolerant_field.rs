@@ -1,7 +1,7 @@
-//! A field as somebody wrote it: absent, of the wanted shape, or something else.
+//! A field of an object: absent, a value of the expected type, or something else.
 //!
 //! A document is read in one pass, so a single wrong field must not end it. [`Field`] takes whatever is there, skips
-//! what has the wrong shape without keeping it, and leaves the complaint to the conversion, which knows the path.
+//! what has the wrong type without keeping it, and leaves the error to the conversion, which knows the path.
 
 use std::{fmt, marker::PhantomData};
 
@@ -17,20 +17,20 @@ const LONG: usize = 256 << 10;
 /// How much of a wrong value is shown.
 const SHOWN: usize = 64;
 
-/// A field of a wire object.
+/// A field of a slim object.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Field<T> {
     /// Not there, or null.
     #[default]
     Absent,
-    /// There, in the wanted shape.
+    /// There, with the expected type.
     Value(T),
-    /// There, in another shape: what it is, for people.
+    /// There, with another type: what it is, for people.
     WrongType(String),
 }
 
 impl<T: FieldType> Field<T> {
-    /// The value. A wrong shape is noted under `path` and counts as absent from then on.
+    /// The value. A wrong type is noted under `path` and counts as absent from then on.
     pub(super) fn take(self, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<T> {
         match self {
             Self::Absent => None,
@@ -42,7 +42,7 @@ impl<T: FieldType> Field<T> {
         }
     }
 
-    /// The value where it is there and well-shaped; a wrong shape is somebody else's complaint.
+    /// The value, if the field holds one. A wrong type is noted where the field is taken.
     pub(super) fn seen(&self) -> Option<&T> {
         if let Self::Value(value) = self { Some(value) } else { None }
     }
@@ -53,7 +53,7 @@ impl<T: FieldType> Field<T> {
 pub(super) struct FieldErrors(Vec<String>);
 
 impl FieldErrors {
-    /// More errors than this in one object are not worth a person's time.
+    /// More errors than this in one object are not named.
     const MOST: usize = 16;
 
     /// Notes that the field at `path` holds `is` where `wanted` should be.
@@ -78,7 +78,7 @@ pub(super) fn quoted(text: &str) -> String {
     format!("{:?}", text::clean(text, SHOWN))
 }
 
-/// Which of the shapes of JSON a type can be read from; what it does not take is skipped.
+/// Which types of JSON a value can be read from; what it does not accept is skipped.
 pub(super) trait FieldType: Sized {
     /// What belongs here, for people.
     const EXPECTED: &'static str;
@@ -185,7 +185,7 @@ impl<'de, T: FieldType> Visitor<'de> for FieldVisitor<T> {
     }
 }
 
-/// Makes types with a derived `Deserialize` the shape of a mapping.
+/// Lets types with a derived `Deserialize` be read from a mapping.
 macro_rules! mapping {
     ($($name:ty),*) => {$(
         impl $crate::cluster::tolerant_field::FieldType for $name {

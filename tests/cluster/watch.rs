@@ -40,7 +40,7 @@ pub(crate) fn timing() -> WatchTiming {
     }
 }
 
-/// Somebody who asks about the endpoints of these Services.
+/// A channel with the Services whose endpoints are needed.
 pub(crate) fn about(services: &[&str]) -> (Sender<Arc<BTreeSet<String>>>, EndpointsOf) {
     channel(Arc::new(services.iter().map(|name| (*name).to_owned()).collect()))
 }
@@ -57,7 +57,7 @@ pub(crate) fn start_within(
     Watch::start_with(fake.access("t", request_timeout), None, "n1".to_owned(), about(&["b", "kubernetes"]).1, timing)
 }
 
-/// The first view of which `holds` is true. Standings change without a word, so it looks again and again.
+/// The first view of which `holds` is true. Statuses change without a notification, so it polls.
 pub(crate) async fn until(
     views: &Receiver<Arc<ClusterView>>,
     what: &str,
@@ -121,15 +121,15 @@ async fn a_watch_begins_with_what_a_list_says_in_pages_of_fifty() {
     let same = fake.access("t", PATIENT);
     let read = portreeve::cluster::read(&portreeve::cluster::ClusterSource::Api(same), None, "n1").await;
     assert_eq!(ClusterFacts { endpoints_of: None, ..(*view.facts).clone() }, read);
-    let asked = fake.asked();
-    let first = asked.iter().find(|path| path.starts_with("/api/v1/services?")).expect("a list");
+    let requests = fake.requests();
+    let first = requests.iter().find(|path| path.starts_with("/api/v1/services?")).expect("a list");
     assert!(first.contains("limit=50&fieldSelector=spec.type%21%3D") && first.ends_with("&resourceVersion=0"));
-    assert!(asked.iter().any(|path| path.starts_with("/api/v1/pods?limit=50&fieldSelector=spec.nodeName%3Dn1")));
-    let used: BTreeSet<_> = asked.iter().map(|path| row_of(path)).collect();
+    assert!(requests.iter().any(|path| path.starts_with("/api/v1/pods?limit=50&fieldSelector=spec.nodeName%3Dn1")));
+    let used: BTreeSet<_> = requests.iter().map(|path| row_of(path)).collect();
     assert_eq!(used.len(), ACCESS.len());
     for grant in ACCESS {
         let path = format!("/{}?", grant.resource);
-        let watched = asked.iter().any(|asked| asked.contains(&path) && is_watch(asked));
+        let watched = requests.iter().any(|request| request.contains(&path) && is_watch(requests));
         assert_eq!(grant.verbs.contains(&"watch"), watched, "{}", grant.resource);
     }
 }
@@ -147,16 +147,17 @@ async fn changes_come_in_and_the_next_watch_begins_where_one_ended() {
     });
     let (_watch, mut views) = start(&fake);
     until(&views, "only b is left", |view| names(view) == ["b"]).await;
-    until(&views, "the watch goes on", |_| fake.asked().iter().any(|path| from(path, 9))).await;
-    assert_eq!(fake.asked().iter().filter(|path| path.starts_with("/api/v1/services?limit")).count(), 1, "one LIST");
-    let seconds = fake.asked().iter().filter_map(|path| Some(path.split_once("timeoutSeconds=")?.1.to_owned())).next();
+    until(&views, "the watch goes on", |_| fake.requests().iter().any(|path| from(path, 9))).await;
+    assert_eq!(fake.requests().iter().filter(|path| path.starts_with("/api/v1/services?limit")).count(), 1, "one LIST");
+    let seconds =
+        fake.requests().iter().filter_map(|path| Some(path.split_once("timeoutSeconds=")?.1.to_owned())).next();
     assert!(seconds.is_some_and(|rest| rest.starts_with(['1', '2'])));
     assert!(views.has_changed().expect("the watch runs"));
     views.mark_unchanged();
 }
 
 #[tokio::test]
-async fn endpoints_asked_about_from_the_start_are_not_known_before_they_were_read() {
+async fn endpoints_needed_from_the_start_are_not_known_before_they_were_read() {
     let fake = Fake::new(|path, _| if path.contains("/endpointslices") { Reply::Silence } else { calm(path) });
     let (_watch, views) = start(&fake);
     let is_read = |(resource, status): (&Resource, &ResourceStatus)| {
@@ -167,36 +168,36 @@ async fn endpoints_asked_about_from_the_start_are_not_known_before_they_were_rea
 }
 
 #[tokio::test]
-async fn endpoints_are_asked_for_and_watched_as_long_as_somebody_asks_about_them() {
+async fn endpoints_are_read_and_watched_as_long_as_they_are_needed() {
     let fake = Fake::new(|path, _| calm(path));
     let (asks, endpoints_of) = about(&[]);
     let (_watch, views) = Watch::start_with(fake.access("t", PATIENT), None, "n1".to_owned(), endpoints_of, timing());
     until(&views, "everything is read", whole).await;
-    let slices = |asked: &[String]| -> Vec<String> {
-        asked.iter().filter(|path| path.contains("endpointslices?")).cloned().collect()
+    let slices = |requests: &[String]| -> Vec<String> {
+        requests.iter().filter(|path| path.contains("endpointslices?")).cloned().collect()
     };
-    assert_eq!(slices(&fake.asked()), [""; 0], "nobody asks");
+    assert_eq!(slices(&fake.requests()), [""; 0], "none are needed");
 
     let wanted = |names: &[&str]| about(names).1.borrow().clone();
     for names in [&["b"][..], &["b", "kubernetes"], &["a", "b"]] {
         asks.send_replace(wanted(names));
         until(&views, "endpoints", |view| view.facts.tells_endpoints_of(&wanted(names))).await;
-        let last = || slices(&fake.asked()).into_iter().rfind(|path| !is_watch(path)).expect("a list");
+        let last = || slices(&fake.requests()).into_iter().rfind(|path| !is_watch(path)).expect("a list");
         let selector = format!("service-name%20in%20%28{}%29", names.join("%2C"));
         assert!(last().contains(&selector), "{} of {selector}", last());
     }
     asks.send_replace(wanted(&[]));
     until(&views, "the end of it", |view| view.facts.endpoints_of == Some(wanted(&[]))).await;
-    let asked = slices(&fake.asked()).len();
+    let requests = slices(&fake.requests()).len();
     sleep(3 * timing().watch_duration).await;
-    assert_eq!(slices(&fake.asked()).len(), asked, "the watch is over");
+    assert_eq!(slices(&fake.requests()).len(), requests, "the watch is over");
 }
 
 #[tokio::test]
 async fn settings_are_read_again_and_kept_where_they_cannot_be() {
     let phase = Arc::new(AtomicUsize::new(0));
-    let told = Arc::clone(&phase);
-    let fake = Fake::new(move |path, _| match (path, told.load(Ordering::SeqCst)) {
+    let shared = Arc::clone(&phase);
+    let fake = Fake::new(move |path, _| match (path, shared.load(Ordering::SeqCst)) {
         ("/flagz", 0) => Reply::Text("service-node-port-range=20000-20999"),
         ("/flagz", 1) => Reply::Status(500, "oops"),
         ("/flagz", _) => Reply::Text("service-node-port-range=21000-21999"),
@@ -216,8 +217,8 @@ async fn settings_are_read_again_and_kept_where_they_cannot_be() {
 #[tokio::test]
 async fn settings_that_are_gone_are_believed_to_be_so_after_a_while_only() {
     let phase = Arc::new(AtomicUsize::new(0));
-    let told = Arc::clone(&phase);
-    let fake = Fake::new(move |path, _| match (path, told.load(Ordering::SeqCst)) {
+    let shared = Arc::clone(&phase);
+    let fake = Fake::new(move |path, _| match (path, shared.load(Ordering::SeqCst)) {
         ("/flagz", 0) => Reply::Text("service-node-port-range=20000-20999"),
         ("/flagz", _) => Reply::Status(404, "not found"),
         (path, _) => calm(path),
@@ -226,14 +227,14 @@ async fn settings_that_are_gone_are_believed_to_be_so_after_a_while_only() {
     let source = |view: &ClusterView| view.facts.node_port_range.seen().map(|range| range.source);
     until(&views, "the range is read", |view| source(view) == Some(RangeSource::Flagz)).await;
     phase.store(1, Ordering::SeqCst);
-    let mut told_missing = 0;
+    let mut reported_absent = 0;
     until(&views, "the range is assumed", |view| {
         if source(view) == Some(RangeSource::Flagz) {
-            told_missing = errors(view, Resource::Settings, "404");
+            reported_absent = errors(view, Resource::Settings, "404");
         }
         source(view) == Some(RangeSource::Assumed)
     })
     .await;
-    assert!(told_missing >= 2, "one answer is not believed: {told_missing}");
+    assert!(reported_absent >= 2, "one answer is not believed: {reported_absent}");
     until(&views, "that is all there is", whole).await;
 }

@@ -25,8 +25,8 @@ use crate::{
 /// While a server misbehaves, what is known is kept and grows old; when it behaves again, everything is caught up.
 async fn is_kept_through(code: &str, request_timeout: Duration, trouble: fn() -> Reply) {
     let phase = Arc::new(AtomicUsize::new(0));
-    let told = Arc::clone(&phase);
-    let fake = Fake::new(move |path, _| match (told.load(Ordering::SeqCst), path) {
+    let shared = Arc::clone(&phase);
+    let fake = Fake::new(move |path, _| match (shared.load(Ordering::SeqCst), path) {
         (1, _) => trouble(),
         (2, path) if from(path, 1) => Reply::Watch(vec![event("ADDED", B, 2)], After::Ends),
         (2, path) if path.starts_with("/api/v1/services?limit") => list("Service", &[A, B]),
@@ -158,7 +158,7 @@ async fn a_server_that_names_a_time_is_left_alone_until_then() {
     until(&views, "it is busy", |view| errors(view, Resource::Services, "429") == 1).await;
     // Ten times as long as the watcher would wait otherwise.
     sleep(Duration::from_millis(400)).await;
-    assert_eq!(fake.asked().iter().filter(|path| from(path, 1)).count(), 1);
+    assert_eq!(fake.requests().iter().filter(|path| from(path, 1)).count(), 1);
 }
 
 #[tokio::test]
@@ -215,5 +215,5 @@ async fn an_old_server_that_refuses_the_field_selector_is_watched_without() {
     let view = until(&views, "everything is read", whole).await;
     assert_eq!(names(&view), ["a"]);
     let plain = |path: &String| from(path, 1) && !path.contains("Selector");
-    until(&views, "the watch needs none either", |_| fake.asked().iter().any(plain)).await;
+    until(&views, "the watch needs none either", |_| fake.requests().iter().any(plain)).await;
 }

@@ -1,25 +1,25 @@
-//! How long to wait for what.
+//! The times of watches and polls, and the back-off after failures.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
     time::Duration,
 };
 
-/// The times of a watch. Tests have less patience than a cluster.
+/// The times of watches and polls. Tests set shorter ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchTiming {
-    /// A watch is asked to end after this long, or up to twice as long: so that a thousand agents do not come back at
-    /// once. In whole seconds.
+    /// `timeoutSeconds` of a watch, in whole seconds; up to twice as long by chance, so that the watches of many agents
+    /// do not end at once.
     pub watch_duration: Duration,
-    /// A watch on which nothing comes for so long is asked for again; bookmarks come every minute.
+    /// A watch without a line for so long is requested again; bookmarks come every minute.
     pub idle_timeout: Duration,
-    /// How often settings are read.
+    /// How often Nodes and settings are polled.
     pub poll_interval: Duration,
     /// The longest wait after the first failure; it doubles with each.
     pub first_backoff: Duration,
-    /// What the wait after a failure grows to: a server that is back is found within two looks of the agent.
+    /// The longest wait after a failure: a server that is back is found within two looks of the agent.
     pub max_backoff: Duration,
-    /// How long changes are facts before they are told.
+    /// How long changes are collected before a view is published.
     pub debounce: Duration,
 }
 
@@ -36,16 +36,17 @@ impl Default for WatchTiming {
     }
 }
 
-/// The longest that a server may send us away for.
+/// The longest `Retry-After` that is obeyed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 impl WatchTiming {
-    /// How long a watch shall last; `jitter` is from 0 to 1.
+    /// How long a watch is to last; `jitter` is from 0 to 1.
     pub(super) fn spread_watch_duration(&self, jitter: f64) -> Duration {
         self.watch_duration.mul_f64(1.0 + jitter)
     }
 
-    /// The wait after so many failures in a object: half of it is up to the jitter. What the server asks for comes before.
+    /// The wait after so many failures in succession, of which `jitter`, from 0 to 1, decides half. `retry_after` comes
+    /// on top.
     pub(super) fn backoff(&self, failures: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
         let longest = 2_u32.saturating_pow(failures.saturating_sub(1));
         let longest = self.first_backoff.saturating_mul(longest).min(self.max_backoff);
