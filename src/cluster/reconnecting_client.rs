@@ -16,10 +16,10 @@ use super::connect::{Access, connect};
 /// request that failed or was answered with 401: a rotated token or certificate authority is used by the
 /// next. Needs a tokio runtime.
 pub fn client(access: Access) -> Client {
-    Client::new(Renewed { access: Arc::new(access), kept: Arc::default() }, "default")
+    Client::new(ReconnectingService { access: Arc::new(access), kept: Arc::default() }, "default")
 }
 
-struct Renewed {
+struct ReconnectingService {
     access: Arc<Access>,
     /// The client of the last request that succeeded. A request takes it out, so that an aborted one leaves none.
     kept: Arc<Mutex<Option<Client>>>,
@@ -28,7 +28,7 @@ struct Renewed {
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Failed>> + Send>>;
 
-impl Service<Request<Body>> for Renewed {
+impl Service<Request<Body>> for ReconnectingService {
     type Response = Response<Body>;
     type Error = Failed;
     type Future = Answer;

@@ -25,10 +25,10 @@ pub(super) struct SlimObject {
 }
 
 macro_rules! mappings {
-    ($($name:ident { $($field:ident: $shape:ty = $key:literal,)* })*) => {$(
+    ($($name:ident { $($field:ident: $type:ty = $key:literal,)* })*) => {$(
         #[derive(Debug, Default, Deserialize)]
         #[serde(default)]
-        pub(super) struct $name { $(#[serde(rename = $key)] pub(super) $field: Field<$shape>,)* }
+        pub(super) struct $name { $(#[serde(rename = $key)] pub(super) $field: Field<$type>,)* }
         super::tolerant_field::mapping!($name);
     )*};
 }

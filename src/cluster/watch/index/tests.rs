@@ -74,7 +74,7 @@ fn objects_are_applied_replaced_and_deleted() {
 }
 
 #[test]
-fn an_object_that_says_the_same_again_changes_nothing() {
+fn an_object_that_has_not_changed_changes_nothing() {
     let (mut index, now) = index();
     assert!(!index.apply(Resource::Services, Update::Applied(objects("Service", &[&web(30080)])), now));
     assert!(!index.apply(
@@ -94,7 +94,7 @@ fn a_service_that_becomes_headless_is_gone() {
 }
 
 #[test]
-fn a_complaint_lasts_as_long_as_its_object() {
+fn a_rejected_field_is_named_as_long_as_its_object_exists() {
     let (mut index, now) = index();
     let odd = r#"{"metadata":{"namespace":"d","name":"odd"},"spec":{"ports":[{"port":70000}]}}"#;
     index.apply(Resource::Services, Update::Applied(objects("Service", &[odd])), now);
@@ -121,7 +121,7 @@ fn a_failure_takes_nothing_away_that_was_known() {
 }
 
 #[test]
-fn a_failure_says_why_nothing_was_ever_known() {
+fn a_failure_is_the_reason_why_nothing_is_known() {
     let mut index = Index::new(None, "n1".to_owned(), Arc::default());
     assert!(index.apply(Resource::Services, Update::Failed(expired()), Instant::now()));
     let facts = index.facts();
@@ -143,7 +143,7 @@ fn the_host_name_finds_the_node_and_the_node_its_pods() {
 }
 
 #[test]
-fn endpoints_are_known_only_for_services_they_were_asked_for() {
+fn endpoints_are_known_only_of_the_services_they_were_read_for() {
     let (mut index, now) = index();
     assert_eq!(index.needed(Resource::EndpointSlices), Some(names(&[])), "a NodePort alone is no reason to ask");
     let Selection::EndpointsOf(web) = names(&["web"]) else { unreachable!("names are names") };
@@ -172,7 +172,7 @@ fn endpoints_are_known_only_for_services_they_were_asked_for() {
 }
 
 #[test]
-fn endpoint_slices_that_nobody_asked_for_are_not_kept() {
+fn endpoint_slices_outside_of_the_selection_are_not_kept() {
     let (mut index, now) = index();
     let selection = names(&["kubernetes", "web"]);
     let mut found = ObjectBatch::within(selection.clone());
