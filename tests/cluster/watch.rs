@@ -129,7 +129,7 @@ async fn a_watch_begins_with_what_a_list_says_in_pages_of_fifty() {
     assert_eq!(used.len(), ACCESS.len());
     for grant in ACCESS {
         let path = format!("/{}?", grant.resource);
-        let watched = requests.iter().any(|request| request.contains(&path) && is_watch(requests));
+        let watched = requests.iter().any(|request| request.contains(&path) && is_watch(request));
         assert_eq!(grant.verbs.contains(&"watch"), watched, "{}", grant.resource);
     }
 }
