@@ -123,9 +123,9 @@ async fn follow_watches(
     while !sender.is_closed() {
         let watched = states.borrow_and_update().clone();
         sender.send_if_modified(|state| {
-            for (resource, standing) in &watched.standings {
-                state.whole.extend(standing.confirmed.map(|at| (resource.name(), at.into_std())));
-                let errors = standing.errors.iter();
+            for (resource, status) in &watched.statuses {
+                state.whole.extend(status.confirmed.map(|at| (resource.name(), at.into_std())));
+                let errors = status.errors.iter();
                 state.errors.extend(errors.map(|(code, count)| ((resource.name(), code.clone()), *count)));
             }
             let differs = state.facts != watched.facts;

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     agent::{SnapshotSources, Step},
-    cluster::{ApiServer, Choice, ClusterSource, Input},
+    cluster::{ApiServer, ClusterSource, Input, SourceOptions},
     facts::{Learned, Mode, PortRange, Said, Snapshot, Source},
     kernel::Host,
 };
@@ -82,7 +82,7 @@ impl Sources {
             node_port_range,
             host_root,
         } = self;
-        let choice = Choice {
+        let choice = SourceOptions {
             services: services.into_iter().map(Input::from).collect(),
             kubeconfig,
             context,

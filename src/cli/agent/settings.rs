@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     agent::Config,
-    cluster::{ApiServer, Choice, ClusterSource, Environment, Input},
+    cluster::{ApiServer, ClusterSource, Environment, Input, SourceOptions},
     facts::{Learned, Mode, PortRange, Said, text},
     rules::Limits,
 };
@@ -174,7 +174,7 @@ impl Settings {
     /// The configuration of the agent, with defaults for what is not set.
     pub(super) fn into_config(self, environment: &Environment) -> Config {
         let heartbeat = Some(self.heartbeat_path());
-        let choice = Choice {
+        let choice = SourceOptions {
             services: self.services.into_iter().map(Input::from).collect(),
             kubeconfig: self.kubeconfig,
             context: self.context,

@@ -7,7 +7,7 @@ use tokio::runtime::{self, Runtime};
 
 use crate::{
     cli::values::{duration, environment},
-    cluster::{Access, Agent, Agents, Choice, ClusterSource, Persona},
+    cluster::{Access, Agent, Agents, ClusterSource, Impersonation, SourceOptions},
     facts::Gap,
 };
 
@@ -47,8 +47,8 @@ impl AgentFlags {
 
     /// Makes a client for the agents.
     pub(super) async fn connect(&self) -> anyhow::Result<Agents> {
-        let persona = Persona { user: self.user.clone(), groups: self.groups.clone() };
-        Agents::reach(&self.access()?, &persona, &self.agent_namespace).await.map_err(failed)
+        let impersonation = Impersonation { user: self.user.clone(), groups: self.groups.clone() };
+        Agents::connect(&self.access()?, &impersonation, &self.agent_namespace).await.map_err(failed)
     }
 
     /// The agents of these nodes, or of all.
@@ -64,11 +64,11 @@ impl AgentFlags {
     }
 
     fn access(&self) -> anyhow::Result<Access> {
-        let choice = Choice {
+        let choice = SourceOptions {
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
             request_timeout: Some(self.request_timeout),
-            ..Choice::default()
+            ..SourceOptions::default()
         };
         match ClusterSource::discover(choice, &environment()) {
             ClusterSource::Api(access) => Ok(access),

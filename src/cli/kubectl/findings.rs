@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::agents::{AgentFlags, runtime};
 use crate::{
     cli::{console::Console, report::CountFlags, values::duration},
-    cluster::{Agents, Question},
+    cluster::{AgentRequest, Agents},
     facts::Gap,
     sinks::{Fleet, Heard, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide},
 };
@@ -79,7 +79,7 @@ impl Args {
     async fn ask(&self, agents: &Agents) -> anyhow::Result<Fleet> {
         let listed = self.agent_flags.list(agents, &self.node).await?;
         let mut answers: Vec<Option<Result<Vec<u8>, Gap>>> = listed.iter().map(|_| None).collect();
-        agents.ask(&listed, Question::FINDINGS, |number, answer| answers[number] = Some(answer)).await;
+        agents.fetch(&listed, AgentRequest::FINDINGS, |number, answer| answers[number] = Some(answer)).await;
         let answered = listed.into_iter().zip(answers);
         let heard =
             answered.filter_map(|(agent, answer)| Some(Heard { node: agent.node, pod: agent.pod, said: answer? }));

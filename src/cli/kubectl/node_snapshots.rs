@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::agents::{AgentFlags, runtime};
 use crate::{
     cli::replay,
-    cluster::Question,
+    cluster::AgentRequest,
     facts::{Gap, Snapshot, Source, Why, text},
 };
 
@@ -39,7 +39,7 @@ pub(super) fn judge_node_snapshots<T>(
             });
             results[number] = Some(judged);
         };
-        agents.ask(&listed, Question::SNAPSHOT, take).await;
+        agents.fetch(&listed, AgentRequest::SNAPSHOT, take).await;
         let judged = listed.into_iter().zip(results);
         Ok(judged.filter_map(|(agent, result)| Some(NodeResult { node: agent.node, result: result? })).collect())
     })

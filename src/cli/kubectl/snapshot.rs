@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::agents::{AgentFlags, runtime};
 use crate::{
     cli::console::Console,
-    cluster::Question,
+    cluster::AgentRequest,
     facts::{Gap, SNAPSHOT_SCHEMA, Source, Why, text},
 };
 
@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         let mut listed = agent_flags.list(&agents, std::slice::from_ref(node)).await?;
         listed.truncate(1);
         let mut received = Err(Gap::new(Source::Agent, Why::NotAsked, "nobody was asked"));
-        agents.ask(&listed, Question::SNAPSHOT, |_, answer| received = answer).await;
+        agents.fetch(&listed, AgentRequest::SNAPSHOT, |_, answer| received = answer).await;
         let pod = listed.pop().map(|agent| agent.pod).unwrap_or_default();
         anyhow::Ok((received.map_err(|gap| anyhow!("the agent of {node} could not be asked: {}", gap.detail))?, pod))
     })?;

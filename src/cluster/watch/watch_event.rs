@@ -2,27 +2,28 @@
 
 use std::fmt;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor},
 };
 
-use super::super::{document::Document, wire::Object};
+use crate::cluster::{object_reader::ObjectReader, slim_object::SlimObject};
 
-/// What the server says in one line.
+/// One event of a watch.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum WatchEvent {
     /// An object as it is now.
-    Applied(Box<Object>),
-    /// An object that is no more.
-    Deleted(Box<Object>),
+    Applied(Box<SlimObject>),
+    /// An object that was deleted, as it was last.
+    Deleted(Box<SlimObject>),
     /// A version up to which nothing has changed.
-    Bookmark(Box<Object>),
-    /// The end of the watch: a status and a sentence.
-    Ended(u16, String),
+    Bookmark(Box<SlimObject>),
+    /// The end of the watch: the code and the message of a Status.
+    Error(u16, String),
 }
 
-impl Event {
+impl WatchEvent {
     /// Reads a line; `kind` is the kind of objects that carry none.
     pub(super) fn read(line: &[u8], kind: &str) -> Result<Self, serde_json::Error> {
         let mut parser = serde_json::Deserializer::from_slice(line);
@@ -34,8 +35,9 @@ impl Event {
             "DELETED" => Ok(Self::Deleted(object()?)),
             "BOOKMARK" => Ok(Self::Bookmark(object()?)),
             "ERROR" => {
-                let Failure { object: Status { code, message } } = serde_json::from_slice(line)?;
-                Ok(Self::Ended(code, message))
+                let Failure { object: Status { code, message, .. } } = serde_json::from_slice(line)?;
+                let code = code.and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
+                Ok(Self::Error(code, message.unwrap_or_default()))
             }
             _ => Err(serde_json::Error::custom("it is no event of a watch")),
         }
@@ -47,7 +49,7 @@ impl Event {
             Self::Applied(object) | Self::Deleted(object) | Self::Bookmark(object) => {
                 object.metadata.seen().and_then(|metadata| metadata.version.seen())
             }
-            Self::Ended(..) => None,
+            Self::Error(..) => None,
         }
     }
 }
@@ -57,19 +59,12 @@ struct Failure {
     object: Status,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    code: u16,
-    message: String,
-}
-
 struct Envelope<'a> {
     kind: &'a str,
 }
 
 impl<'de> DeserializeSeed<'de> for Envelope<'_> {
-    type Value = (String, Option<Object>);
+    type Value = (String, Option<SlimObject>);
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
@@ -77,7 +72,7 @@ impl<'de> DeserializeSeed<'de> for Envelope<'_> {
 }
 
 impl<'de> Visitor<'de> for Envelope<'_> {
-    type Value = (String, Option<Object>);
+    type Value = (String, Option<SlimObject>);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an event of a watch")
@@ -91,7 +86,7 @@ impl<'de> Visitor<'de> for Envelope<'_> {
                 "type" => word = map.next_value()?,
                 "object" => {
                     let mut sink = |object| found = Some(object);
-                    map.next_value_seed(Document { kind: Some(self.kind), closed: true, sink: &mut sink })?;
+                    map.next_value_seed(ObjectReader { kind: Some(self.kind), closed: true, sink: &mut sink })?;
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
@@ -107,23 +102,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_line_is_told_apart_whatever_comes_first() {
+    fn each_kind_of_line_is_recognized_whatever_comes_first() {
         let object = r#"{"kind":"Service","metadata":{"name":"a","namespace":"d","resourceVersion":"7"},"spec":{}}"#;
         let read = |word: &str| {
             let lines = [
                 format!(r#"{{"type":"{word}","object":{object}}}"#),
                 format!(r#"{{"object":{object},"more":[1],"type":"{word}"}}"#),
             ];
-            lines.map(|line| Event::read(line.as_bytes(), "Service").expect("an event"))
+            lines.map(|line| WatchEvent::read(line.as_bytes(), "Service").expect("an event"))
         };
         for event in read("ADDED").into_iter().chain(read("MODIFIED")) {
             assert_eq!(event.version().map(String::as_str), Some("7"));
-            assert!(matches!(event, Event::Applied(object) if object.title() == "d/a"));
+            assert!(matches!(event, WatchEvent::Applied(object) if object.title() == "d/a"));
         }
-        assert!(read("DELETED").iter().all(|event| matches!(event, Event::Deleted(_))));
-        assert!(read("BOOKMARK").iter().all(|event| matches!(event, Event::Bookmark(_))));
+        assert!(read("DELETED").iter().all(|event| matches!(event, WatchEvent::Deleted(_))));
+        assert!(read("BOOKMARK").iter().all(|event| matches!(event, WatchEvent::Bookmark(_))));
         let line = br#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","message":"too old","code":410}}"#;
-        assert!(matches!(Event::read(line, "Service"), Ok(Event::Ended(410, message)) if message == "too old"));
+        assert!(
+            matches!(WatchEvent::read(line, "Service"), Ok(WatchEvent::Error(410, message)) if message == "too old")
+        );
     }
 
     #[test]
@@ -131,7 +128,7 @@ mod tests {
         for line in
             ["", "{}", "[]", "<html>", r#"{"type":"ADDED"}"#, r#"{"type":"ADDED","object":{"#, r#"{"type":"X"}"#]
         {
-            assert!(Event::read(line.as_bytes(), "Service").is_err(), "{line}");
+            assert!(WatchEvent::read(line.as_bytes(), "Service").is_err(), "{line}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The shape of a whole document: an object, a List, a Table, or a bare list. Objects leave it as soon as they are complete.
+//! Reads a whole document: an object, a List, a Table, or a bare list. Each object is passed on as soon as it is complete.
 
 use std::fmt;
 
@@ -8,25 +8,25 @@ use serde::{
 };
 
 use super::{
-    field::Field,
-    table::{Column, Rows},
-    wire::Object,
+    slim_object::SlimObject,
+    table_format::{TableColumn, TableRows},
+    tolerant_field::Field,
 };
 
 /// Reads one document: an object, a List of them (or of Lists), or a bare list. Every object that is no List goes to
 /// `sink` as soon as it is complete, so that a document of any length needs the memory of one object.
-pub(super) struct Document<'a> {
+pub(super) struct ObjectReader<'a> {
     /// The kind of items that carry none, as in an answer of the API server.
     pub(super) kind: Option<&'a str>,
     /// Whether the format marks the end of a document, as JSON does: then a List that ends is whole.
     pub(super) closed: bool,
     /// Where objects go.
-    pub(super) sink: &'a mut dyn FnMut(Object),
+    pub(super) sink: &'a mut dyn FnMut(SlimObject),
 }
 
 /// What a document was, once it was read to its end.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct DocumentSummary {
     /// It had `items`.
     pub(super) list: bool,
     /// `metadata.continue` of a List.
@@ -37,50 +37,50 @@ pub(super) struct Outcome {
     pub(super) cut: bool,
 }
 
-impl<'de> DeserializeSeed<'de> for Document<'_> {
-    type Value = Outcome;
+impl<'de> DeserializeSeed<'de> for ObjectReader<'_> {
+    type Value = DocumentSummary;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Outcome, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<DocumentSummary, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Document<'_> {
-    type Value = Outcome;
+impl<'de> Visitor<'de> for ObjectReader<'_> {
+    type Value = DocumentSummary;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a Kubernetes object or a List of them")
     }
 
-    fn visit_unit<E>(self) -> Result<Outcome, E> {
-        Ok(Outcome::default())
+    fn visit_unit<E>(self) -> Result<DocumentSummary, E> {
+        Ok(DocumentSummary::default())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Outcome, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<DocumentSummary, A::Error> {
         let Self { kind, closed, sink } = self;
         let items = Items { kind, closed, sink: &mut *sink };
         if let Some(last) = items.visit_seq(list)? {
             sink(*last);
         }
-        Ok(Outcome::default())
+        Ok(DocumentSummary::default())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Outcome, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<DocumentSummary, A::Error> {
         let Self { kind, closed, sink } = self;
         match read_map(map, kind, closed, sink)? {
-            Whole::Object(object) => {
+            Parsed::Object(object) => {
                 sink(*object);
-                Ok(Outcome::default())
+                Ok(DocumentSummary::default())
             }
-            Whole::List(outcome) => Ok(outcome),
+            Parsed::List(summary) => Ok(summary),
         }
     }
 }
 
-/// One item of a List: an object to be kept, or a List whose items went to the sink.
-enum Whole {
-    Object(Box<Object>),
-    List(Outcome),
+/// One item of a List: an object, or a List whose items went to the sink.
+enum Parsed {
+    Object(Box<SlimObject>),
+    List(DocumentSummary),
 }
 
 /// A key of an object, a List or a Table.
@@ -107,13 +107,13 @@ fn read_map<'de, A: MapAccess<'de>>(
     mut map: A,
     inherited: Option<&str>,
     closed: bool,
-    sink: &mut dyn FnMut(Object),
-) -> Result<Whole, A::Error> {
+    sink: &mut dyn FnMut(SlimObject),
+) -> Result<Parsed, A::Error> {
     // Large, and handed on several times.
-    let mut object = Box::<Object>::default();
+    let mut object = Box::<SlimObject>::default();
     let mut items = false;
     let mut last = None;
-    let mut columns: Vec<Column> = Vec::new();
+    let mut columns: Vec<TableColumn> = Vec::new();
     while let Some(key) = map.next_key()? {
         match key {
             Key::ApiVersion => object.api_version = map.next_value()?,
@@ -135,7 +135,7 @@ fn read_map<'de, A: MapAccess<'de>>(
             Key::ColumnDefinitions if is_table(&object) => columns = map.next_value::<Option<_>>()?.unwrap_or_default(),
             Key::Rows if is_table(&object) => {
                 items = true;
-                map.next_value_seed(Rows { columns: &columns, sink: &mut *sink })?;
+                map.next_value_seed(TableRows { columns: &columns, sink: &mut *sink })?;
             }
             Key::ColumnDefinitions | Key::Rows | Key::Other => {
                 map.next_value::<IgnoredAny>()?;
@@ -146,9 +146,9 @@ fn read_map<'de, A: MapAccess<'de>>(
         if matches!(object.kind, Field::Absent)
             && let Some(kind) = inherited
         {
-            object.kind = Field::Is(kind.to_owned());
+            object.kind = Field::Value(kind.to_owned());
         }
-        return Ok(Whole::Object(object));
+        return Ok(Parsed::Object(object));
     }
     let cut = !closed && object.kind.seen().is_none();
     // Where the List was cut, its last item may have been too: half a port number is worse than none.
@@ -157,7 +157,7 @@ fn read_map<'de, A: MapAccess<'de>>(
     }
     let metadata = object.metadata.seen();
     let next_page = metadata.and_then(|metadata| metadata.next_page.seen()).map(|token| token.0.clone());
-    Ok(Whole::List(Outcome {
+    Ok(Parsed::List(DocumentSummary {
         list: true,
         next_page: next_page.filter(|token| !token.is_empty()),
         version: metadata.and_then(|metadata| metadata.version.seen()).cloned(),
@@ -166,7 +166,7 @@ fn read_map<'de, A: MapAccess<'de>>(
 }
 
 /// A server writes the kind first.
-fn is_table(object: &Object) -> bool {
+fn is_table(object: &SlimObject) -> bool {
     object.kind.seen().is_some_and(|kind| kind == "Table")
 }
 
@@ -174,11 +174,11 @@ fn is_table(object: &Object) -> bool {
 struct Items<'a> {
     kind: Option<&'a str>,
     closed: bool,
-    sink: &'a mut dyn FnMut(Object),
+    sink: &'a mut dyn FnMut(SlimObject),
 }
 
 impl<'de> DeserializeSeed<'de> for Items<'_> {
-    type Value = Option<Box<Object>>;
+    type Value = Option<Box<SlimObject>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
@@ -186,7 +186,7 @@ impl<'de> DeserializeSeed<'de> for Items<'_> {
 }
 
 impl<'de> Visitor<'de> for Items<'_> {
-    type Value = Option<Box<Object>>;
+    type Value = Option<Box<SlimObject>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of Kubernetes objects")
@@ -198,7 +198,7 @@ impl<'de> Visitor<'de> for Items<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let Self { kind, closed, sink } = self;
-        let mut last: Option<Box<Object>> = None;
+        let mut last: Option<Box<SlimObject>> = None;
         loop {
             // What came before is whole: either another item follows, or the document broke inside one.
             let next = list.next_element_seed(Item { kind, closed, sink: &mut *sink });
@@ -216,11 +216,11 @@ impl<'de> Visitor<'de> for Items<'_> {
 struct Item<'a> {
     kind: Option<&'a str>,
     closed: bool,
-    sink: &'a mut dyn FnMut(Object),
+    sink: &'a mut dyn FnMut(SlimObject),
 }
 
 impl<'de> DeserializeSeed<'de> for Item<'_> {
-    type Value = Option<Box<Object>>;
+    type Value = Option<Box<SlimObject>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
@@ -228,7 +228,7 @@ impl<'de> DeserializeSeed<'de> for Item<'_> {
 }
 
 impl<'de> Visitor<'de> for Item<'_> {
-    type Value = Option<Box<Object>>;
+    type Value = Option<Box<SlimObject>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a Kubernetes object")
@@ -240,8 +240,11 @@ impl<'de> Visitor<'de> for Item<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
         Ok(match read_map(map, self.kind, self.closed, self.sink)? {
-            Whole::Object(object) => Some(object),
-            Whole::List(_) => None,
+            Parsed::Object(object) => Some(object),
+            Parsed::List(_) => None,
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

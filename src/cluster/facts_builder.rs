@@ -1,18 +1,20 @@
-//! What files and API servers alike are read into: objects go in one by one, facts come out.
+//! Builds the facts of a cluster from its objects, which files and API servers add one by one.
 
-use std::{collections::BTreeMap, mem, sync::Arc};
+use std::{collections::BTreeMap, fmt, mem, sync::Arc};
 
-use super::{convert, error::Error, field::Misfits, settings::Settings, wire::Object};
+use k8s_openapi::api::core::v1;
+
+use super::{convert, error::Error, settings::Settings, slim_object::SlimObject, tolerant_field::FieldErrors};
 use crate::facts::{ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, Why, text};
 
 /// At most this many rejected items are named; a thousand broken Services must not bury the rest.
-const MOST_REJECTED: usize = 64;
+const MAX_REJECTED: usize = 64;
 /// The longest description of a rejected item, in bytes.
 const DETAIL: usize = 512;
 
-/// Facts in the making.
+/// Facts that are being built.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Gathered {
+pub(super) struct FactsBuilder {
     pub(super) services: Vec<Arc<Service>>,
     pub(super) endpoint_slices: Vec<Arc<EndpointSlice>>,
     pub(super) pods: Vec<Arc<Pod>>,
@@ -22,111 +24,125 @@ pub(super) struct Gathered {
     hostnames: BTreeMap<String, String>,
     gaps: BTreeMap<Source, Gap>,
     rejected: Vec<Gap>,
-    beyond: usize,
+    /// How many rejected items are not named.
+    rejected_beyond: usize,
 }
 
-impl Gathered {
-    /// Takes one object; `place` is where it was read. Kinds that no rule uses are passed over.
-    pub(super) fn accept(&mut self, place: &str, mut object: Object) {
+impl FactsBuilder {
+    /// Adds one object; `place` is where it was read. Kinds that no rule uses are skipped.
+    pub(super) fn add(&mut self, place: &str, mut object: SlimObject) {
         let kind = mem::take(&mut object.kind);
         let kind = kind.seen().map_or("", String::as_str);
         let group = object.api_version.seen().map_or("", String::as_str);
         let group = group.split_once('/').map_or("", |(group, _)| group);
         let title = object.title();
-        let mut misfits = Misfits::default();
+        let mut errors = FieldErrors::default();
         let source = match (group, kind) {
             ("", "Service") => {
-                self.services.extend(convert::service(object, &mut misfits).map(Arc::new));
+                self.services.extend(convert::service(object, &mut errors).map(Arc::new));
                 Source::Services
             }
             ("" | "discovery.k8s.io", "EndpointSlice") => {
-                self.endpoint_slices.extend(convert::endpoint_slice(object, &mut misfits).map(Arc::new));
+                self.endpoint_slices.extend(convert::endpoint_slice(object, &mut errors).map(Arc::new));
                 Source::EndpointSlices
             }
             ("", "Pod") => {
                 self.settings.api_server_pod(&object);
-                self.pods.extend(convert::pod(object, &mut misfits).map(Arc::new));
+                self.pods.extend(convert::pod(object, &mut errors).map(Arc::new));
                 Source::Pods
             }
             ("", "Node") => {
-                self.settings.node_arguments(&object, &mut misfits);
-                self.remember_hostname(&object);
-                self.nodes.extend(convert::node(object, &mut misfits).map(Arc::new));
+                let node = convert::typed_node(object, &mut errors);
+                self.convert_node(node, &mut errors);
                 Source::Nodes
             }
             ("", "ConfigMap") => {
-                self.settings.config_map(object, &mut misfits);
+                let map = convert::typed_config_map(object, &mut errors);
+                self.settings.config_map(map, &mut errors);
                 Source::ConfigMaps
             }
             ("" | "crd.projectcalico.org" | "projectcalico.org", "FelixConfiguration") => {
-                self.settings.felix(object, &mut misfits);
+                self.settings.felix(object, &mut errors);
                 Source::ConfigMaps
             }
             ("" | "config.openshift.io", "Network") => {
-                self.settings.openshift(object, &mut misfits);
+                self.settings.openshift(object, &mut errors);
                 Source::ConfigMaps
             }
             ("", "") => {
-                misfits.note("kind", "absent", "the kind of a Kubernetes object");
+                errors.note("kind", "absent", "the kind of a Kubernetes object");
                 Source::Services
             }
             _ => return,
         };
         let what = if kind.is_empty() { "an object" } else { kind };
-        for misfit in misfits {
-            self.reject(Gap::new(source, Why::Malformed, format!("{place}: {what} {title}: {misfit}")));
-        }
+        self.reject_fields(source, format_args!("{place}: {what} {title}"), errors);
     }
 
-    /// Whether there is nothing beside the facts of objects: no settings, no complaint.
-    pub(super) fn is_plain(&self) -> bool {
+    /// Adds a Node that was read whole.
+    pub(super) fn add_node(&mut self, place: &str, node: v1::Node) {
+        let mut errors = FieldErrors::default();
+        let title = text::clean(node.metadata.name.as_deref().unwrap_or_default(), text::NAME);
+        self.convert_node(node, &mut errors);
+        self.reject_fields(Source::Nodes, format_args!("{place}: Node {title}"), errors);
+    }
+
+    /// Adds a ConfigMap that was read whole.
+    pub(super) fn add_config_map(&mut self, place: &str, map: v1::ConfigMap) {
+        let mut errors = FieldErrors::default();
+        let title = convert::title(&map.metadata);
+        self.settings.config_map(map, &mut errors);
+        self.reject_fields(Source::ConfigMaps, format_args!("{place}: ConfigMap {title}"), errors);
+    }
+
+    /// Whether it holds no more than the facts of objects: no settings, nothing rejected.
+    pub(super) fn holds_objects_only(&self) -> bool {
         self.settings == Settings::default()
             && self.hostnames.is_empty()
             && self.gaps.is_empty()
             && self.rejected.is_empty()
-            && self.beyond == 0
+            && self.rejected_beyond == 0
     }
 
     /// Names an item that could not be used.
     pub(super) fn reject(&mut self, mut gap: Gap) {
-        if self.rejected.len() < MOST_REJECTED {
+        if self.rejected.len() < MAX_REJECTED {
             gap.detail = text::clean(&gap.detail, DETAIL);
             self.rejected.push(gap);
         } else {
-            self.beyond += 1;
+            self.rejected_beyond += 1;
         }
     }
 
-    /// Says why a whole fact is missing; the first reason stays.
-    pub(super) fn lack(&mut self, gap: Gap) {
+    /// Notes why a whole fact is missing; the first reason stays.
+    pub(super) fn mark_missing(&mut self, gap: Gap) {
         self.gaps.entry(gap.source).or_insert(gap);
     }
 
-    /// Says that several facts are missing for one reason.
-    pub(super) fn lack_all(&mut self, sources: &[Source], error: &Error) {
+    /// Notes that several facts are missing for one reason.
+    pub(super) fn mark_all_missing(&mut self, sources: &[Source], error: &Error) {
         for source in sources {
-            self.lack(error.gap(*source));
+            self.mark_missing(error.gap(*source));
         }
     }
 
-    /// Takes over what another reader gathered.
-    pub(super) fn absorb(&mut self, other: Self) {
+    /// Adds what another builder holds.
+    pub(super) fn merge(&mut self, other: Self) {
         self.services.extend(other.services);
         self.endpoint_slices.extend(other.endpoint_slices);
         self.pods.extend(other.pods);
         self.nodes.extend(other.nodes);
-        self.settings.absorb(other.settings);
+        self.settings.merge(other.settings);
         self.hostnames.extend(other.hostnames);
-        other.gaps.into_values().for_each(|gap| self.lack(gap));
+        other.gaps.into_values().for_each(|gap| self.mark_missing(gap));
         other.rejected.into_iter().for_each(|gap| self.reject(gap));
-        self.beyond += other.beyond;
+        self.rejected_beyond += other.rejected_beyond;
     }
 
-    /// This node's name: what a person or the downward API said, else the Node whose name or Hostname address is this
-    /// host's name.
-    pub(super) fn node_name(&self, said: Option<&str>, hostname: &str) -> Option<String> {
-        if let Some(said) = said {
-            return Some(said.to_owned());
+    /// This node's name: the configured one, or else that of the Node whose name or Hostname address is `hostname`.
+    pub(super) fn node_name(&self, configured: Option<&str>, hostname: &str) -> Option<String> {
+        if let Some(name) = configured {
+            return Some(name.to_owned());
         }
         let own = self.nodes.iter().find(|node| node.name.eq_ignore_ascii_case(hostname));
         own.map(|node| node.name.clone()).or_else(|| self.hostnames.get(&hostname.to_ascii_lowercase()).cloned())
@@ -137,8 +153,8 @@ impl Gathered {
         if let Some(node) = &node {
             self.pods.retain(|pod| pod.node.as_ref() == Some(node));
         }
-        if self.beyond > 0 {
-            let detail = format!("{origin}: {} more items could not be used", self.beyond);
+        if self.rejected_beyond > 0 {
+            let detail = format!("{origin}: {} more items could not be used", self.rejected_beyond);
             self.rejected.push(Gap::new(Source::Services, Why::Malformed, detail));
         }
         let Self { services, endpoint_slices, pods, nodes, settings, mut gaps, rejected, .. } = self;
@@ -166,17 +182,18 @@ impl Gathered {
         }
     }
 
-    fn remember_hostname(&mut self, node: &Object) {
-        let Some(name) = node.metadata.seen().and_then(|metadata| metadata.name.seen()) else { return };
-        let addresses = node.status.seen().and_then(|status| status.addresses.seen()).into_iter().flatten();
-        for address in addresses.filter_map(super::field::Field::seen) {
-            // A host name that is the Node's own name tells nothing more.
-            if address.kind.seen().is_some_and(|kind| kind == "Hostname")
-                && let Some(hostname) = address.address.seen()
-                && !hostname.eq_ignore_ascii_case(name)
-            {
-                self.hostnames.insert(hostname.to_ascii_lowercase(), name.clone());
-            }
+    fn convert_node(&mut self, node: v1::Node, errors: &mut FieldErrors) {
+        self.settings.node_arguments(&node, errors);
+        if let (Some(hostname), Some(name)) = (convert::other_hostname(&node), &node.metadata.name) {
+            let name = text::clean(name, text::NAME);
+            self.hostnames.insert(text::clean(hostname, text::NAME).to_ascii_lowercase(), name);
+        }
+        self.nodes.extend(convert::node(node, errors).map(Arc::new));
+    }
+
+    fn reject_fields(&mut self, source: Source, object: fmt::Arguments<'_>, errors: FieldErrors) {
+        for error in errors {
+            self.reject(Gap::new(source, Why::Malformed, format!("{object}: {error}")));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Kubernetes objects as they are written, one union of every kind that is read.
+//! Slim objects of Kubernetes: one union of the fields that are used, of every kind that is read in lists and files.
 //!
 //! `kind` may come after everything else, so an object holds the fields of all kinds; keys that no rule uses are
 //! skipped by the parser and never kept. Upstream names: k8s.io/api `core/v1`, `discovery/v1`.
@@ -6,13 +6,13 @@
 use serde::Deserialize;
 
 use super::{
-    field::{Field, Long, Present, Scalar},
-    managed::Managed,
+    managed_fields::ManagedPorts,
+    tolerant_field::{Field, LongText, NumberOrText, Present},
 };
 
 /// One object of any kind. What is large is boxed: it is handed on several times while it is read.
 #[derive(Debug, Default)]
-pub(super) struct Object {
+pub(super) struct SlimObject {
     pub(super) api_version: Field<String>,
     pub(super) kind: Field<String>,
     pub(super) metadata: Field<Box<Metadata>>,
@@ -25,11 +25,11 @@ pub(super) struct Object {
 }
 
 macro_rules! mappings {
-    ($($name:ident { $($field:ident: $shape:ty = $key:literal,)* })*) => {$(
+    ($($name:ident { $($field:ident: $type:ty = $key:literal,)* })*) => {$(
         #[derive(Debug, Default, Deserialize)]
         #[serde(default)]
-        pub(super) struct $name { $(#[serde(rename = $key)] pub(super) $field: Field<$shape>,)* }
-        super::field::mapping!($name);
+        pub(super) struct $name { $(#[serde(rename = $key)] pub(super) $field: Field<$type>,)* }
+        super::tolerant_field::mapping!($name);
     )*};
 }
 
@@ -40,8 +40,8 @@ mappings! {
         uid: String = "uid",
         labels: Labels = "labels",
         annotations: Annotations = "annotations",
-        managed_fields: Managed = "managedFields",
-        next_page: Long = "continue",
+        managed_fields: ManagedPorts = "managedFields",
+        next_page: LongText = "continue",
         version: String = "resourceVersion",
     }
     Labels {
@@ -52,8 +52,8 @@ mappings! {
     }
     Annotations {
         config_hash: String = "kubernetes.io/config.hash",
-        k3s_args: Long = "k3s.io/node-args",
-        rke2_args: Long = "rke2.io/node-args",
+        k3s_args: LongText = "k3s.io/node-args",
+        rke2_args: LongText = "rke2.io/node-args",
     }
     Spec {
         kind: String = "type",
@@ -69,7 +69,7 @@ mappings! {
         containers: Vec<Field<Container>> = "containers",
         security_context: SecurityContext = "securityContext",
         service_node_port_range: String = "serviceNodePortRange",
-        kube_node_port_ranges: Vec<Field<Scalar>> = "kubeNodePortRanges",
+        kube_node_port_ranges: Vec<Field<NumberOrText>> = "kubeNodePortRanges",
         pod_cidrs: Vec<Field<String>> = "podCIDRs",
     }
     Port {
@@ -82,8 +82,8 @@ mappings! {
         host_ip: String = "hostIP",
     }
     Container {
-        command: Vec<Field<Long>> = "command",
-        args: Vec<Field<Long>> = "args",
+        command: Vec<Field<LongText>> = "command",
+        args: Vec<Field<LongText>> = "args",
         ports: Vec<Field<Port>> = "ports",
     }
     SecurityContext {
@@ -91,7 +91,7 @@ mappings! {
     }
     NameValue {
         name: String = "name",
-        value: Scalar = "value",
+        value: NumberOrText = "value",
     }
     Status {
         load_balancer: LoadBalancer = "loadBalancer",
@@ -129,14 +129,14 @@ mappings! {
         terminating: bool = "terminating",
     }
     Data {
-        proxy_config: Long = "config.conf",
-        cluster_configuration: Long = "ClusterConfiguration",
-        proxy_replacement: Scalar = "kube-proxy-replacement",
-        node_port_range: Scalar = "node-port-range",
+        proxy_config: LongText = "config.conf",
+        cluster_configuration: LongText = "ClusterConfiguration",
+        proxy_replacement: NumberOrText = "kube-proxy-replacement",
+        node_port_range: NumberOrText = "node-port-range",
     }
 }
 
-impl Object {
+impl SlimObject {
     /// `namespace/name`, or `name`; empty when it has none.
     pub(super) fn title(&self) -> String {
         let Some(metadata) = self.metadata.seen() else { return String::new() };

@@ -13,23 +13,22 @@ use tower::Service;
 use super::connect::{Access, connect};
 
 /// A client for what is written to the cluster. Credentials are read when it is first used, and again after every
-/// request that failed or was answered with 401: a token or a certificate authority that has changed is taken up by the
+/// request that failed or was answered with 401: a rotated token or certificate authority is used by the
 /// next. Needs a tokio runtime.
 pub fn client(access: Access) -> Client {
-    Client::new(Renewed { access: Arc::new(access), kept: Arc::default() }, "default")
+    Client::new(ReconnectingService { access: Arc::new(access), kept: Arc::default() }, "default")
 }
 
-struct Renewed {
+struct ReconnectingService {
     access: Arc<Access>,
-    /// The client of the last request that went well. It is taken out for a request, so that one that is given up
-    /// leaves nothing behind.
+    /// The client of the last request that succeeded. A request takes it out, so that an aborted one leaves none.
     kept: Arc<Mutex<Option<Client>>>,
 }
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Failed>> + Send>>;
 
-impl Service<Request<Body>> for Renewed {
+impl Service<Request<Body>> for ReconnectingService {
     type Response = Response<Body>;
     type Error = Failed;
     type Future = Answer;

@@ -1,7 +1,7 @@
-//! A field as somebody wrote it: absent, of the wanted shape, or something else.
+//! A field of an object: absent, a value of the expected type, or something else.
 //!
 //! A document is read in one pass, so a single wrong field must not end it. [`Field`] takes whatever is there, skips
-//! what has the wrong shape without keeping it, and leaves the complaint to the conversion, which knows the path.
+//! what has the wrong type without keeping it, and leaves the error to the conversion, which knows the path.
 
 use std::{fmt, marker::PhantomData};
 
@@ -17,43 +17,43 @@ const LONG: usize = 256 << 10;
 /// How much of a wrong value is shown.
 const SHOWN: usize = 64;
 
-/// A field of a wire object.
+/// A field of a slim object.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Field<T> {
     /// Not there, or null.
     #[default]
     Absent,
-    /// There, in the wanted shape.
-    Is(T),
-    /// There, in another shape: what it is, for people.
-    Odd(String),
+    /// There, with the expected type.
+    Value(T),
+    /// There, with another type: what it is, for people.
+    WrongType(String),
 }
 
-impl<T: Shape> Field<T> {
-    /// The value. A wrong shape is noted under `path` and counts as absent from then on.
-    pub(super) fn take(self, path: impl fmt::Display, misfits: &mut Misfits) -> Option<T> {
+impl<T: FieldType> Field<T> {
+    /// The value. A wrong type is noted under `path` and counts as absent from then on.
+    pub(super) fn take(self, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<T> {
         match self {
             Self::Absent => None,
-            Self::Is(value) => Some(value),
-            Self::Odd(is) => {
-                misfits.note(path, is, T::WANTED);
+            Self::Value(value) => Some(value),
+            Self::WrongType(is) => {
+                errors.note(path, is, T::EXPECTED);
                 None
             }
         }
     }
 
-    /// The value where it is there and well-shaped; a wrong shape is somebody else's complaint.
+    /// The value, if the field holds one. A wrong type is noted where the field is taken.
     pub(super) fn seen(&self) -> Option<&T> {
-        if let Self::Is(value) = self { Some(value) } else { None }
+        if let Self::Value(value) = self { Some(value) } else { None }
     }
 }
 
 /// What is wrong with one object, field by field.
 #[derive(Debug, Default)]
-pub(super) struct Misfits(Vec<String>);
+pub(super) struct FieldErrors(Vec<String>);
 
-impl Misfits {
-    /// More misfits than this in one object are not worth a person's time.
+impl FieldErrors {
+    /// More errors than this in one object are not named.
     const MOST: usize = 16;
 
     /// Notes that the field at `path` holds `is` where `wanted` should be.
@@ -64,7 +64,7 @@ impl Misfits {
     }
 }
 
-impl IntoIterator for Misfits {
+impl IntoIterator for FieldErrors {
     type Item = String;
     type IntoIter = std::vec::IntoIter<String>;
 
@@ -78,10 +78,10 @@ pub(super) fn quoted(text: &str) -> String {
     format!("{:?}", text::clean(text, SHOWN))
 }
 
-/// Which of the shapes of JSON a type can be read from; what it does not take is skipped.
-pub(super) trait Shape: Sized {
+/// Which types of JSON a value can be read from; what it does not accept is skipped.
+pub(super) trait FieldType: Sized {
     /// What belongs here, for people.
-    const WANTED: &'static str;
+    const EXPECTED: &'static str;
 
     /// From a text.
     fn from_text(text: &str) -> Result<Self, String> {
@@ -111,25 +111,25 @@ pub(super) trait Shape: Sized {
     }
 }
 
-impl<'de, T: Shape> Deserialize<'de> for Field<T> {
+impl<'de, T: FieldType> Deserialize<'de> for Field<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyShape(PhantomData))
+        deserializer.deserialize_any(FieldVisitor(PhantomData))
     }
 }
 
-struct AnyShape<T>(PhantomData<T>);
+struct FieldVisitor<T>(PhantomData<T>);
 
 impl<T> From<Result<T, String>> for Field<T> {
     fn from(result: Result<T, String>) -> Self {
-        result.map_or_else(Self::Odd, Self::Is)
+        result.map_or_else(Self::WrongType, Self::Value)
     }
 }
 
-impl<'de, T: Shape> Visitor<'de> for AnyShape<T> {
+impl<'de, T: FieldType> Visitor<'de> for FieldVisitor<T> {
     type Value = Field<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::WANTED)
+        f.write_str(T::EXPECTED)
     }
 
     fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
@@ -157,15 +157,15 @@ impl<'de, T: Shape> Visitor<'de> for AnyShape<T> {
     }
 
     fn visit_i128<E: Error>(self, number: i128) -> Result<Self::Value, E> {
-        Ok(Field::Odd(number.to_string()))
+        Ok(Field::WrongType(number.to_string()))
     }
 
     fn visit_u128<E: Error>(self, number: u128) -> Result<Self::Value, E> {
-        Ok(Field::Odd(number.to_string()))
+        Ok(Field::WrongType(number.to_string()))
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Field::Odd(number.to_string()))
+        Ok(Field::WrongType(number.to_string()))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
@@ -173,7 +173,7 @@ impl<'de, T: Shape> Visitor<'de> for AnyShape<T> {
     }
 
     fn visit_bytes<E: Error>(self, _: &[u8]) -> Result<Self::Value, E> {
-        Ok(Field::Odd("binary data".to_owned()))
+        Ok(Field::WrongType("binary data".to_owned()))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
@@ -185,11 +185,11 @@ impl<'de, T: Shape> Visitor<'de> for AnyShape<T> {
     }
 }
 
-/// Makes types with a derived `Deserialize` the shape of a mapping.
+/// Lets types with a derived `Deserialize` be read from a mapping.
 macro_rules! mapping {
     ($($name:ty),*) => {$(
-        impl $crate::cluster::field::Shape for $name {
-            const WANTED: &'static str = "a mapping";
+        impl $crate::cluster::tolerant_field::FieldType for $name {
+            const EXPECTED: &'static str = "a mapping";
 
             fn from_map<'de, A: serde::de::MapAccess<'de>>(map: A) -> Result<Result<Self, String>, A::Error> {
                 serde::Deserialize::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Ok)
@@ -199,24 +199,24 @@ macro_rules! mapping {
 }
 pub(super) use mapping;
 
-impl<T: Shape> Shape for Box<T> {
-    const WANTED: &'static str = T::WANTED;
+impl<T: FieldType> FieldType for Box<T> {
+    const EXPECTED: &'static str = T::EXPECTED;
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Result<Self, String>, A::Error> {
         Ok(T::from_map(map)?.map(Self::new))
     }
 }
 
-impl Shape for i64 {
-    const WANTED: &'static str = "a number";
+impl FieldType for i64 {
+    const EXPECTED: &'static str = "a number";
 
     fn from_number(number: i64) -> Result<Self, String> {
         Ok(number)
     }
 }
 
-impl Shape for bool {
-    const WANTED: &'static str = "true or false";
+impl FieldType for bool {
+    const EXPECTED: &'static str = "true or false";
 
     fn from_flag(flag: bool) -> Result<Self, String> {
         Ok(flag)
@@ -224,8 +224,8 @@ impl Shape for bool {
 }
 
 /// A name: cleaned, and cut at [`text::NAME`].
-impl Shape for String {
-    const WANTED: &'static str = "a text";
+impl FieldType for String {
+    const EXPECTED: &'static str = "a text";
 
     fn from_text(text: &str) -> Result<Self, String> {
         Ok(text::clean(text, text::NAME))
@@ -234,22 +234,29 @@ impl Shape for String {
 
 /// A text that is parsed further and never shown: as it was written, at most [`LONG`] bytes.
 #[derive(Clone, Debug)]
-pub(super) struct Long(pub(super) String);
+pub(super) struct LongText(pub(super) String);
 
-impl Shape for Long {
-    const WANTED: &'static str = "a text of at most 256 KiB";
+impl FieldType for LongText {
+    const EXPECTED: &'static str = "a text of at most 256 KiB";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        if text.len() <= LONG { Ok(Self(text.to_owned())) } else { Err(format!("{} bytes long", text.len())) }
+        Self::check(text).map(|()| Self(text.to_owned()))
+    }
+}
+
+impl LongText {
+    /// Whether a text is short enough; else what it is, for people.
+    pub(super) fn check(text: &str) -> Result<(), String> {
+        if text.len() <= LONG { Ok(()) } else { Err(format!("{} bytes long", text.len())) }
     }
 }
 
 /// A number or a text: what an `IntOrString` or a flag's value may be, cleaned as a name is.
 #[derive(Clone, Debug)]
-pub(super) struct Scalar(pub(super) String);
+pub(super) struct NumberOrText(pub(super) String);
 
-impl Shape for Scalar {
-    const WANTED: &'static str = "a number or a text";
+impl FieldType for NumberOrText {
+    const EXPECTED: &'static str = "a number or a text";
 
     fn from_text(text: &str) -> Result<Self, String> {
         String::from_text(text).map(Self)
@@ -268,8 +275,8 @@ impl Shape for Scalar {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Present;
 
-impl Shape for Present {
-    const WANTED: &'static str = "anything";
+impl FieldType for Present {
+    const EXPECTED: &'static str = "anything";
 
     fn from_text(_: &str) -> Result<Self, String> {
         Ok(Self)
@@ -281,8 +288,8 @@ impl Shape for Present {
     }
 }
 
-impl<T: Shape> Shape for Vec<Field<T>> {
-    const WANTED: &'static str = "a list";
+impl<T: FieldType> FieldType for Vec<Field<T>> {
+    const EXPECTED: &'static str = "a list";
 
     fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Result<Self, String>, A::Error> {
         let mut items = Self::new();

@@ -7,7 +7,7 @@ use super::{
     manifests::Input,
 };
 
-/// A place that tells of the cluster.
+/// Where the cluster is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterSource {
     /// `--services`: output of `kubectl get`, or manifests.
@@ -18,9 +18,9 @@ pub enum ClusterSource {
     None,
 }
 
-/// What a person said about the source.
+/// The options that choose the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct SourceOptions {
     /// `--services`, each time it was given.
     pub services: Vec<Input>,
     /// `--kubeconfig`.
@@ -33,7 +33,7 @@ pub struct Choice {
     pub request_timeout: Option<Duration>,
 }
 
-/// What the environment says about the source.
+/// The environment variables that choose the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     /// `$KUBECONFIG`: a list of paths as in `$PATH`.
@@ -47,8 +47,8 @@ pub struct Environment {
 impl ClusterSource {
     /// The first that applies: `--services`, `--kubeconfig` or `--context`, the pod's service account, `$KUBECONFIG`,
     /// `~/.kube/config`, none.
-    pub fn discover(chosen: Choice, environment: &Environment) -> Self {
-        let Choice { services, kubeconfig, context, api_server, request_timeout } = chosen;
+    pub fn discover(chosen: SourceOptions, environment: &Environment) -> Self {
+        let SourceOptions { services, kubeconfig, context, api_server, request_timeout } = chosen;
         if !services.is_empty() {
             return Self::Files(services);
         }

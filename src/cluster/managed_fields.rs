@@ -11,14 +11,14 @@ use serde::{
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-use super::field::{Field, Present, Shape};
+use super::tolerant_field::{Field, FieldType, Present};
 
-/// The port entries of a Service that managedFields know: (port, protocol), and whether a client set its nodePort.
+/// The port entries of a Service in its managedFields: (port, protocol), and whether a client set its nodePort.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Managed(Vec<(i64, String, bool)>);
+pub(super) struct ManagedPorts(Vec<(i64, String, bool)>);
 
-impl Managed {
-    /// Whether a client chose the nodePort of this entry; `None` when managedFields say nothing about the entry.
+impl ManagedPorts {
+    /// Whether a client chose the nodePort of this entry; `None` when managedFields do not have the entry.
     pub(super) fn chose_node_port(&self, port: u16, protocol: &str) -> Option<bool> {
         let mut entries = self.0.iter().filter(|(number, name, _)| *number == i64::from(port) && name == protocol);
         let (_, _, first) = entries.next()?;
@@ -26,14 +26,14 @@ impl Managed {
     }
 }
 
-impl Shape for Managed {
-    const WANTED: &'static str = "a list";
+impl FieldType for ManagedPorts {
+    const EXPECTED: &'static str = "a list";
 
     fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Result<Self, String>, A::Error> {
         let mut managed = Self::default();
         while let Some(entry) = list.next_element::<Field<Entry>>()? {
-            if let Field::Is(Entry {
-                fields: Field::Is(Fields { spec: Field::Is(Spec { ports: Field::Is(ports) }) }),
+            if let Field::Value(Entry {
+                fields: Field::Value(Fields { spec: Field::Value(Spec { ports: Field::Value(ports) }) }),
             }) = entry
             {
                 managed.0.extend(ports.0);
@@ -71,12 +71,12 @@ struct OwnedPort {
     node_port: Field<Present>,
 }
 
-super::field::mapping!(Entry, Fields, Spec, OwnedPort);
+super::tolerant_field::mapping!(Entry, Fields, Spec, OwnedPort);
 
 struct Ports(Vec<(i64, String, bool)>);
 
-impl Shape for Ports {
-    const WANTED: &'static str = "a mapping";
+impl FieldType for Ports {
+    const EXPECTED: &'static str = "a mapping";
 
     fn from_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<Result<Self, String>, A::Error> {
         let mut ports = Vec::new();
