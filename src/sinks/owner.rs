@@ -112,20 +112,20 @@ pub(super) fn protocols(owned: &[Ownership]) -> Vec<ProtocolEntry> {
 
 fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
     let mut groups: Vec<AnswerEntry> = Vec::new();
-    for Answered { from, to, answer, by, loser } in answers {
-        let why = match answer {
-            Answer::Unknown(Gap { detail, .. }) => Some(tidy(detail)),
-            _ => None,
+    for Answered { from, to, outcome, by, loser } in answers {
+        let (answer, why) = match outcome {
+            Ok(outcome) => (outcome.name(), None),
+            Err(gap) => ("unknown", Some(tidy(&gap.detail))),
         };
         let same = |it: &&mut AnswerEntry| {
-            it.from == *from && it.answer == answer.name() && it.by == *by && it.loser == *loser && it.why == why
+            it.from == *from && it.answer == answer && it.by == *by && it.loser == *loser && it.why == why
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.to.push(*to),
             None => groups.push(AnswerEntry {
                 from: *from,
                 to: vec![*to],
-                answer: answer.name().to_owned(),
+                answer: answer.to_owned(),
                 by: *by,
                 loser: *loser,
                 why,

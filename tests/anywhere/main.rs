@@ -12,4 +12,5 @@ mod manifests;
 mod manifests_broken;
 mod manifests_settings;
 mod snapshots;
+mod statements;
 mod verdicts;
