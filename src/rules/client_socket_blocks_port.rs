@@ -21,8 +21,8 @@ use super::{
     Limits, Patience, Rule, Scope,
     ephemeral::ranges_in_words,
     node_ports::reserve,
-    wording::{MOST_SOCKETS, capital},
     socket_needs::{Ports, SocketNeed},
+    wording::{MOST_SOCKETS, capital},
 };
 use crate::{
     dataplane::{PROXY_METRICS, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},

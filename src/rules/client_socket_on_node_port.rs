@@ -30,8 +30,8 @@ use super::{
     Limits, Patience, Rule, Scope,
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
     node_ports::reserve,
-    wording::{MOST_SOCKETS, capital},
     socket_needs::{Ports, SocketNeed},
+    wording::{MOST_SOCKETS, capital},
 };
 use crate::{
     dataplane::{

@@ -28,8 +28,8 @@ use super::{
     ephemeral::EphemeralPorts,
     holders::{move_off, release},
     node_addresses::{kind_in_words, nodes_by_address},
-    wording::{listed, service_in_words},
     socket_needs::{Ports, SocketNeed},
+    wording::{listed, service_in_words},
 };
 use crate::{
     dataplane::{

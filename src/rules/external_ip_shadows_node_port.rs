@@ -4,7 +4,7 @@
 //! The proxy looks for external IPs before it looks for NodePorts. On that one address the Service with the external
 //! IP answers, on all others the one with the NodePort: the same port of the same node leads to two Services, and
 //! neither `kubectl describe` says a word. A Service without endpoints takes nothing. One with
-//! `externalTrafficPolicy: LocalAddress` and endpoints on other nodes only takes the connections of this node and its pods; in
+//! `externalTrafficPolicy: Local` and endpoints on other nodes only takes the connections of this node and its pods; in
 //! nftables mode those from elsewhere get no answer at all, in iptables mode they go to the NodePort.
 //!
 //! ## Silent when

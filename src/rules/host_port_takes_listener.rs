@@ -20,7 +20,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Limits, Patience, Rule, Scope, socket_needs::{Ports, SocketNeed}, ephemeral::EphemeralPorts, holders::move_off, wording::capital};
+use super::{
+    Limits, Patience, Rule, Scope,
+    ephemeral::EphemeralPorts,
+    holders::move_off,
+    socket_needs::{Ports, SocketNeed},
+    wording::capital,
+};
 use crate::{
     dataplane::{
         ByPort, LocalAddress, answering_vantage_points, by_port, covers, group, host_ports, local_addresses,

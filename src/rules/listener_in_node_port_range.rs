@@ -21,8 +21,8 @@ use super::{
     ephemeral::{EphemeralPorts, ranges_in_words},
     holders::move_off,
     node_ports::{allocated_if_known, bands_here, reserve},
-    wording::capital,
     socket_needs::{Ports, SocketNeed},
+    wording::capital,
 };
 use crate::{
     dataplane::{

@@ -29,8 +29,8 @@ use super::{
     free_ports::free_port,
     holders::move_off,
     node_ports::{move_service, range_in_words},
-    wording::capital,
     socket_needs::{Ports, SocketNeed},
+    wording::capital,
 };
 use crate::{
     dataplane::{
@@ -286,7 +286,7 @@ impl Node<'_> {
                 service.kind.name(),
                 socket.local_port,
                 port.protocol,
-                if service.external_local { "LocalAddress" } else { "Cluster" },
+                if service.external_local { "Local" } else { "Cluster" },
             ),
         );
         for family in &service.families {

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use super::{
     Limits, Patience, Rule, Scope,
     node_ports::{allocated_if_known, at_most, counted, range_in_words},
-    wording::MOST_LISTED,
     socket_needs::{Ports, SocketNeed},
+    wording::MOST_LISTED,
 };
 use crate::{
     dataplane::{DAEMON_PORTS, Own, Proxy, by_port, owner_name, place},
