@@ -6,14 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portreeve::{cli::handbook, rules::RULES};
+use portreeve::{cli::generated_documents, rules::RULES};
 
 /// The documents that people write: what the program writes about itself is not among them.
 fn written() -> Vec<(String, String)> {
     let mut paths: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/chart/README.md"]
         .map(|name| root().join(name))
         .to_vec();
-    let made: BTreeSet<PathBuf> = handbook().into_iter().map(|(name, _)| root().join("docs").join(name)).collect();
+    let made: BTreeSet<PathBuf> =
+        generated_documents().into_iter().map(|(name, _)| root().join("docs").join(name)).collect();
     for folder in ["docs", "docs/runbooks"] {
         let pages =
             files(&root().join(folder)).into_iter().filter(|path| path.extension().is_some_and(|it| it == "md"));
