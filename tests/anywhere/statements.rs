@@ -159,3 +159,16 @@ fn the_first_numbers_about_cost_are_those_of_the_rows() {
         assert!(answer.contains(&said), "docs/performance.md: the row {row} has {said}, and the answer is {answer}");
     }
 }
+
+#[test]
+fn the_page_about_data_planes_names_every_field_of_one() {
+    let source = text(&root().join("src/dataplane/plane.rs"));
+    let (_, body) = source.split_once("struct DataPlane {\n").expect("the shape of a data plane");
+    let (body, _) = body.split_once("\n}").expect("its end");
+    let fields = body.lines().filter_map(|line| line.trim().strip_prefix("pub(super) ")?.split_once(':'));
+    let fields: Vec<&str> = fields.map(|(name, _)| name).collect();
+    let page = text(&root().join("docs/adding-a-data-plane.md"));
+    let named = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let named: Vec<&str> = named.map(|(name, _)| name).collect();
+    assert_eq!(named, fields, "the rows of docs/adding-a-data-plane.md");
+}
