@@ -18,7 +18,7 @@
 //! TIME_WAIT has no owner, and ends by itself within a minute.
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     holders::{PROXY_METRICS, by_port, capital, holder_evidence, holder_name, socket_in_words},
     range::{health_checks, ranges_in_words, reserve},
     this_node,
@@ -40,7 +40,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Pods],
     uses: &[Source::Sockstat],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("client_socket_blocks_port.rs"),
     check,
 };

@@ -27,7 +27,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     holders::{ByPort, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words},
     range::{effective_ephemeral, ranges_in_words, reserve},
     setup::{Local, Setup, Setups, locals},
@@ -50,7 +50,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Addresses],
     uses: &[Source::Sockstat, Source::IpVs, Source::IpVsConn],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("client_socket_on_node_port.rs"),
     check,
 };

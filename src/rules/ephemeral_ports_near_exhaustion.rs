@@ -18,7 +18,7 @@
 use std::net::SocketAddr;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     holders::{owner_evidence, pod_of_uid},
     range::{effective_ephemeral, ports_in_words},
     this_node,
@@ -40,7 +40,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::EphemeralUse, Source::Sysctls],
     uses: &[Source::Sockstat, Source::PodNamespaces],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("ephemeral_ports_near_exhaustion.rs"),
     check,
 };

@@ -16,7 +16,7 @@
 //! `32768 65535` has more ports than the default. Then restart what is connected from a NodePort now.
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     range::{at_most, counted, effective_ephemeral, ranges_in_words, reserve, served},
     this_node,
 };
@@ -32,7 +32,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Sysctls, Source::NodePortRange],
     uses: &[],
     patience: Patience::One,
-    scope: Scope::Node,
     page: include_str!("ephemeral_range_overlaps_node_ports.rs"),
     check,
 };

@@ -25,7 +25,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     addresses::{Claim, service_in_words},
     endpoints::{Backing, Endpoints},
     fate::{Fate, First},
@@ -50,7 +50,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Services],
     uses: &[],
     patience: Patience::One,
-    scope: Scope::Node,
     page: include_str!("external_ip_shadows_node_port.rs"),
     check,
 };

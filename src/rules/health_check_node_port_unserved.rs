@@ -20,7 +20,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     holders::{ByPort, Own, Proxy, by_port, holder_evidence, holder_name, kubectl, move_off, socket_in_words},
     range::{health_checks, ranges_in_words},
 };
@@ -39,7 +39,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Listeners, Source::Services],
     uses: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("health_check_node_port_unserved.rs"),
     check,
 };

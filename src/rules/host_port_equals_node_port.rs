@@ -20,7 +20,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     endpoints::{Backing, Endpoints},
     fate::{Fate, First},
     holders::service_port,
@@ -42,7 +42,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Pods, Source::Services, Source::Addresses],
     uses: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("host_port_equals_node_port.rs"),
     check,
 };

@@ -21,7 +21,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     holders::{
         ByPort, by_port, capital, group, holder_evidence, holder_name, move_off, place, socket_in_words, workers,
     },
@@ -42,7 +42,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Listeners, Source::Pods, Source::Services, Source::Addresses],
     uses: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("host_port_takes_listener.rs"),
     check,
 };

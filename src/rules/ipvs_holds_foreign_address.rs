@@ -21,7 +21,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     addresses::{Claim, NodesByAddress, kind_in_words, listed, nodes_by_address},
     setup::mode_in_words,
     this_node,
@@ -41,7 +41,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Addresses],
     uses: &[Source::ResolvConf],
     patience: Patience::One,
-    scope: Scope::Node,
     page: include_str!("ipvs_holds_foreign_address.rs"),
     check,
 };

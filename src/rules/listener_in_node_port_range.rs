@@ -17,7 +17,7 @@
 //! does), give it a fixed one, or reserve the NodePort range so that the kernel does not choose from it.
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     holders::{
         DAEMON_PORTS, Own, Proxy, by_port, capital, holder_evidence, holder_name, move_off, place, socket_in_words,
         workers,
@@ -38,7 +38,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange, Source::Addresses],
     uses: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("listener_in_node_port_range.rs"),
     check,
 };

@@ -24,7 +24,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     endpoints::{Backing, Endpoints},
     fate::Fate,
     holders::{
@@ -49,7 +49,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Listeners, Source::Services, Source::Addresses],
     uses: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("listener_on_node_port.rs"),
     check,
 };

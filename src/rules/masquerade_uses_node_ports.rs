@@ -29,7 +29,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     holders::service_port,
     range::{range_in_words, served},
     setup::mode_in_words,
@@ -53,7 +53,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Services],
     uses: &[Source::IpVs, Source::IpVsConn, Source::Conntrack],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("masquerade_uses_node_ports.rs"),
     check,
 };

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     holders::{DAEMON_PORTS, Own, Proxy, by_port, holder_name, place},
     range::{allocated_if_known, at_most, counted, range_in_words},
     this_node,
@@ -38,7 +38,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange],
     uses: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("node_port_range_covers_daemons.rs"),
     check,
 };

@@ -12,7 +12,7 @@
 //! Find out who has the port, and move it; or give the agent another one with `--listen`, and tell Prometheus.
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     holders::{holder_evidence, holder_name, socket_in_words, who_holds},
     this_node,
 };
@@ -28,7 +28,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::OwnPort],
     uses: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("own_port_taken.rs"),
     check,
 };

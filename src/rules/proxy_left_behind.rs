@@ -24,7 +24,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     addresses::{Claim, listed},
     setup::{is_link_local, mode_in_words},
     this_node,
@@ -47,7 +47,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Addresses],
     uses: &[Source::IpVs, Source::Netfilter],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("proxy_left_behind.rs"),
     check,
 };

@@ -24,7 +24,7 @@ use std::{collections::HashSet, sync::Arc};
 use ipnet::IpNet;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     holders::{Own, Proxy, holder_name, holds_ports},
     range::{most_ports_in_words, served},
     setup::{locals, mode_in_words},
@@ -42,7 +42,6 @@ pub(super) static RULE: Rule = Rule {
     needs: &[Source::Services],
     uses: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("proxy_near_fd_limit.rs"),
     check,
 };

@@ -63,7 +63,6 @@ fn a_rule_that_panics_is_contained() {
         needs: &[],
         uses: &[],
         patience: Patience::One,
-        scope: Scope::Node,
         page: "",
         check: |_, _| panic!("broken"),
     };

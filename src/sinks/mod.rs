@@ -25,7 +25,7 @@ mod xml;
 
 pub use catalogue::{catalogue, explanation, handbook_page};
 pub use document::{Document, document_schema, write_json, write_yaml};
-pub use fleet::{Fleet, Heard, Wanted, fleet_schema, listed};
+pub use fleet::{AgentAnswer, Fleet, Wanted, fleet_schema, listed};
 pub use junit::write_junit;
 pub use map::{write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};

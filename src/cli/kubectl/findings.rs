@@ -10,7 +10,7 @@ use crate::{
     cli::{console::Console, said::duration, tell::Counting},
     cluster::{Agents, Question},
     facts::Gap,
-    sinks::{Fleet, Heard, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide},
+    sinks::{AgentAnswer, Fleet, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide},
 };
 
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub(in crate::cli) fn run(args: &Args, console: &Console) -> anyhow::Result<Exit
             match args.ask(&agents).await {
                 // What was told stays true as far as anybody knows.
                 Err(error) => console.complain(&error),
-                Ok(now) if now.tells_the_same_as(&fleet) => {}
+                Ok(now) if now.reports_the_same_as(&fleet) => {}
                 Ok(now) => {
                     fleet = now;
                     read = args.tell(&fleet, true, console)?;
@@ -81,9 +81,11 @@ impl Args {
         let mut heard: Vec<Option<Result<Vec<u8>, Gap>>> = listed.iter().map(|_| None).collect();
         agents.ask(&listed, Question::FINDINGS, |number, said| heard[number] = Some(said)).await;
         let heard = listed.into_iter().zip(heard);
-        let heard = heard.filter_map(|(agent, said)| Some(Heard { node: agent.node, pod: agent.pod, said: said? }));
+        let answers = heard.filter_map(|(agent, said)| {
+            Some(AgentAnswer { node: agent.node, pod: agent.pod, answer: said? })
+        });
         let wanted = Wanted { namespace: self.namespace.clone(), min_severity: self.counting.min_severity };
-        Ok(Fleet::of(self.reach.agent_namespace(), heard.collect(), &wanted))
+        Ok(Fleet::of(self.reach.agent_namespace(), answers.collect(), &wanted))
     }
 
     /// Tells it, perhaps after something else, and says whether anybody still reads.

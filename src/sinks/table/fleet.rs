@@ -65,12 +65,12 @@ impl Page<'_> {
     }
 
     fn silent(&mut self, fleet: &Fleet) -> io::Result<()> {
-        if fleet.silent().next().is_none() {
+        if fleet.without_answer().next().is_none() {
             return Ok(());
         }
         self.blank()?;
         self.line(0, Ink::Heading, "Could not be asked")?;
-        for node in fleet.silent() {
+        for node in fleet.without_answer() {
             let name = if node.node.is_empty() { "no node" } else { &node.node };
             let why = node.unknown.iter().map(|it| format!("{}: {} (pod {})", words(it.why), it.detail, node.pod));
             let lines: Vec<_> = why.flat_map(|why| self.wrapped(Ink::Plain, &why, LABEL + 4)).collect();
@@ -133,7 +133,7 @@ fn told(fleet: &Fleet) -> Vec<Told<'_>> {
 }
 
 fn headline(fleet: &Fleet, told: &[Told<'_>]) -> (String, Ink) {
-    let silent = fleet.silent().count();
+    let silent = fleet.without_answer().count();
     let asked = fleet.nodes.len() - silent;
     let silent = if silent > 0 { format!(", {silent} could not be asked") } else { String::new() };
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
