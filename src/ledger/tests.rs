@@ -107,9 +107,8 @@ fn what_one_round_says_of_the_node_and_of_the_cluster_under_one_key_is_one_findi
     let mut ledger = Ledger::default();
     let everywhere = Evidence::new(Severity::Critical, "everywhere").in_cluster();
     let here = Evidence::new(Severity::Warning, "here");
-    let round = |all: &[&Evidence]| {
-        turn(1, Ok(all.iter().map(|it| judgement("n", Verdict::Problem((*it).clone()))).collect()))
-    };
+    let round =
+        |all: &[&Evidence]| turn(1, Ok(all.iter().map(|it| judgement("n", Verdict::Problem((*it).clone()))).collect()));
     ledger.advance(second(1), round(&[&everywhere]));
     assert_eq!(ledger.board().findings[0].evidence.scope, Scope::Cluster);
     let changes = ledger.advance(second(2), round(&[&everywhere, &here]));

@@ -81,9 +81,8 @@ impl Args {
         let mut heard: Vec<Option<Result<Vec<u8>, Gap>>> = listed.iter().map(|_| None).collect();
         agents.ask(&listed, Question::FINDINGS, |number, said| heard[number] = Some(said)).await;
         let heard = listed.into_iter().zip(heard);
-        let answers = heard.filter_map(|(agent, said)| {
-            Some(AgentAnswer { node: agent.node, pod: agent.pod, answer: said? })
-        });
+        let answers =
+            heard.filter_map(|(agent, said)| Some(AgentAnswer { node: agent.node, pod: agent.pod, answer: said? }));
         let wanted = Wanted { namespace: self.namespace.clone(), min_severity: self.counting.min_severity };
         Ok(Fleet::of(self.reach.agent_namespace(), answers.collect(), &wanted))
     }

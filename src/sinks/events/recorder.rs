@@ -185,7 +185,8 @@ impl Writer {
             (Reply::Forbidden | Reply::Refused | Reply::Unavailable(_), _) => false,
         };
         let failure = (!fine).then(|| {
-            let message = serde_json::from_slice::<Status>(&body).map_or_else(|_| String::new(), |status| status.message);
+            let message =
+                serde_json::from_slice::<Status>(&body).map_or_else(|_| String::new(), |status| status.message);
             clean(&format!("{status}: {message}"), MESSAGE)
         });
         Ok(Answer { reply, failure })
@@ -208,7 +209,9 @@ fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
     // A patch that changes nothing is answered with the Event and writes nothing: no right to read is needed.
     let (method, uri, kind, body) = match &write.request {
         Request::Create(event) => ("POST", events, "application/json", serde_json::to_vec(event)?),
-        Request::Repeat(series) => ("PATCH", one, MERGE, serde_json::to_vec(&Patch { series: Some((*series).into()) })?),
+        Request::Repeat(series) => {
+            ("PATCH", one, MERGE, serde_json::to_vec(&Patch { series: Some((*series).into()) })?)
+        }
         Request::Look => ("PATCH", one, MERGE, serde_json::to_vec(&Patch { series: None })?),
     };
     let request = HttpRequest::builder().method(method).uri(uri);

@@ -116,7 +116,8 @@ impl Fleet {
             nodes.push(match report {
                 Err(gap) => Node { node, pod, at: None, findings: None, unknown: vec![Unknown::of(&gap)] },
                 Ok(NodeReport { at, findings, unknown }) => {
-                    let (common, own): (Vec<Problem>, Vec<Problem>) = findings.into_iter().partition(|it| it.scope == Scope::Cluster);
+                    let (common, own): (Vec<Problem>, Vec<Problem>) =
+                        findings.into_iter().partition(|it| it.scope == Scope::Cluster);
                     for problem in common {
                         let key = (problem.rule.clone(), problem.subject.clone(), problem.port, problem.protocol);
                         let first = || Shared { problem: problem.clone(), nodes: Vec::new() };

@@ -179,7 +179,8 @@ mod tests {
         odd["severity"] = json!("apocalyptic");
         let known = json!({"source": "netfilter", "why": "not-permitted", "detail": "x"});
         let of_unknown_source = json!({"source": "crystal-ball", "why": "foggy", "detail": "x"});
-        let report = NodeReport::read("n1", &answer(&[newer, odd], &[known, of_unknown_source, json!(7)])).expect("a report");
+        let report =
+            NodeReport::read("n1", &answer(&[newer, odd], &[known, of_unknown_source, json!(7)])).expect("a report");
         assert_eq!(report.findings.len(), 1);
         let details: Vec<&str> = report.unknown.iter().map(|it| it.detail.as_str()).collect();
         assert_eq!(details, ["x", "3 of its entries were not understood: it is of another version"]);

@@ -56,7 +56,10 @@ fn style() -> Style {
 
 #[test]
 fn findings_count_more_than_silence_and_silence_more_than_nothing() {
-    assert_eq!(fleet(vec![reporting("n1", &[listener("critical")]), without_answer("n2")]).outcome(), Outcome::Findings);
+    assert_eq!(
+        fleet(vec![reporting("n1", &[listener("critical")]), without_answer("n2")]).outcome(),
+        Outcome::Findings
+    );
     assert_eq!(fleet(vec![reporting("n1", &[listener("info")]), without_answer("n2")]).outcome(), Outcome::NotChecked);
     assert_eq!(fleet(vec![reporting("n1", &[listener("info")])]).outcome(), Outcome::Clear);
     assert_eq!(fleet(vec![]).outcome(), Outcome::NotChecked, "no agent, no knowledge");
@@ -125,7 +128,11 @@ fn a_finding_of_a_node_or_without_a_scope_is_each_nodes_own() {
 
 #[test]
 fn a_table_says_what_where_and_who_was_silent() {
-    let told = fleet(vec![reporting("n1", &[listener("critical")]), reporting("n2", &[listener("critical")]), without_answer("n3")]);
+    let told = fleet(vec![
+        reporting("n1", &[listener("critical")]),
+        reporting("n2", &[listener("critical")]),
+        without_answer("n3"),
+    ]);
     insta::assert_snapshot!(text(|out| write_fleet_table(&told, &style(), out)), @r"
     1 critical; 2 agents asked, 1 could not be asked
 

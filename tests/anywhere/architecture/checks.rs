@@ -59,7 +59,7 @@ const DOORS: [(&str, &[&str]); 33] = [
     // The writer of Events is a sink that speaks to the API server.
     ("kube", &["cluster", "sinks", "agent"]),
     ("tower", &["cluster"]),
-    ("k8s_openapi", &["cluster", "agent"]),
+    ("k8s_openapi", &["cluster", "sinks", "agent"]),
     ("anyhow", &["agent", "cli"]),
     ("axum", &["agent"]),
     ("prometheus_client", &["sinks"]),

@@ -41,7 +41,7 @@ fn json(event: &PlannedEvent) -> serde_json::Value {
 fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.032ee3c4e07961530f8d0f92505bccc2", "namespace": "shop"},
+        "metadata": {"name": "portreeve.fb040cdadb939d0e9c661b2442f06417", "namespace": "shop"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
@@ -62,7 +62,7 @@ fn a_node_has_its_event_in_default() {
     };
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.8619ad9d8cbefd5c5a9fc024fa42ec89", "namespace": "default"},
+        "metadata": {"name": "portreeve.ef5ddeba85c3f65e70967e5a60d41540", "namespace": "default"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ProxyNearFdLimit", "type": "Warning",
@@ -83,7 +83,7 @@ fn crowded(subject: Subject) -> Finding {
 fn a_fact_of_the_cluster_hangs_on_the_kubernetes_service_without_a_node() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.e173a68c7a1c188b35e538892e7548a3", "namespace": "default"},
+        "metadata": {"name": "portreeve.22ba71f45e6a3396135008dd0853d0fc", "namespace": "default"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "NodePortRangeCrowded", "type": "Warning",
@@ -97,7 +97,7 @@ fn a_fact_of_the_cluster_hangs_on_the_kubernetes_service_without_a_node() {
 fn the_end_is_a_normal_event_of_its_own() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.032ee3c4e07961530f8d0f92505bccc2.resolved", "namespace": "shop"},
+        "metadata": {"name": "portreeve.fb040cdadb939d0e9c661b2442f06417.resolved", "namespace": "shop"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePortResolved", "type": "Normal",
