@@ -20,12 +20,12 @@
 
 use super::{
     Limits, Patience, Rule,
-    addresses::listed,
-    range::{allocated, effective_ephemeral, known_range, ports_in_words, range_in_words, reserve},
-    setup::mode_in_words,
-    this_node,
+    ephemeral::effective_ephemeral,
+    node_ports::{allocated, known_range, ports_in_words, range_in_words, reserve},
+    wording::listed,
 };
 use crate::{
+    dataplane::mode_in_words,
     facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Snapshot, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
@@ -36,6 +36,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::NodePortRange],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     page: include_str!("node_port_range_disagreement.rs"),
     check,
@@ -55,7 +56,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let claims = claims.into_iter().map(|claim| claimed(snapshot, range, claim));
     let claims = judged(&Subject::cluster(), claims);
     // Another node may reserve other ports.
-    let reserved = judged(&this_node(snapshot), [reserved(snapshot, range)]);
+    let reserved = judged(&Subject::this_node(snapshot), [reserved(snapshot, range)]);
     Ok(claims.into_iter().chain(reserved).collect())
 }
 
@@ -159,7 +160,7 @@ mod tests {
     use crate::{
         facts::{Reading, Why, healthy::gap},
         findings::Scope,
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn claimed(by: Claimant, ranges: &[&str], mode: Mode) -> Snapshot {

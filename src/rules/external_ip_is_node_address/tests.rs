@@ -1,11 +1,11 @@
 use super::*;
 use crate::{
     facts::{
-        NodeAddress, Why,
+        NodeAddress, Protocol, Why,
         healthy::{PEER, PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder, seen},
     },
     findings::Scope,
-    rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    rules::expectations::{expect_healthy, expect_problem, expect_unknown},
 };
 
 fn trap(address: &str) -> Snapshot {

@@ -14,10 +14,10 @@ use serde::Serialize;
 
 use self::node_report::NodeReport;
 use super::{
-    Outcome,
-    document::{Problem, Unknown},
-    indented::write_indented,
-    paint::tidy,
+    CheckResult,
+    findings_document::{Problem, Unknown},
+    indented_json::write_indented_json,
+    terminal::tidy,
 };
 use crate::{
     facts::{Gap, Protocol, Source, Why},
@@ -151,13 +151,13 @@ impl Fleet {
     }
 
     /// Whether there is a finding that counts, else whether all could be asked, and could look at what they had to.
-    pub fn outcome(&self) -> Outcome {
+    pub fn result(&self) -> CheckResult {
         if self.problems().any(|problem| problem.severity >= self.counts) {
-            Outcome::Findings
+            CheckResult::Findings
         } else if self.is_whole() {
-            Outcome::Clear
+            CheckResult::Clear
         } else {
-            Outcome::NotChecked
+            CheckResult::NotChecked
         }
     }
 
@@ -193,7 +193,7 @@ impl Fleet {
     /// # Errors
     /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_indented(self, out)
+        write_indented_json(self, out)
     }
 
     /// Writes the document as YAML.
