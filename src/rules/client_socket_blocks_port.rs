@@ -18,7 +18,7 @@
 //! TIME_WAIT has no owner, and ends by itself within a minute.
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     ephemeral::ranges_in_words,
     node_ports::reserve,
     socket_needs::{Ports, SocketNeed},
@@ -45,7 +45,6 @@ pub(super) static RULE: Rule = Rule {
         SocketNeed::Clients(Ports::Proxy),
     ],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("client_socket_blocks_port.rs"),
     check,
 };

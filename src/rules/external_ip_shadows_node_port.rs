@@ -25,7 +25,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule, Scope, free_ports::free_port, holders::release, node_ports::move_service,
+    Limits, Patience, Rule, free_ports::free_port, holders::release, node_ports::move_service,
     wording::service_in_words,
 };
 use crate::{
@@ -48,7 +48,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[],
     patience: Patience::One,
-    scope: Scope::Node,
     page: include_str!("external_ip_shadows_node_port.rs"),
     check,
 };

@@ -20,7 +20,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     ephemeral::ranges_in_words,
     holders::{kubectl, move_off},
     socket_needs::{Ports, SocketNeed},
@@ -46,7 +46,6 @@ pub(super) static RULE: Rule = Rule {
         SocketNeed::Owners(Ports::Proxy),
     ],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("health_check_node_port_unserved.rs"),
     check,
 };

@@ -21,7 +21,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
     holders::move_off,
     socket_needs::{Ports, SocketNeed},
@@ -44,7 +44,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::HostPorts)],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("host_port_takes_listener.rs"),
     check,
 };

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     node_ports::{allocated_if_known, at_most, counted, range_in_words},
     socket_needs::{Ports, SocketNeed},
     wording::MOST_LISTED,
@@ -37,7 +37,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("node_port_range_covers_daemons.rs"),
     check,
 };

@@ -24,7 +24,7 @@ use std::{collections::HashSet, sync::Arc};
 use ipnet::IpNet;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     node_ports::most_ports_in_words,
     socket_needs::{Ports, SocketNeed},
 };
@@ -42,7 +42,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::NodePorts), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("proxy_near_fd_limit.rs"),
     check,
 };
