@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Severity;
+use super::{Remedy, Severity, Step, remedy};
 
 /// From where a client loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -62,19 +62,27 @@ pub struct Evidence {
     pub values: Vec<(&'static str, String)>,
     /// Who loses.
     pub affects: Affected,
-    /// What to type or to change, most direct first.
-    pub remedy: Vec<String>,
+    /// What to do, most direct first. Each remedy is enough.
+    pub remedies: Vec<Remedy>,
 }
 
 impl Evidence {
     /// A problem in one sentence.
     pub fn new(severity: Severity, summary: impl Into<String>) -> Self {
-        Self { severity, summary: summary.into(), values: Vec::new(), affects: Affected::new(), remedy: Vec::new() }
+        Self { severity, summary: summary.into(), values: Vec::new(), affects: Affected::new(), remedies: Vec::new() }
     }
 
-    /// Whether it is told in the same words: severity, sentence and remedy, whatever the values.
+    /// Whether it is told in the same words: severity, sentence and remedies, whatever the values, and whatever a remedy
+    /// chose for this look only.
     pub fn says_the_same_as(&self, other: &Self) -> bool {
-        (self.severity, &self.summary, &self.remedy) == (other.severity, &other.summary, &other.remedy)
+        (self.severity, &self.summary) == (other.severity, &other.summary)
+            && self.lasting_words().eq(other.lasting_words())
+    }
+
+    /// Every step with the number of its remedy.
+    fn lasting_words(&self) -> impl Iterator<Item = (usize, &str)> {
+        let numbered = self.remedies.iter().enumerate();
+        numbered.flat_map(|(number, remedy)| remedy.steps.iter().map(move |step| (number, step.in_lasting_words())))
     }
 
     /// Adds a value.
@@ -91,15 +99,15 @@ impl Evidence {
         self
     }
 
-    /// Adds a remedy.
+    /// Adds a remedy: instead of those before it.
     #[must_use]
-    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy.push(remedy.into());
+    pub fn remedy(mut self, remedy: impl Into<Remedy>) -> Self {
+        self.remedies.push(remedy.into());
         self
     }
 
     /// Takes in another problem of the same subject, port and protocol: the worse one keeps its sentence, severities
-    /// take the worst, who is affected adds up, and no value or remedy is written twice.
+    /// take the worst, who is affected adds up, no value is written twice, and each remedy ends both.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let (mut worse, milder) = if other.severity > self.severity { (other, self) } else { (self, other) };
@@ -108,11 +116,7 @@ impl Evidence {
                 worse.values.push(value);
             }
         }
-        for remedy in milder.remedy {
-            if !worse.remedy.contains(&remedy) {
-                worse.remedy.push(remedy);
-            }
-        }
+        worse.remedies = remedy::of_both(worse.remedies, milder.remedies);
         worse.affects.extend(milder.affects);
         worse
     }

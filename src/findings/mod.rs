@@ -3,6 +3,7 @@
 //! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types.
 
 mod evidence;
+mod remedy;
 mod subject;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use evidence::{Affected, Evidence, Vantage};
+pub use remedy::{Remedy, Step, StepKind};
 pub use subject::{Subject, SubjectKind};
 
 use crate::facts::{Gap, Protocol};

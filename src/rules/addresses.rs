@@ -2,7 +2,6 @@
 
 use std::{collections::HashMap, fmt, net::IpAddr, sync::Arc};
 
-use super::holders::kubectl;
 use crate::facts::{Node, NodeAddressKind, Service};
 
 /// Lists in evidence name this many things and count the rest.
@@ -42,20 +41,6 @@ impl<'a> Claim<'a> {
             ip,
             field,
         })
-    }
-
-    /// What takes the address back from the Service.
-    pub(super) fn release(&self) -> String {
-        let Service { namespace, name, .. } = self.service;
-        match self.field {
-            Field::ExternalIps(index) => format!(
-                "{} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/externalIPs/{index}\"}}]'",
-                kubectl("patch", self.service)
-            ),
-            Field::LoadBalancer => format!(
-                "give Service {namespace}/{name} a load balancer address that is no Node's, or have its controller set `ipMode: Proxy` in status.loadBalancer.ingress"
-            ),
-        }
     }
 }
 

@@ -29,7 +29,8 @@ use std::{
 use super::{
     Limits, Patience, Rule, Scope,
     holders::{ByPort, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words},
-    range::{effective_ephemeral, ranges_in_words, reserve},
+    range::{effective_ephemeral, ranges_in_words},
+    remedies::reserve,
     setup::{Local, Setup, Setups, locals},
     this_node,
 };
@@ -37,7 +38,7 @@ use crate::{
     facts::{
         Family, Gap, Mode, PortSet, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, View, Why,
     },
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 /// How many sockets of one Service port are told.
@@ -367,13 +368,13 @@ impl<'a> Node<'a> {
         let port = socket.local_port;
         let reserved = &self.snapshot.kernel.sysctls.ip_local_reserved_ports;
         if reserved.seen().is_some_and(|reserved| reserved.contains(port)) {
-            return evidence.remedy(format!(
+            return evidence.remedy(Step::advice(format!(
                 "restart {holder}: the port is reserved now, so only a process that binds it on purpose gets it again"
-            ));
+            )));
         }
         let ports = [port].into_iter().collect();
-        let evidence = reserve(self.snapshot, &ports).into_iter().fold(evidence, Evidence::remedy);
-        evidence.remedy(format!("then restart {holder}, or let it reconnect"))
+        let restart = Step::advice(format!("restart {holder}, or let it reconnect"));
+        evidence.remedy(reserve(self.snapshot, &ports).then(restart))
     }
 }
 

@@ -21,13 +21,14 @@ use super::{
     Limits, Patience, Rule, Scope,
     holders::{owner_evidence, pod_of_uid},
     range::{effective_ephemeral, ports_in_words},
+    remedies::{LAST_BY_DEFAULT, choose_from},
     this_node,
 };
 use crate::{
     facts::{
         DestinationUse, EphemeralUse, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source, View, Why,
     },
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 /// `net.ipv4.tcp_tw_reuse` as every network namespace begins: only towards loopback.
@@ -209,22 +210,24 @@ fn evidence(
     if *used >= capacity {
         evidence = evidence.affects([vantage]);
     }
-    evidence = evidence.remedy("let the program reuse connections: keep-alive, a connection pool, fewer retries");
+    evidence =
+        evidence.remedy(Step::advice("let the program reuse connections: keep-alive, a connection pool, fewer retries"));
     match whose {
         Whose::Node => match wider(snapshot) {
-            Some(range) => evidence.remedy(format!("sysctl -w net.ipv4.ip_local_port_range=\"{range}\"")),
+            Some(range) => evidence.remedy(choose_from(range)),
             None => evidence,
         },
-        Whose::Pod(_) => evidence.remedy(
+        Whose::Pod(_) => evidence.remedy(Step::advice(
             "set spec.securityContext.sysctls of the pod: name net.ipv4.ip_local_port_range, value \"1024 65535\"",
-        ),
+        )),
     }
 }
 
-/// The host's range with its upper end raised, where there is room.
-fn wider(snapshot: &Snapshot) -> Option<String> {
+/// The host's range with its upper end raised, where there is room: first to where it ends by default.
+fn wider(snapshot: &Snapshot) -> Option<PortRange> {
     let range = snapshot.kernel.sysctls.ip_local_port_range.seen()?;
-    (range.last < u16::MAX).then(|| format!("{} {}", range.first, u16::MAX))
+    let higher = [LAST_BY_DEFAULT, u16::MAX].into_iter().find(|last| *last > range.last)?;
+    PortRange::new(range.first, higher)
 }
 
 #[cfg(test)]

@@ -27,9 +27,10 @@ use super::{
     Limits, Patience, Rule, Scope,
     addresses::{Claim, Field, kind_in_words, listed, nodes_by_address, service_in_words},
     endpoints::Endpoints,
-    holders::{ByPort, Own, Proxy, by_port, holder_evidence, holder_name, move_off, socket_in_words},
+    holders::{ByPort, Own, Proxy, by_port, holder_evidence, holder_name, socket_in_words},
     range::effective_ephemeral,
     reach,
+    remedies::{move_off, release},
     setup::mode_in_words,
 };
 use crate::{
@@ -37,7 +38,7 @@ use crate::{
         Family, Gap, Learned, Mode, Node, NodeAddressKind, Protocol, Service, ServicePort, Snapshot, Socket, Source,
         State, View,
     },
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -270,7 +271,7 @@ impl Here<'_> {
             .affects(self.answers(socket, claim.ip))
             .value("listener", socket_in_words(socket));
         evidence.values.extend(holder_evidence(self.snapshot, socket));
-        self.with_facts(evidence, claim, owners).remedy(format!("or {}", move_off(self.snapshot, socket)))
+        self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))
     }
 
     /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`: of the owners, the one that
@@ -300,14 +301,20 @@ impl Here<'_> {
                 format!("Node {}", listed(owners))
             }
         };
+        let released = Remedy::from(release(claim));
+        let remedy = match claim.field {
+            Field::ExternalIps(_) => released.then(Step::advice(
+                "to keep new ones out, enable the admission plugin DenyServiceExternalIPs",
+            )),
+            Field::LoadBalancer => released,
+        };
         evidence
             .value("service", service_in_words(claim.service))
             .value("address", format!("{} ({})", claim.ip, claim.field))
             .value("owner", owner)
             .value("held on this node", held)
             .value("proxy mode", mode_in_words(&self.mode))
-            .remedy(claim.release())
-            .remedy("to keep new ones out, enable the admission plugin DenyServiceExternalIPs")
+            .remedy(remedy)
     }
 }
 

@@ -30,8 +30,9 @@ use super::{
     endpoints::{Backing, Endpoints},
     fate::{Fate, First},
     holders::service_port,
-    range::{move_service, served},
+    range::served,
     reach::vantages,
+    remedies::{move_service, release},
     setup::{Local, Setup, Setups, locals},
     spare::spare_port,
 };
@@ -197,7 +198,7 @@ impl Node<'_> {
             .value("other addresses", "of this node keep going to the NodePort's Service")
             .value("proxy mode", self.setups.mode_in_words())
             .remedy(move_service(self.spare, service, port))
-            .remedy(format!("or {}", taker.claim.release()))
+            .remedy(release(&taker.claim))
     }
 }
 
@@ -244,8 +245,8 @@ mod tests {
             assert!(evidence.affects.contains(&Vantage::Remote));
             assert!(evidence.summary.contains("default/taker takes 192.0.2.1 port 30080/tcp with its externalIP"));
             assert!(evidence.values.iter().any(|(_, value)| value.contains("default/taker type ClusterIP")));
-            assert!(evidence.remedy[0].contains("patch service loser"), "{:?}", evidence.remedy);
-            assert!(evidence.remedy[1].contains("/spec/externalIPs/0"), "{:?}", evidence.remedy);
+            assert!(evidence.remedies[0].steps[0].text.contains("patch service loser"), "{:?}", evidence.remedies);
+            assert!(evidence.remedies[1].steps[0].text.contains("/spec/externalIPs/0"), "{:?}", evidence.remedies);
             expect_certain(&RULE, &world.with_mode(mode), &loser());
         }
     }

@@ -20,12 +20,13 @@
 use super::{
     Limits, Patience, Rule, Scope,
     holders::service_port,
-    range::{bands_here, move_service, range_in_words},
+    range::{bands_here, range_in_words},
+    remedies::move_service,
     spare::spare_port,
 };
 use crate::{
     facts::{Gap, Service, ServicePort, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -66,7 +67,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
                         .value("dynamic band", bands.dynamic)
                         .value("NodePort range", range_in_words(range))
                         .remedy(move_service(spare, service, port))
-                        .remedy("or leave nodePort out and let the API server choose"),
+                        .remedy(Step::advice("leave nodePort out and let the API server choose")),
                 ),
                 None => Verdict::Unknown(no_managed_fields()),
             };
@@ -116,7 +117,7 @@ mod tests {
         let evidence = expect_problem(&RULE, &world(30086, Some(true)), &subject());
         assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Info, 0));
         assert!(evidence.values.contains(&("static band", "30000-30085".to_owned())), "{evidence:?}");
-        assert!(evidence.remedy[0].contains("\"value\":30000"), "{:?}", evidence.remedy);
+        assert!(evidence.remedies[0].steps[0].text.contains("\"value\":30000"), "{:?}", evidence.remedies);
     }
 
     #[test]

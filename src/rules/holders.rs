@@ -9,7 +9,6 @@ use std::{
 use super::range::served;
 use crate::facts::{
     Cgroup, Gap, Holder, Owner, Pod, Process, Protocol, Reading, Service, Snapshot, Socket, Source, State, Why,
-    text::shell_word,
 };
 
 /// Where kube-proxy tells its mode, its settings and its metrics.
@@ -246,7 +245,7 @@ pub(super) fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod>
 }
 
 /// Who holds a socket, where neither its process nor its cgroup is known.
-const UNNAMED: &str = "a process that could not be named";
+pub(super) const UNNAMED: &str = "a process that could not be named";
 
 /// Who holds a socket, in words that stay the same from look to look: `pod default/web`, `nginx`, `the kernel`.
 pub(super) fn holder_name(snapshot: &Snapshot, socket: &Socket) -> String {
@@ -270,28 +269,6 @@ fn owner_name(snapshot: &Snapshot, owner: &Owner) -> String {
             _ => UNNAMED.to_owned(),
         },
     }
-}
-
-/// What to do with whoever holds a socket; where nobody could name it, how to find out comes first.
-pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> String {
-    let port = format!("{}/{}", socket.local_port, socket.protocol);
-    match holder_name(snapshot, socket) {
-        name if name == UNNAMED => {
-            let search = who_holds(socket.protocol, socket.local_port);
-            format!("find who holds port {port} with `{search}` as root on the node, and move it off")
-        }
-        name => format!("move {name} off port {port}"),
-    }
-}
-
-/// The command that names the processes with listeners on a port, to root on the node.
-pub(super) fn who_holds(protocol: Protocol, port: u16) -> String {
-    let table = match protocol {
-        Protocol::Tcp => 't',
-        Protocol::Udp => 'u',
-        Protocol::Sctp => 'S',
-    };
-    format!("ss -H{table}lnp 'sport = :{port}'")
 }
 
 /// Everything known of a socket's holder, for evidence: names and values.
@@ -350,11 +327,6 @@ pub(super) fn socket_in_words(socket: &Socket) -> String {
         words.push_str(&format!(" on interface {}", socket.device));
     }
     words
-}
-
-/// A command on a Service, for a remedy.
-pub(super) fn kubectl(verb: &str, service: &Service) -> String {
-    format!("kubectl -n {} {verb} service {}", shell_word(&service.namespace), shell_word(&service.name))
 }
 
 /// `default/web port http`, or without the port's name where it has none.

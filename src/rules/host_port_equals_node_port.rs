@@ -25,14 +25,15 @@ use super::{
     fate::{Fate, First},
     holders::service_port,
     host_ports::{covers, host_ports},
-    range::{move_service, range_in_words, served},
+    range::{range_in_words, served},
     reach::vantages,
+    remedies::move_service,
     setup::{Local, Setup, Setups, is_link_local, locals},
     spare::spare_port,
 };
 use crate::{
     facts::{ContainerPort, Family, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},
-    findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -192,10 +193,10 @@ impl Node<'_> {
         }
         evidence
             .affects(affected.iter().copied())
-            .remedy(format!(
-                "give pod {}/{} another hostPort, outside the NodePort range, where its containers are declared, or",
+            .remedy(Step::advice(format!(
+                "give pod {}/{} another hostPort, outside the NodePort range, where its containers are declared",
                 pod.namespace, pod.name
-            ))
+            )))
             .remedy(move_service(self.spare, service, port))
     }
 }

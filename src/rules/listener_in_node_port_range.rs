@@ -19,10 +19,11 @@
 use super::{
     Limits, Patience, Rule, Scope,
     holders::{
-        DAEMON_PORTS, Own, Proxy, by_port, capital, holder_evidence, holder_name, move_off, place, socket_in_words,
+        DAEMON_PORTS, Own, Proxy, by_port, capital, holder_evidence, holder_name, place, socket_in_words,
         workers,
     },
-    range::{allocated_if_known, bands_here, effective_ephemeral, ranges_in_words, reserve},
+    range::{allocated_if_known, bands_here, effective_ephemeral, ranges_in_words},
+    remedies::{move_off, reserve},
     setup::{Local, Setups, locals, other_loopback},
     this_node,
 };
@@ -137,12 +138,11 @@ impl Node<'_> {
         }
         evidence = evidence.value("proxy mode", self.setups.mode_in_words());
         evidence.values.extend(ranges_in_words(self.snapshot));
-        evidence = evidence.remedy(move_off(self.snapshot, socket));
+        let mut remedy = move_off(self.snapshot, socket);
         if by_kernel {
-            let range = PortSet::from(self.range.range);
-            return reserve(self.snapshot, &range).into_iter().fold(evidence, Evidence::remedy);
+            remedy.steps.extend(reserve(self.snapshot, &PortSet::from(self.range.range)).steps);
         }
-        evidence
+        evidence.remedy(remedy)
     }
 }
 

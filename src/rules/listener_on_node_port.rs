@@ -28,12 +28,13 @@ use super::{
     endpoints::{Backing, Endpoints},
     fate::Fate,
     holders::{
-        Own, Proxy, by_port, capital, holder_evidence, holder_name, move_off, place, service_port, socket_in_words,
+        Own, Proxy, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words,
         workers,
     },
     host_ports::{covers, host_ports},
-    range::{effective_ephemeral, move_service, range_in_words, served},
+    range::{effective_ephemeral, range_in_words, served},
     reach,
+    remedies::{move_off, move_service},
     setup::{Local, Setup, Setups, locals, other_loopback},
     spare::spare_port,
 };
@@ -247,7 +248,7 @@ impl Node<'_> {
         evidence
             .value("established connections", "survive; only new ones are lost")
             .affects(affects)
-            .remedy(format!("{}, or", move_off(self.snapshot, socket)))
+            .remedy(move_off(self.snapshot, socket))
             .remedy(move_service(self.spare, service, port))
     }
 

@@ -32,6 +32,7 @@ use super::{
     Limits, Patience, Rule, Scope,
     holders::service_port,
     range::{range_in_words, served},
+    remedies::untracked,
     setup::mode_in_words,
     this_node,
 };
@@ -40,7 +41,7 @@ use crate::{
         Gap, IpVsConnection, MasqueradedFlow, Mode, Protocol, Reading, Service, Snapshot, Source, View, VirtualServer,
         Why,
     },
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Vantage, Verdict},
 };
 
 /// How many connections are told.
@@ -153,11 +154,12 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
     evidence
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
         .affects(taken.iter().map(whose))
-        .remedy("iptables-save -t raw | grep -i notrack; nft list ruleset | grep notrack")
-        .remedy(
+        .remedy(Remedy::from(untracked()).then(Step::advice(
             "take such rules away for the NodePort range: an answer that is not tracked is not turned back to its sender",
-        )
-        .remedy("let masquerading choose other ports where the network plugin can, as natPortRange of Calico's FelixConfiguration")
+        )))
+        .remedy(Step::advice(
+            "let masquerading choose other ports where the network plugin can, as natPortRange of Calico's FelixConfiguration",
+        ))
 }
 
 /// `192.0.2.1:30080`.

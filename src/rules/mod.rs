@@ -36,6 +36,7 @@ mod proxy_left_behind;
 mod proxy_near_fd_limit;
 mod range;
 mod reach;
+mod remedies;
 mod setup;
 mod spare;
 

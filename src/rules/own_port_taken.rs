@@ -13,12 +13,13 @@
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{holder_evidence, holder_name, socket_in_words, who_holds},
+    holders::{holder_evidence, holder_name, socket_in_words},
+    remedies::who_holds,
     this_node,
 };
 use crate::{
     facts::{OwnPort, Protocol, Reading, Snapshot, Socket, Source, State, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -57,8 +58,11 @@ fn evidence(snapshot: &Snapshot, own: OwnPort) -> Evidence {
         evidence.values.extend(holder_evidence(snapshot, socket));
     }
     evidence
-        .remedy(who_holds(Protocol::Tcp, address.port()))
-        .remedy("move that program, or give the agent another port with --listen")
+        .remedy(
+            Remedy::from(who_holds(Protocol::Tcp, address.port()))
+                .then(Step::advice("move the program that it names; only root on the node sees the name")),
+        )
+        .remedy(Step::advice("give the agent another port with --listen"))
 }
 
 /// The listener in the way; nothing where sockets could not be read, or one that does not listen has the port.

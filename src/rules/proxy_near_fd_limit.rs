@@ -27,12 +27,13 @@ use super::{
     Limits, Patience, Rule, Scope,
     holders::{Own, Proxy, holder_name, holds_ports},
     range::{most_ports_in_words, served},
+    remedies::give_node_ports_back,
     setup::{locals, mode_in_words},
     this_node,
 };
 use crate::{
     facts::{Family, Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -289,9 +290,15 @@ fn evidence(
         .value("most nodePorts", most_ports_in_words(services))
         .value("nodePortAddresses", addresses)
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
-        .remedy("raise the limit: LimitNOFILE=1048576 in the systemd unit that starts the proxy or its container runtime, then restart it")
-        .remedy("upgrade kube-proxy to 1.24 or newer (or 1.23.7, 1.22.10, 1.21.13), which holds no NodePorts")
-        .remedy("take NodePorts away from Services that need none: type ClusterIP, or `allocateLoadBalancerNodePorts: false`")
+        .remedy(
+            Remedy::from(Step::advice(
+                "raise the limit: LimitNOFILE=1048576 in the systemd unit that starts the proxy or its container runtime",
+            ))
+            .then(Step::advice("restart what the unit starts")),
+        )
+        .remedy(Step::advice("upgrade kube-proxy to 1.24 or newer (or 1.23.7, 1.22.10, 1.21.13), which holds no NodePorts"))
+        .remedy(Step::advice("give Services that need no NodePort type ClusterIP"))
+        .remedy(give_node_ports_back())
 }
 
 #[cfg(test)]

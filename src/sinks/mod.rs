@@ -17,6 +17,7 @@ mod owner;
 mod owners;
 mod page;
 mod paint;
+mod remedies;
 mod report;
 mod sarif;
 mod table;

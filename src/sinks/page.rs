@@ -8,12 +8,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     Outcome, Report,
     map::write_svg,
-    paint::{is_command, tidy},
+    paint::tidy,
+    remedies::lines,
     table,
     xml::Escaped,
 };
 use crate::{
-    findings::{Finding, Severity},
+    findings::{Finding, Severity, StepKind},
     rules::census,
 };
 
@@ -98,11 +99,15 @@ fn explain(finding: &Finding, now: Timestamp, out: &mut dyn Write) -> io::Result
         write!(out, " Affects {}.", who.join(", "))?;
     }
     writeln!(out, "</p>")?;
-    if !evidence.remedy.is_empty() {
+    if !evidence.remedies.is_empty() {
         writeln!(out, "<ul>")?;
-        for remedy in &evidence.remedy {
-            let tag = if is_command(remedy) { "code" } else { "span" };
-            writeln!(out, "<li><{tag}>{}</{tag}></li>", Escaped(remedy))?;
+        for (word, step) in lines(&evidence.remedies) {
+            let tag = match step.kind {
+                StepKind::Command => "code",
+                StepKind::Advice => "span",
+            };
+            let space = if word.is_empty() { "" } else { " " };
+            writeln!(out, "<li>{word}{space}<{tag}>{}</{tag}></li>", Escaped(&step.text))?;
         }
         writeln!(out, "</ul>")?;
     }

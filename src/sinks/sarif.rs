@@ -67,7 +67,8 @@ fn result(report: &Report<'_>, finding: &Finding) -> Value {
     let protocol = key.protocol.map(|protocol| format!("/{protocol}")).unwrap_or_default();
     let subject = tidy(&key.subject.to_string());
     let place = format!("{subject}{port}{protocol}");
-    let remedy: String = evidence.remedy.iter().map(|remedy| format!("\n{}", tidy(remedy))).collect();
+    let remedies = lines(&evidence.remedies).map(|(word, step)| joined(word, &tidy(&step.text)));
+    let remedy: String = remedies.map(|line| format!("\n{line}")).collect();
     json!({
         "ruleId": key.rule,
         "ruleIndex": RULES.iter().position(|rule| rule.id == key.rule),

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 
 use crate::{
     facts::{Snapshot, text::clean},
-    findings::{Finding, Severity, SubjectKind},
+    findings::{Finding, Severity, Step, SubjectKind},
     rules::Scope,
 };
 
@@ -119,7 +119,9 @@ impl Event {
             name: place.node.clone(),
             uid: place.node_uid.clone(),
         });
-        let note = note(&finding.evidence.summary, finding.evidence.remedy.first().map(String::as_str));
+        // What is repeated later, or by another node, must not hang on what this look chose.
+        let remedy = finding.evidence.remedies.first().and_then(|remedy| remedy.steps.first());
+        let note = note(&finding.evidence.summary, remedy.map(Step::in_lasting_words));
         let key = &finding.key;
         let uid = regarding.uid.as_deref().unwrap_or_default();
         let port = key.port.map(|port| port.to_string()).unwrap_or_default();
@@ -179,8 +181,7 @@ pub(super) fn is_told(severity: Severity) -> bool {
 /// The summary and the first remedy in one line of at most [`NOTE`] bytes.
 pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
     let text = match remedy {
-        // The alternative that would follow is a command with a port that happens to be free: no two looks agree on it.
-        Some(remedy) => format!("{summary} Remedy: {}", remedy.strip_suffix(", or").unwrap_or(remedy)),
+        Some(remedy) => format!("{summary} Remedy: {remedy}"),
         None => summary.to_owned(),
     };
     // Lines are joined by a space; as control characters they would vanish, and words run together.
