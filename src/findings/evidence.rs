@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Remedy, Severity, Step, remedy};
+use super::{Remedy, Severity, remedy};
 
 /// From where a client loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

@@ -13,7 +13,8 @@
 //! ## Fix
 //! Reserve the NodePort range. `ip_local_reserved_ports` is one value, and writing it replaces the whole list, so the
 //! command below contains what is reserved already. Or let the ephemeral range begin above the NodePorts:
-//! `32768 65535` has more ports than the default. Then restart what is connected from a NodePort now.
+//! `32768 60999` is the default. `32768 65535` has more ports, but covers those of Antrea's NodePortLocal (61000-62000 by
+//! default): reserve these where it is used. Then restart what is connected from a NodePort now.
 
 use super::{
     Limits, Patience, Rule, Scope,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Limits, Rule, endpoints_of_concern, spared};
 use crate::{
     facts::{Gap, Reading, Snapshot, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, Step, StepKind, Subject, Verdict},
 };
 
 /// A rule says the same whether it knows everything, or the endpoints of concern and the facts that are read for it.
@@ -20,8 +20,38 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
     }
     spared(&[rule]).into_iter().for_each(|source| blank(&mut narrow, source));
     let judgements = said(snapshot);
+    for judgement in judgements.iter().flatten() {
+        if let Verdict::Problem(evidence) = &judgement.verdict {
+            evidence.remedies.iter().for_each(assert_sound);
+        }
+    }
     assert_eq!(said(&narrow), judgements, "{} looked at what an agent or `--rule` does not read for it", rule.id);
     judgements
+}
+
+/// Programs that a command of a remedy may begin with.
+const PROGRAMS: [&str; 9] =
+    ["kubectl", "sysctl", "echo", "ip", "ss", "nft", "ipvsadm", "iptables-save", "kube-proxy"];
+
+/// A command is one, and words are whole without those that renderers add. That a shell takes it, `tests/anywhere` shows.
+#[track_caller]
+fn assert_sound(remedy: &Remedy) {
+    assert!(!remedy.steps.is_empty(), "nothing to do");
+    for Step { kind, text, .. } in &remedy.steps {
+        match kind {
+            StepKind::Command => {
+                assert!(PROGRAMS.iter().any(|program| text.starts_with(&format!("{program} "))), "no command: {text}");
+                assert!(!text.contains(['\n', '<']) && !text.ends_with([',', ':']), "words in a command: {text}");
+            }
+            StepKind::Advice => {
+                let words: Vec<&str> = text.split(' ').collect();
+                let joins = [words.first(), words.last()].into_iter().flatten().any(|it| ["or", "then"].contains(it));
+                assert!(!joins && !text.ends_with([',', ':', ';']), "half a sentence: {text}");
+                let program = words.first().is_some_and(|first| PROGRAMS.contains(first));
+                assert!(!program, "a command that is called advice: {text}");
+            }
+        }
+    }
 }
 
 /// The evidence against a subject; several judgements of it are merged. Fails when there is none.

@@ -23,7 +23,7 @@ use std::{
 
 use super::{
     Limits, Patience, Rule, Scope,
-    addresses::{Claim, NodesByAddress, kind_in_words, listed, nodes_by_address},
+    addresses::{Claim, Field, NodesByAddress, kind_in_words, listed, nodes_by_address},
     remedies::{delete_address, release},
     setup::mode_in_words,
     this_node,

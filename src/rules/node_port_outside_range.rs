@@ -11,6 +11,7 @@
 //!
 //! ## Fix
 //! Give the Service a port of the range, or extend `--service-node-port-range` so that it holds the port again.
+//! A healthCheckNodePort is chosen anew when `externalTrafficPolicy` goes to Cluster and back to Local.
 
 use super::{
     Limits, Patience, Rule, Scope,

@@ -15,7 +15,8 @@
 //! ## Fix
 //! Extend `--service-node-port-range` of every kube-apiserver upwards, and everything that has an idea of the range of
 //! its own (firewalls, `ip_local_reserved_ports`, Cilium, Calico). Or free ports: LoadBalancer Services that need none
-//! take `allocateLoadBalancerNodePorts: false`.
+//! take `allocateLoadBalancerNodePorts: false`, and give theirs back when nodePort is removed from every entry of their
+//! `spec.ports`: the setting alone only keeps new ones from being allocated.
 
 use std::sync::Arc;
 

@@ -4,7 +4,12 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Report, indented::write_indented, paint::tidy};
+use super::{
+    Report,
+    indented::write_indented,
+    paint::tidy,
+    remedies::{joined, lines},
+};
 use crate::{
     findings::{Finding, Severity},
     rules::{RULES, Rule},

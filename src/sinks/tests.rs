@@ -11,7 +11,7 @@ use crate::{
         Gap, Owner, Protocol, Reading, Snapshot, Source, Why,
         healthy::{gap, seen, squatter},
     },
-    findings::{Evidence, Finding, Key, RuleId, Severity, Subject, Unknown, Vantage},
+    findings::{Evidence, Finding, Key, Remedy, RuleId, Severity, Step, Subject, Unknown, Vantage},
     ledger::Board,
     rules::census,
 };

@@ -11,4 +11,5 @@ mod generated;
 mod manifests;
 mod manifests_broken;
 mod manifests_settings;
+mod remedies;
 mod verdicts;

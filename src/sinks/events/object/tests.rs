@@ -158,8 +158,15 @@ fn lines_of_a_note_are_joined_by_a_space() {
 }
 
 #[test]
-fn a_note_does_not_end_with_an_alternative_that_is_not_told() {
-@@
+fn a_port_that_is_free_in_this_look_is_in_no_note_and_no_name() {
+    let of = |free: u16| {
+        let patch = Step::command(format!("kubectl patch {free}")).lasting("give Service shop/web another nodePort");
+        let mut finding = web();
+        finding.evidence.remedies = vec![patch.into()];
+        event(&finding, Scope::Node)
+    };
+    assert_eq!(of(30000), of(30001));
+    assert_eq!(of(30000).note, "nginx listens on 30080. Remedy: give Service shop/web another nodePort");
 }
 
 proptest! {
