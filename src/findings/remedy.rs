@@ -109,9 +109,15 @@ mod tests {
     #[test]
     fn each_remedy_of_two_problems_ends_both() {
         let both = |mine, others| of_both(remedies(mine), remedies(others));
-        assert_eq!(both(&[&["move a"], &["patch"]], &[&["move b"], &["patch"]]), remedies(&[&["move a", "move b"], &["patch"]]));
+        assert_eq!(
+            both(&[&["move a"], &["patch"]], &[&["move b"], &["patch"]]),
+            remedies(&[&["move a", "move b"], &["patch"]])
+        );
         assert_eq!(both(&[&["a"], &["b"]], &[&["c"]]), remedies(&[&["a", "c"], &["b", "c"]]));
-        assert_eq!(both(&[&["reserve", "restart a"]], &[&["reserve", "restart b"]]), remedies(&[&["reserve", "restart a", "restart b"]]));
+        assert_eq!(
+            both(&[&["reserve", "restart a"]], &[&["reserve", "restart b"]]),
+            remedies(&[&["reserve", "restart a", "restart b"]])
+        );
         assert_eq!(both(&[&["a"], &["b"]], &[]), remedies(&[&["a"], &["b"]]));
         assert_eq!(both(&[], &[&["c"]]), remedies(&[&["c"]]));
         assert_eq!(both(&[&["a"]], &[&["a"], &["a"]]), remedies(&[&["a"]]));

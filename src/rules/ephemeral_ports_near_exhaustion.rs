@@ -211,8 +211,8 @@ fn evidence(
     if *used >= capacity {
         evidence = evidence.affects([vantage]);
     }
-    evidence =
-        evidence.remedy(Step::advice("let the program reuse connections: keep-alive, a connection pool, fewer retries"));
+    evidence = evidence
+        .remedy(Step::advice("let the program reuse connections: keep-alive, a connection pool, fewer retries"));
     match whose {
         Whose::Node => match wider(snapshot) {
             Some(range) => evidence.remedy(choose_from(range)),

@@ -30,8 +30,7 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
 }
 
 /// Programs that a command of a remedy may begin with.
-const PROGRAMS: [&str; 9] =
-    ["kubectl", "sysctl", "echo", "ip", "ss", "nft", "ipvsadm", "iptables-save", "kube-proxy"];
+const PROGRAMS: [&str; 9] = ["kubectl", "sysctl", "echo", "ip", "ss", "nft", "ipvsadm", "iptables-save", "kube-proxy"];
 
 /// A command is one, and words are whole without those that renderers add. That a shell takes it, `tests/anywhere` shows.
 #[track_caller]

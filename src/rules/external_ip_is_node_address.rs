@@ -303,9 +303,9 @@ impl Here<'_> {
         };
         let released = Remedy::from(release(claim));
         let remedy = match claim.field {
-            Field::ExternalIps(_) => released.then(Step::advice(
-                "to keep new ones out, enable the admission plugin DenyServiceExternalIPs",
-            )),
+            Field::ExternalIps(_) => {
+                released.then(Step::advice("to keep new ones out, enable the admission plugin DenyServiceExternalIPs"))
+            }
             Field::LoadBalancer => released,
         };
         evidence

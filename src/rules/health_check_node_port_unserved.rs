@@ -26,9 +26,7 @@ use super::{
     remedies::{choose_another_health_check_port, health_check_events, move_off},
 };
 use crate::{
-    facts::{
-        Family, Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why,
-    },
+    facts::{Family, Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 

@@ -22,9 +22,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{
-        ByPort, by_port, capital, group, holder_evidence, holder_name, place, socket_in_words, workers,
-    },
+    holders::{ByPort, by_port, capital, group, holder_evidence, holder_name, place, socket_in_words, workers},
     host_ports::{covers, host_ports},
     range::{effective_ephemeral, served},
     reach,

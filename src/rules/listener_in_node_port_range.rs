@@ -19,8 +19,7 @@
 use super::{
     Limits, Patience, Rule, Scope,
     holders::{
-        DAEMON_PORTS, Own, Proxy, by_port, capital, holder_evidence, holder_name, place, socket_in_words,
-        workers,
+        DAEMON_PORTS, Own, Proxy, by_port, capital, holder_evidence, holder_name, place, socket_in_words, workers,
     },
     range::{allocated_if_known, bands_here, effective_ephemeral, ranges_in_words},
     remedies::{move_off, reserve},

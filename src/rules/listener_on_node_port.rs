@@ -28,8 +28,7 @@ use super::{
     endpoints::{Backing, Endpoints},
     fate::Fate,
     holders::{
-        Own, Proxy, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words,
-        workers,
+        Own, Proxy, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words, workers,
     },
     host_ports::{covers, host_ports},
     range::{effective_ephemeral, range_in_words, served},

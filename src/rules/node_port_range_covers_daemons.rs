@@ -120,7 +120,8 @@ fn evidence(
     if well_known.is_empty() {
         return evidence.remedy(Step::advice("move each of these daemons to a port outside the NodePort range"));
     }
-    let leave_out = "start kube-apiserver with a --service-node-port-range that leaves these ports out, e.g. 30000-32767";
+    let leave_out =
+        "start kube-apiserver with a --service-node-port-range that leaves these ports out, e.g. 30000-32767";
     evidence.remedy(Step::advice(leave_out))
 }
 

@@ -218,7 +218,10 @@ mod tests {
         let evidence = expect_problem(&RULE, &extended, &node());
         assert_eq!(evidence.severity, Severity::Warning);
         assert!(evidence.summary.contains("NodePorts 32768-34095"), "{}", evidence.summary);
-        assert_eq!(evidence.remedies[0].steps[0].text, "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-34095\"");
+        assert_eq!(
+            evidence.remedies[0].steps[0].text,
+            "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-34095\""
+        );
         expect_healthy(&RULE, &extended.clone().ephemeral("32768 60999", "30000-33000,33001-34095"), &node());
         expect_healthy(&RULE, &extended.clone().ephemeral("40000 60999", "30000-32767"), &node());
         expect_healthy(&RULE, &extended.ephemeral("32768 60999", "2703"), &node());

@@ -207,11 +207,9 @@ fn programs_nothing(snapshot: &Snapshot) -> Option<Evidence> {
     let wanted = snapshot.cluster.services.seen()?.iter().any(|service| service.proxy_name.is_none());
     (says_ipvs && none && wanted).then(|| {
         let summary = "The proxy says that it runs in ipvs mode, but IPVS has no virtual server: it programs nothing.";
-        Evidence::new(Severity::Warning, summary)
-            .value("virtual servers", "none in /proc/net/ip_vs")
-            .remedy(Step::advice(
-                "read kube-proxy's log: a missing kernel module, e.g. ip_set_hash_ip, stops it silently",
-            ))
+        Evidence::new(Severity::Warning, summary).value("virtual servers", "none in /proc/net/ip_vs").remedy(
+            Step::advice("read kube-proxy's log: a missing kernel module, e.g. ip_set_hash_ip, stops it silently"),
+        )
     })
 }
 

@@ -153,7 +153,8 @@ pub(super) fn untracked() -> Step {
 
 /// Frees nodePorts that a load balancer does not need. The setting alone frees nothing that is allocated already.
 pub(super) fn give_node_ports_back() -> Remedy {
-    let stop = "set `allocateLoadBalancerNodePorts: false` on LoadBalancer Services whose load balancer needs no nodePort";
+    let stop =
+        "set `allocateLoadBalancerNodePorts: false` on LoadBalancer Services whose load balancer needs no nodePort";
     Remedy::from(Step::advice(stop))
         .then(Step::advice("remove nodePort from every entry of their spec.ports: until then they keep it"))
 }

@@ -16,7 +16,7 @@ use crate::{
         Gap, Mode, Protocol, RangeSource, Source, Why,
         text::{self, clean},
     },
-    findings::{Finding, Remedy, Severity, Step, Subject, Vantage},
+    findings::{Finding, Remedy, Severity, Step, StepKind, Subject, Vantage},
 };
 
 /// Findings and unknowns of one look at one node. A field that does not apply is absent.
@@ -243,7 +243,10 @@ impl Unknown {
 }
 
 fn tidy_remedy(remedy: &Remedy) -> Remedy {
-    let steps = remedy.steps.iter().map(|step| Step { text: tidy(&step.text), ..step.clone() });
+    let steps = remedy.steps.iter().map(|step| match step.kind {
+        StepKind::Command => Step::command(tidy(&step.text)),
+        StepKind::Advice => Step::advice(tidy(&step.text)),
+    });
     steps.collect::<Vec<_>>().into()
 }
 

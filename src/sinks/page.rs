@@ -5,14 +5,7 @@ use std::io::{self, Write};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
-    Outcome, Report,
-    map::write_svg,
-    paint::tidy,
-    remedies::lines,
-    table,
-    xml::Escaped,
-};
+use super::{Outcome, Report, map::write_svg, paint::tidy, remedies::lines, table, xml::Escaped};
 use crate::{
     findings::{Finding, Severity, StepKind},
     rules::census,

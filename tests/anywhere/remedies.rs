@@ -73,7 +73,8 @@ fn a_shell_takes_every_command_of_the_recorded_nodes() {
 fn no_rule_writes_a_command_elsewhere_and_each_is_in_the_list() {
     let writer = source(WRITER);
     let tests = source("src/rules/remedies/tests.rs");
-    let corpus = tests.split("fn every_command()").nth(1).and_then(|rest| rest.split("\n}\n").next()).expect("the test");
+    let corpus =
+        tests.split("fn every_command()").nth(1).and_then(|rest| rest.split("\n}\n").next()).expect("the test");
     for line in writer.lines().filter(|line| line.starts_with("pub(super) fn ")) {
         let name = line.trim_start_matches("pub(super) fn ").split('(').next().expect("a name");
         assert!(corpus.contains(&format!("{name}(")), "{name} is missing in `every_command`");

@@ -210,20 +210,3 @@ fn a_holder_has_the_best_name_that_is_known() {
     assert_eq!(unnamed(daemon("sshd", 7), false), "a process of /system.slice/sshd.service");
     assert_eq!(unnamed(daemon("sshd", 7), true), "a process that could not be named");
 }
-
-#[test]
-fn a_holder_that_could_not_be_named_is_looked_for_before_it_is_moved() {
-    let world = || Snapshot::healthy();
-    for (world, command) in
-        [(world().listens("0.0.0.0:30080"), "ss -Htlnp"), (world().listens_udp("0.0.0.0:30080"), "ss -Hulnp")]
-    {
-        let last = |world: &Snapshot| world.kernel.listeners.seen().expect("listeners").last().expect("one").clone();
-        assert!(move_off(&world, &last(&world)).starts_with("move process "), "{}", move_off(&world, &last(&world)));
-        let blind = with_holder(&world, |holder| {
-            holder.process = gap(Source::Processes, Why::NotPermitted);
-            holder.cgroup = gap(Source::Cgroups, Why::NotPermitted);
-        });
-        let told = move_off(&blind, &last(&blind));
-        assert!(told.contains(&format!("`{command} 'sport = :30080'`")), "{told}");
-    }
-}

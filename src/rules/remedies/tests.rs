@@ -110,9 +110,21 @@ fn reserving_keeps_what_somebody_else_reserved_and_never_guesses_it() {
 }
 
 #[test]
-fn a_socket_without_a_name_is_looked_for_first() {
-    let remedy = move_off(&Snapshot::healthy(), &unnamed(Protocol::Tcp));
-    assert_eq!(remedy.steps[0].text, "ss -Htlnp 'sport = :30080'");
-    assert!(remedy.steps[0].in_lasting_words().starts_with("find who holds port 30080/tcp with `ss -Htlnp"));
-    assert_eq!(remedy.steps[1].text, "move what it names off port 30080/tcp; only root on the node sees the name");
+fn a_socket_without_a_name_is_looked_for_before_it_is_moved() {
+    let world = Snapshot::healthy().listens("0.0.0.0:30080");
+    let named = world.kernel.listeners.seen().expect("listeners").last().expect("one");
+    assert_eq!(move_off(&world, named), Step::advice("move process nginx off port 30080/tcp").into());
+    for (protocol, command) in
+        [(Protocol::Tcp, "ss -Htlnp"), (Protocol::Udp, "ss -Hulnp"), (Protocol::Sctp, "ss -HSlnp")]
+    {
+        let [search, step] = &move_off(&world, &unnamed(protocol)).steps[..] else { panic!("two steps") };
+        assert_eq!(search.text, format!("{command} 'sport = :30080'"));
+        assert!(
+            search.in_lasting_words().starts_with(&format!("find who holds port 30080/{protocol} with `{command}"))
+        );
+        assert_eq!(
+            step.text,
+            format!("move what it names off port 30080/{protocol}; only root on the node sees the name")
+        );
+    }
 }
