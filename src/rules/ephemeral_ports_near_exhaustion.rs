@@ -14,7 +14,8 @@
 //! ## Fix
 //! Let the program keep connections instead of making new ones. Widen the range upwards: `32768 60999` stays clear of
 //! the NodePorts, `1024 65535` does not. `32768 65535` does too, but covers the ports of Antrea's NodePortLocal
-//! (61000-62000 by default): reserve these where it is used. In a pod, set `net.ipv4.ip_local_port_range` in its securityContext's sysctls.
+//! (61000-62000 by default): reserve these where it is used. In a pod, set `net.ipv4.ip_local_port_range` in its
+//! securityContext's sysctls.
 
 use std::net::SocketAddr;
 
