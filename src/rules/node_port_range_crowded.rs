@@ -22,9 +22,9 @@ use std::sync::Arc;
 
 use super::{
     Limits, Patience, Rule, Scope,
-    addresses::listed,
-    range::{Bands, allocated, bands_here, known_range, most_ports_in_words, range_in_words},
+    node_ports::{Bands, allocated, bands_here, known_range, most_ports_in_words, range_in_words},
     remedies::give_node_ports_back,
+    wording::listed,
 };
 use crate::{
     facts::{NodePortRange, PortRange, Service, Source, View},
@@ -37,6 +37,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Services, Source::NodePortRange],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Cluster,
     page: include_str!("node_port_range_crowded.rs"),
@@ -153,7 +154,7 @@ mod tests {
             Protocol, ServicePort, Snapshot, Why,
             healthy::{gap, objects},
         },
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     /// The rows of the API server's arithmetic: range, static band, dynamic band.

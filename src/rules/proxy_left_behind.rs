@@ -25,21 +25,17 @@ use std::{
 
 use super::{
     Limits, Patience, Rule, Scope,
-    addresses::{Claim, listed},
     remedies::{clean_up, delete_address, remove_ipvs, remove_nftables},
-    setup::{is_link_local, mode_in_words},
-    this_node,
+    wording::{MOST_LISTED, listed},
 };
 use crate::{
+    dataplane::{ExternalAddress, is_link_local, mode_in_words},
     facts::{
         Address, Gap, IPVS_LINKS, Interfaces, Mode, Netfilter, Reading, Service, Snapshot, Source, View, VirtualServer,
         Why,
     },
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
-
-/// More stale addresses than this are counted.
-const MOST_TOLD: usize = 16;
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("proxy-left-behind"),
@@ -47,6 +43,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Addresses],
     uses: &[Source::IpVs, Source::Netfilter],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("proxy_left_behind.rs"),
@@ -63,7 +60,7 @@ const NFTABLES_TABLE: &str = "kube-proxy";
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
     let interfaces = snapshot.kernel.interfaces.get()?;
-    let subject = this_node(snapshot);
+    let subject = Subject::this_node(snapshot);
     let judgement = |verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict };
     let mode = snapshot.proxy_mode();
     let traces = traces(snapshot, interfaces);
@@ -186,17 +183,17 @@ fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a 
 }
 
 fn addresses_of(service: &Service) -> impl Iterator<Item = IpAddr> {
-    service.cluster_ips.iter().copied().chain(Claim::of(service).map(|claim| claim.ip))
+    service.cluster_ips.iter().copied().chain(ExternalAddress::of(service).map(|claim| claim.ip))
 }
 
 fn stale_addresses(stale: &[&Address]) -> Evidence {
     let addresses = listed(stale.iter().map(|address| address.ip));
     let summary = format!("{} holds {addresses}, which no Service explains.", stale[0].link);
     let mut evidence = Evidence::new(Severity::Warning, summary);
-    for Address { ip, prefix, link } in stale.iter().take(MOST_TOLD) {
+    for Address { ip, prefix, link } in stale.iter().take(MOST_LISTED) {
         evidence = evidence.value("address", format!("{ip}/{prefix} on {link}, of no Service"));
     }
-    evidence.remedy(stale.iter().take(MOST_TOLD).map(|address| delete_address(address)).collect::<Vec<_>>())
+    evidence.remedy(stale.iter().take(MOST_LISTED).map(|address| delete_address(address)).collect::<Vec<_>>())
 }
 
 /// The proxy itself says ipvs, there are Services, and yet the kernel has no virtual server.

@@ -1,11 +1,8 @@
 //! What rules advise. Every command of every remedy is written here and nowhere else, so that one test can hand each
 //! of them to a shell; whatever a tenant can write is quoted.
 
-use super::{
-    addresses::{Claim, Field},
-    holders::{UNNAMED, holder_name},
-};
 use crate::{
+    dataplane::{ExternalAddress, Field, UNNAMED, owner_name},
     facts::{Address, PortRange, PortSet, Protocol, Reading, Service, ServicePort, Snapshot, Socket, text::shell_word},
     findings::{Remedy, Step},
 };
@@ -36,7 +33,7 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
 }
 
 /// Takes a claimed address back from the Service. Of several of one Service the last has to go first: they move up.
-pub(super) fn release(claim: &Claim<'_>) -> Step {
+pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
     let Service { namespace, name, .. } = claim.service;
     match claim.field {
         Field::ExternalIps(index) => {
@@ -68,7 +65,7 @@ pub(super) fn health_check_events(service: &Service) -> Step {
 /// Moves the owner of a socket; where it has no name, how to find it out comes first.
 pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     let port = format!("{}/{}", socket.local_port, socket.protocol);
-    match holder_name(snapshot, socket) {
+    match owner_name(snapshot, &socket.owner) {
         name if name == UNNAMED => {
             let search = who_holds(socket.protocol, socket.local_port);
             let lasting =

@@ -12,4 +12,6 @@ mod manifests;
 mod manifests_broken;
 mod manifests_settings;
 mod remedies;
+mod snapshots;
+mod statements;
 mod verdicts;

@@ -86,7 +86,7 @@ fn no_rule_writes_a_command_elsewhere_and_each_is_in_the_list() {
         let text = fs::read_to_string(&path).expect("a source file");
         let written = text.split("#[cfg(test)]").next().unwrap_or_default();
         for word in ["Step::command", "StepKind::Command"] {
-            let expected = path.ends_with("expect.rs");
+            let expected = path.ends_with("expectations.rs");
             assert!(expected || !written.contains(word), "{}: {word} belongs to {WRITER}", path.display());
         }
         read += 1;

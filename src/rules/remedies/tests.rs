@@ -18,8 +18,8 @@ fn service(name: &str, namespace: &str) -> Service {
     Service::clone(&world.cluster.services.seen().expect("services")[0])
 }
 
-fn claims(service: &Service) -> Vec<Claim<'_>> {
-    Claim::of(service).collect()
+fn claims(service: &Service) -> Vec<ExternalAddress<'_>> {
+    ExternalAddress::of(service).collect()
 }
 
 fn commands(remedy: impl Into<Remedy>) -> Vec<String> {

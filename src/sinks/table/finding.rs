@@ -1,0 +1,91 @@
+//! One finding, explained: what, evidence, who is affected, what to do.
+
+use std::io;
+
+use super::{
+    super::{
+        remedies::lines,
+        terminal::{Ink, tidy},
+    },
+    page::{ListedFinding, Page},
+    rows::port,
+};
+use crate::{
+    findings::{Severity, StepKind, Vantage},
+    sinks::findings_document::{Problem, Value},
+};
+
+/// Columns of the labels at the left.
+const LABEL: usize = 8;
+/// How many values the compact table shows.
+const VALUES: usize = 6;
+/// The widest name that others are aligned with.
+const WIDEST_NAME: usize = 26;
+
+impl Page<'_> {
+    pub(super) fn write_finding(&mut self, ListedFinding { problem, nodes }: &ListedFinding<'_>) -> io::Result<()> {
+        let Problem { rule, severity, summary, evidence, affects, .. } = problem;
+        let mut title = tidy(&problem.subject.to_string());
+        if let Some(port) = port(problem.port, problem.protocol) {
+            title.push_str(&format!(", port {port}"));
+        }
+        if !nodes.is_empty() {
+            title.push_str(&format!(", on {}", self.names(nodes)));
+        }
+        self.blank()?;
+        let word = self.style.paint(Ink::Bad(*severity), &severity.name().to_uppercase());
+        writeln!(self.out, "{word}  {}", self.style.paint(Ink::Heading, &title))?;
+        for (ink, line) in self.wrapped(Ink::Plain, summary, 2) {
+            self.line(2, ink, &line)?;
+        }
+        self.blank()?;
+        if self.wide || *severity > Severity::Info {
+            self.values(evidence)?;
+        }
+        if !affects.is_empty() {
+            let who: Vec<String> = affects.iter().map(Vantage::to_string).collect();
+            self.labelled(2, "Affects", LABEL, &[(Ink::Plain, who.join(", "))])?;
+        }
+        self.remedies(problem)?;
+        let explain = format!("{} rules explain {}", self.style.program, rule);
+        self.labelled(2, "Why", LABEL, &[(Ink::Faint, explain)])
+    }
+
+    fn values(&mut self, values: &[Value]) -> io::Result<()> {
+        let shown = if self.wide { values.len() } else { VALUES.min(values.len()) };
+        let widest = values.iter().take(shown).map(|it| it.name.chars().count()).max().unwrap_or(0);
+        let widest = widest.min(WIDEST_NAME);
+        let mut lines = Vec::new();
+        let mut before = "";
+        for Value { name, value } in values.iter().take(shown) {
+            let label = if name == before { "" } else { name };
+            before = name;
+            for (index, (ink, line)) in self.wrapped(Ink::Plain, value, LABEL + widest + 6).into_iter().enumerate() {
+                let label = if index == 0 { label } else { "" };
+                lines.push((ink, format!("{label:widest$}  {line}")));
+            }
+        }
+        if shown < values.len() {
+            lines.push((Ink::Faint, format!("{} more with -o wide", values.len() - shown)));
+        }
+        self.labelled(2, "Evidence", LABEL, &lines)
+    }
+
+    /// A command is a line of its own, to be copied; the words between are labels.
+    fn remedies(&mut self, problem: &Problem) -> io::Result<()> {
+        if problem.remedies.is_empty() {
+            // An older agent does not say what is a command: its lines stay as they are.
+            let lines: Vec<_> = problem.remedy.iter().map(|line| (Ink::Plain, tidy(line))).collect();
+            return self.labelled(2, "Remedy", LABEL, &lines);
+        }
+        for (word, step) in lines(&problem.remedies) {
+            let label = if word.is_empty() { "Remedy" } else { word };
+            let text = match step.kind {
+                StepKind::Command => vec![(Ink::Command, tidy(&step.text))],
+                StepKind::Advice => self.wrapped(Ink::Plain, &step.text, LABEL + 4),
+            };
+            self.labelled(2, label, LABEL, &text)?;
+        }
+        Ok(())
+    }
+}
