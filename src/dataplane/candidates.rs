@@ -2,11 +2,11 @@
 //! input which could not be read may have.
 
 use super::{
-    planes::DATA_PLANES,
     candidate::Candidate,
     kube_proxy,
     local_detector::local_detectors,
     plane::DataPlane,
+    planes::DATA_PLANES,
     primary::primaries,
     settings::{Setting, Settings},
     unknown,

@@ -57,6 +57,5 @@ pub(crate) use served::{covers, host_ports, served_health_checks, served_node_po
 pub(crate) use sockets::{ByPort, by_port, place, socket_in_words, workers};
 pub(crate) use vantage::{answering_vantage_points, vantage_points};
 
-
 #[cfg(test)]
 mod tests;

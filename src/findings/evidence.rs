@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Scope, Severity};
+use super::{Remedy, Scope, Severity, remedy};
 use crate::facts::{Affected, Vantage};
 
 /// One problem, ready to be told. The Event note, the JSON, the table and the tests all read this one value.
@@ -18,8 +18,8 @@ pub struct Evidence {
     pub values: Vec<(&'static str, String)>,
     /// Who loses.
     pub affects: Affected,
-    /// What to type or to change, most direct first.
-    pub remedy: Vec<String>,
+    /// What to do, most direct first. Each remedy is enough.
+    pub remedies: Vec<Remedy>,
 }
 
 /// What a problem means for clients: data, never words. While it stays the same, a problem is the same one, however its
@@ -43,7 +43,7 @@ impl Evidence {
             summary: summary.into(),
             values: Vec::new(),
             affects: Affected::new(),
-            remedy: Vec::new(),
+            remedies: Vec::new(),
         }
     }
 
@@ -82,16 +82,16 @@ impl Evidence {
         self
     }
 
-    /// Adds a remedy.
+    /// Adds a remedy: instead of those before it.
     #[must_use]
-    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy.push(remedy.into());
+    pub fn remedy(mut self, remedy: impl Into<Remedy>) -> Self {
+        self.remedies.push(remedy.into());
         self
     }
 
     /// Takes in another problem of the same subject, port and protocol: the worse one keeps its sentence, severities
-    /// take the worst, who is affected adds up, and no value or remedy is written twice. What is about this node in part is
-    /// about this node: as a problem of the cluster, another node's report would stand for it.
+    /// take the worst, who is affected adds up, no value is written twice, and each remedy ends both. What is about this node
+    /// in part is about this node: as a problem of the cluster, another node's report would stand for it.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let (mut worse, milder) = if other.severity > self.severity { (other, self) } else { (self, other) };
@@ -100,12 +100,8 @@ impl Evidence {
                 worse.values.push(value);
             }
         }
-        for remedy in milder.remedy {
-            if !worse.remedy.contains(&remedy) {
-                worse.remedy.push(remedy);
-            }
-        }
         worse.scope = worse.scope.min(milder.scope);
+        worse.remedies = remedy::of_both(worse.remedies, milder.remedies);
         worse.affects.extend(milder.affects);
         worse
     }
@@ -130,7 +126,7 @@ mod tests {
     fn an_impact_is_made_of_no_words() {
         let problem = Evidence::new(Severity::Warning, "it is wrong").affects([Vantage::Remote]);
         let reworded = Evidence { summary: "it is still wrong".to_owned(), ..problem.clone() };
-        assert_eq!(reworded.value("pid", 7).remedy("move it to 30001").impact(), problem.impact());
+        assert_eq!(reworded.value("pid", 7).remedy(remedy::Step::advice("move it to 30001")).impact(), problem.impact());
         for other in [
             Evidence { severity: Severity::Critical, ..problem.clone() },
             problem.clone().in_cluster(),

@@ -3,6 +3,7 @@
 //! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types.
 
 mod evidence;
+mod remedy;
 mod scope;
 mod subject;
 
@@ -13,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use evidence::{Evidence, Impact};
+pub use remedy::{Remedy, Step, StepKind};
 pub use scope::Scope;
 pub use subject::{Subject, SubjectKind};
 

@@ -20,14 +20,14 @@
 use super::{
     Limits, Patience, Rule,
     ephemeral::ranges_in_words,
-    node_ports::reserve,
+    remedies::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_SOCKETS, capital},
 };
 use crate::{
     dataplane::{PROXY_METRICS, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
     facts::{Family, Gap, Mode, Owner, Protocol, Snapshot, Socket, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
 /// kube-proxy's own health.
@@ -164,11 +164,10 @@ fn evidence(snapshot: &Snapshot, absent: &Absent<'_>, sockets: &[&Socket]) -> Ev
     evidence = evidence.and_more("socket", sockets.len(), MOST_SOCKETS);
     evidence.values.extend(ranges_in_words(snapshot));
     let ports = [*port].into_iter().collect();
-    let evidence = reserve(snapshot, &ports).into_iter().fold(evidence, Evidence::remedy);
-    evidence.remedy(match owned {
-        Some(_) => format!("then restart {holder}, or let it reconnect"),
-        None => "then wait a minute: TIME_WAIT ends by itself".to_owned(),
-    })
+    evidence.remedy(reserve(snapshot, &ports).then(Step::advice(match owned {
+        Some(_) => format!("restart {holder}, or let it reconnect"),
+        None => "wait a minute: TIME_WAIT ends by itself".to_owned(),
+    })))
 }
 
 #[cfg(test)]
@@ -218,8 +217,9 @@ mod tests {
         let told = format!("{evidence:?}");
         assert!(told.contains("Process nginx has an outgoing connection from port 30999/tcp"), "{told}");
         assert!(told.contains("tcp ESTAB 192.0.2.1:30999 -> 192.0.2.9:443") && told.contains("pid 4242"), "{told}");
-        assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"30999\"");
-        assert_eq!(evidence.remedy.last().map(String::as_str), Some("then restart process nginx, or let it reconnect"));
+        let steps = &evidence.remedies[0].steps;
+        assert_eq!(steps[0].text, "sysctl -w net.ipv4.ip_local_reserved_ports=\"30999\"");
+        assert_eq!(steps.last(), Some(&Step::advice("restart process nginx, or let it reconnect")));
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let (world, subject) = unready(|_| ());
         let evidence = expect_problem(&RULE, &world, &subject);
         assert!(evidence.summary.contains("hostNetwork pod default/ingress cannot have it"), "{}", evidence.summary);
-        assert!(evidence.remedy[0].ends_with("=\"8443\""), "{:?}", evidence.remedy);
+        assert!(evidence.remedies[0].steps[0].text.ends_with("=\"8443\""), "{:?}", evidence.remedies);
     }
 
     #[test]

@@ -29,7 +29,7 @@ use std::{
 use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
-    node_ports::reserve,
+    remedies::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_SOCKETS, capital},
 };
@@ -39,7 +39,7 @@ use crate::{
         service_port, socket_in_words,
     },
     facts::{Family, Gap, Mode, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -360,13 +360,13 @@ impl<'a> Node<'a> {
         let port = socket.local_port;
         let reserved = &self.snapshot.kernel.sysctls.ip_local_reserved_ports;
         if reserved.seen().is_some_and(|reserved| reserved.contains(port)) {
-            return evidence.remedy(format!(
+            return evidence.remedy(Step::advice(format!(
                 "restart {holder}: the port is reserved now, so only a process that binds it on purpose gets it again"
-            ));
+            )));
         }
         let ports = [port].into_iter().collect();
-        let evidence = reserve(self.snapshot, &ports).into_iter().fold(evidence, Evidence::remedy);
-        evidence.remedy(format!("then restart {holder}, or let it reconnect"))
+        let restart = Step::advice(format!("restart {holder}, or let it reconnect"));
+        evidence.remedy(reserve(self.snapshot, &ports).then(restart))
     }
 }
 

@@ -12,18 +12,25 @@
 //! does not count where `net.ipv4.tcp_tw_reuse` lets it be used again.
 //!
 //! ## Fix
-//! Let the program keep connections instead of making new ones. Widen the range upwards: `32768 65535` stays clear of
-//! the NodePorts, `1024 65535` does not. In a pod, set `net.ipv4.ip_local_port_range` in its securityContext's sysctls.
+//! Let the program keep connections instead of making new ones. Widen the range upwards: `32768 60999` stays clear of
+//! the NodePorts, `1024 65535` does not. `32768 65535` does too, but covers the ports of Antrea's NodePortLocal
+//! (61000-62000 by default): reserve these where it is used. In a pod, set `net.ipv4.ip_local_port_range` in its
+//! securityContext's sysctls.
 
 use std::net::SocketAddr;
 
-use super::{Limits, Patience, Rule, ephemeral::effective_ephemeral, node_ports::ports_in_words};
+use super::{
+    Limits, Patience, Rule,
+    ephemeral::effective_ephemeral,
+    node_ports::ports_in_words,
+    remedies::{LAST_BY_DEFAULT, choose_from},
+};
 use crate::{
     dataplane::{owner_evidence, pod_of_uid},
     facts::{
         DestinationUse, EphemeralUse, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source, View, Why,
     },
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 /// `net.ipv4.tcp_tw_reuse` as every network namespace begins: only towards loopback.
@@ -205,22 +212,24 @@ fn evidence(
     if *used >= capacity {
         evidence = evidence.affects([vantage]);
     }
-    evidence = evidence.remedy("let the program reuse connections: keep-alive, a connection pool, fewer retries");
+    evidence = evidence
+        .remedy(Step::advice("let the program reuse connections: keep-alive, a connection pool, fewer retries"));
     match whose {
         Whose::Node => match wider(snapshot) {
-            Some(range) => evidence.remedy(format!("sysctl -w net.ipv4.ip_local_port_range=\"{range}\"")),
+            Some(range) => evidence.remedy(choose_from(range)),
             None => evidence,
         },
-        Whose::Pod(_) => evidence.remedy(
+        Whose::Pod(_) => evidence.remedy(Step::advice(
             "set spec.securityContext.sysctls of the pod: name net.ipv4.ip_local_port_range, value \"1024 65535\"",
-        ),
+        )),
     }
 }
 
-/// The host's range with its upper end raised, where there is room.
-fn wider(snapshot: &Snapshot) -> Option<String> {
+/// The host's range with its upper end raised, where there is room: first to where it ends by default.
+fn wider(snapshot: &Snapshot) -> Option<PortRange> {
     let range = snapshot.kernel.sysctls.ip_local_port_range.seen()?;
-    (range.last < u16::MAX).then(|| format!("{} {}", range.first, u16::MAX))
+    let higher = [LAST_BY_DEFAULT, u16::MAX].into_iter().find(|last| *last > range.last)?;
+    PortRange::new(range.first, higher)
 }
 
 #[cfg(test)]

@@ -13,12 +13,14 @@
 //! ## Fix
 //! Reserve the NodePort range. `ip_local_reserved_ports` is one value, and writing it replaces the whole list, so the
 //! command below contains what is reserved already. Or let the ephemeral range begin above the NodePorts:
-//! `32768 65535` has more ports than the default. Then restart what is connected from a NodePort now.
+//! `32768 60999` is the default. `32768 65535` has more ports, but covers those of Antrea's NodePortLocal (61000-62000 by
+//! default): reserve these where it is used. Then restart what is connected from a NodePort now.
 
 use super::{
     Limits, Patience, Rule,
     ephemeral::{effective_ephemeral, ranges_in_words},
-    node_ports::{at_most, counted, reserve},
+    node_ports::{at_most, counted},
+    remedies::{LAST_BY_DEFAULT, choose_from, reserve},
 };
 use crate::{
     dataplane::served_node_ports,
@@ -96,9 +98,9 @@ impl Overlap<'_> {
         if hangs {
             evidence = evidence.affects([Vantage::Node]);
         }
-        evidence = reserve(self.snapshot, &self.range.range.into()).into_iter().fold(evidence, Evidence::remedy);
+        evidence = evidence.remedy(reserve(self.snapshot, &self.range.range.into()));
         match self.above() {
-            Some(above) => evidence.remedy(format!("or `sysctl -w net.ipv4.ip_local_port_range=\"{above}\"`")),
+            Some(above) => evidence.remedy(choose_from(above)),
             None => evidence,
         }
     }
@@ -110,11 +112,12 @@ impl Overlap<'_> {
         Ok(ports.intersection(&self.uncovered))
     }
 
-    /// An ephemeral range above the NodePorts, where there is one of at least the default's size.
-    fn above(&self) -> Option<String> {
+    /// An ephemeral range above the NodePorts of at least the default's size: to the default's end, if that is enough.
+    fn above(&self) -> Option<PortRange> {
         let first = self.range.range.last.checked_add(1)?;
-        let above = PortRange::new(first, u16::MAX)?;
-        (above.size() >= PortRange::DEFAULT_EPHEMERAL.size()).then(|| format!("{} {}", above.first, above.last))
+        let ends = [LAST_BY_DEFAULT, u16::MAX].into_iter();
+        let mut above = ends.filter_map(|last| PortRange::new(first, last));
+        above.find(|range| range.size() >= PortRange::DEFAULT_EPHEMERAL.size())
     }
 }
 
@@ -188,9 +191,19 @@ mod tests {
         assert_eq!(value(&evidence, "allocated of these"), "30080 (1 port)");
         assert_eq!(value(&evidence, "chance per connection"), "1 of 64431 (0.002 %)");
         assert_eq!(value(&evidence, "NodePort range"), "30000-32767 (kube-apiserver /flagz)");
-        assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-32767\"");
-        assert!(evidence.remedy[1].contains("/etc/sysctl.d/"), "{:?}", evidence.remedy);
-        assert!(evidence.remedy[2].contains("\"32768 65535\""), "{:?}", evidence.remedy);
+        let [reserve, move_away] = &evidence.remedies[..] else { panic!("{:?}", evidence.remedies) };
+        assert_eq!(reserve.steps[0].text, "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-32767\"");
+        assert!(reserve.steps[1].text.contains("/etc/sysctl.d/"), "{reserve:?}");
+        assert_eq!(move_away.steps[0].text, "sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\"");
+        assert_eq!(move_away.steps.len(), 2, "it leaves out NodePortLocal: {move_away:?}");
+    }
+
+    #[test]
+    fn a_range_up_to_the_end_comes_with_a_word_about_node_port_local() {
+        let evidence = problem(&web().node_port_range("30000-34095").ephemeral("1024 65535", "").with_mode(Mode::Ipvs));
+        let away = evidence.remedies.last().expect("a remedy");
+        assert_eq!(away.steps[0].text, "sysctl -w net.ipv4.ip_local_port_range=\"34096 65535\"");
+        assert!(away.steps[2].text.contains("NodePortLocal, reserve its ports too: 61000-62000"), "{away:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Limits, Rule, endpoints_needed, spared};
 use crate::{
     facts::{Gap, Reading, Snapshot, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, Scope, Subject, SubjectKind, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, Scope, Step, StepKind, Subject, SubjectKind, Verdict},
 };
 
 /// A rule says the same whether it knows everything, or the endpoints of concern and the facts that are read for it.
@@ -20,16 +20,39 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
     }
     spared(&[rule]).into_iter().for_each(|source| blank(&mut narrow, source));
     let judgements = said(snapshot);
-    let of_a_node = |it: &&Judgement| it.subject.kind == SubjectKind::Node;
-    let problems = judgements.iter().flatten().filter(of_a_node).filter_map(|it| match &it.verdict {
-        Verdict::Problem(evidence) => Some(evidence),
-        _ => None,
-    });
-    for evidence in problems {
-        assert_eq!(evidence.scope, Scope::Node, "{}: no other node reports what is about a Node", rule.id);
+    for judgement in judgements.iter().flatten() {
+        if let Verdict::Problem(evidence) = &judgement.verdict {
+            evidence.remedies.iter().for_each(assert_sound);
+            let is_cluster = judgement.subject.kind == SubjectKind::Node && evidence.scope == Scope::Cluster;
+            assert!(!is_cluster, "{}: no other node reports what is about a Node", rule.id);
+        }
     }
     assert_eq!(said(&narrow), judgements, "{} looked at what an agent or `--rule` does not read for it", rule.id);
     judgements
+}
+
+/// Programs that a command of a remedy may begin with.
+const PROGRAMS: [&str; 9] = ["kubectl", "sysctl", "echo", "ip", "ss", "nft", "ipvsadm", "iptables-save", "kube-proxy"];
+
+/// A command is one, and words are whole without those that renderers add. That a shell takes it, `tests/anywhere` shows.
+#[track_caller]
+fn assert_sound(remedy: &Remedy) {
+    assert!(!remedy.steps.is_empty(), "nothing to do");
+    for Step { kind, text, .. } in &remedy.steps {
+        match kind {
+            StepKind::Command => {
+                assert!(PROGRAMS.iter().any(|program| text.starts_with(&format!("{program} "))), "no command: {text}");
+                assert!(!text.contains(['\n', '<']) && !text.ends_with([',', ':']), "words in a command: {text}");
+            }
+            StepKind::Advice => {
+                let words: Vec<&str> = text.split(' ').collect();
+                let joins = [words.first(), words.last()].into_iter().flatten().any(|it| ["or", "then"].contains(it));
+                assert!(!joins && !text.ends_with([',', ':', ';']), "half a sentence: {text}");
+                let program = words.first().is_some_and(|first| PROGRAMS.contains(first));
+                assert!(!program, "a command that is called advice: {text}");
+            }
+        }
+    }
 }
 
 /// The evidence against a subject; several judgements of it are merged. Fails when there is none.

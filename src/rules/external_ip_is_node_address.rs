@@ -29,8 +29,8 @@ use std::{collections::HashMap, net::IpAddr};
 use super::{
     Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
-    holders::{move_off, release},
     node_addresses::{kind_in_words, nodes_by_address},
+    remedies::{move_off, release},
     socket_needs::{Ports, SocketNeed},
     wording::{listed, service_in_words},
 };
@@ -40,7 +40,7 @@ use crate::{
         owner_evidence, owner_name, socket_in_words, vantage_points,
     },
     facts::{Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -280,7 +280,7 @@ impl Here<'_> {
             .affects(self.answers(socket, claim.ip))
             .value("listener", socket_in_words(socket));
         evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
-        self.with_facts(evidence, claim, owners).remedy(format!("or {}", move_off(self.snapshot, socket)))
+        self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))
     }
 
     /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`: of the owners, the one that
@@ -310,14 +310,20 @@ impl Here<'_> {
                 format!("Node {}", listed(owners))
             }
         };
+        let released = Remedy::from(release(claim));
+        let remedy = match claim.field {
+            Field::ExternalIps(_) => {
+                released.then(Step::advice("to keep new ones out, enable the admission plugin DenyServiceExternalIPs"))
+            }
+            Field::LoadBalancer => released,
+        };
         evidence
             .value("service", service_in_words(claim.service))
             .value("address", format!("{} ({})", claim.ip, claim.field))
             .value("owner", owner)
             .value("held on this node", held)
             .value("proxy mode", mode_in_words(&self.mode))
-            .remedy(release(claim))
-            .remedy("to keep new ones out, enable the admission plugin DenyServiceExternalIPs")
+            .remedy(remedy)
     }
 }
 

@@ -25,7 +25,9 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule, free_ports::free_port, holders::release, node_ports::move_service,
+    Limits, Patience, Rule,
+    free_ports::free_port,
+    remedies::{move_service, release},
     wording::service_in_words,
 };
 use crate::{
@@ -195,7 +197,7 @@ impl Node<'_> {
             .value("other addresses", "of this node keep going to the NodePort's Service")
             .value("proxy mode", self.candidates.mode_in_words())
             .remedy(move_service(self.spare, service, port))
-            .remedy(format!("or {}", release(&taker.claim)))
+            .remedy(release(&taker.claim))
     }
 }
 
@@ -244,8 +246,8 @@ mod tests {
             assert!(evidence.affects.contains(&Vantage::Remote));
             assert!(evidence.summary.contains("default/taker takes 192.0.2.1 port 30080/tcp with its externalIP"));
             assert!(evidence.values.iter().any(|(_, value)| value.contains("default/taker type ClusterIP")));
-            assert!(evidence.remedy[0].contains("patch service loser"), "{:?}", evidence.remedy);
-            assert!(evidence.remedy[1].contains("/spec/externalIPs/0"), "{:?}", evidence.remedy);
+            assert!(evidence.remedies[0].steps[0].text.contains("patch service loser"), "{:?}", evidence.remedies);
+            assert!(evidence.remedies[1].steps[0].text.contains("/spec/externalIPs/0"), "{:?}", evidence.remedies);
             expect_certain(&RULE, &world.with_mode(mode), &loser());
         }
     }

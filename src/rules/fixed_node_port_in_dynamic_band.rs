@@ -20,12 +20,13 @@
 use super::{
     Limits, Patience, Rule,
     free_ports::free_port,
-    node_ports::{bands_here, move_service, range_in_words},
+    node_ports::{bands_here, range_in_words},
+    remedies::move_service,
 };
 use crate::{
     dataplane::service_port,
     facts::{Gap, Service, ServicePort, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -66,7 +67,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
                         .value("dynamic band", bands.dynamic)
                         .value("NodePort range", range_in_words(range))
                         .remedy(move_service(spare, service, port))
-                        .remedy("or leave nodePort out and let the API server choose"),
+                        .remedy(Step::advice("leave nodePort out and let the API server choose")),
                 ),
                 None => Verdict::Unknown(no_managed_fields()),
             };
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Info, 0));
         assert_eq!(evidence.scope, Scope::Cluster);
         assert!(evidence.values.contains(&("static band", "30000-30085".to_owned())), "{evidence:?}");
-        assert!(evidence.remedy[0].contains("\"value\":30000"), "{:?}", evidence.remedy);
+        assert!(evidence.remedies[0].steps[0].text.contains("\"value\":30000"), "{:?}", evidence.remedies);
     }
 
     #[test]

@@ -22,16 +22,13 @@ use std::collections::HashMap;
 use super::{
     Limits, Patience, Rule,
     ephemeral::ranges_in_words,
-    holders::{kubectl, move_off},
+    remedies::{choose_another_health_check_port, health_check_events, move_off},
     socket_needs::{Ports, SocketNeed},
 };
 use crate::{
     dataplane::{ByPort, Own, Proxy, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
-    facts::{
-        Family, Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why,
-        text::shell_word,
-    },
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    facts::{Family, Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -190,16 +187,13 @@ impl<'a> Node<'a> {
             evidence = evidence.affects([Vantage::Remote]);
         }
         let evidence = match wrong {
-            Wrong::Nobody => evidence.remedy(format!(
-                "kubectl -n {} get events --field-selector reason=FailedToStartServiceHealthcheck, then restart this node's kube-proxy",
-                shell_word(&service.namespace)
-            )),
+            Wrong::Nobody => {
+                let restart = Step::advice("restart this node's kube-proxy");
+                evidence.remedy(Remedy::from(health_check_events(service)).then(restart))
+            }
             Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) => evidence.remedy(move_off(self.snapshot, socket)),
         };
-        evidence.remedy(format!(
-            "or have another port drawn: {} -p '{{\"spec\":{{\"externalTrafficPolicy\":\"Cluster\"}}}}', then the same with Local",
-            kubectl("patch", service)
-        ))
+        evidence.remedy(choose_another_health_check_port(service))
     }
 }
 

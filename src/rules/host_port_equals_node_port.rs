@@ -19,18 +19,14 @@
 
 use std::collections::HashMap;
 
-use super::{
-    Limits, Patience, Rule,
-    free_ports::free_port,
-    node_ports::{move_service, range_in_words},
-};
+use super::{Limits, Patience, Rule, free_ports::free_port, node_ports::range_in_words, remedies::move_service};
 use crate::{
     dataplane::{
         Backing, Candidate, Candidates, Claim, Endpoints, LocalAddress, Outcome, covers, host_ports, is_link_local,
         local_addresses, served_node_ports, service_port, vantage_points,
     },
     facts::{ContainerPort, Family, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},
-    findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -190,10 +186,10 @@ impl Node<'_> {
         }
         evidence
             .affects(affected.iter().copied())
-            .remedy(format!(
-                "give pod {}/{} another hostPort, outside the NodePort range, where its containers are declared, or",
+            .remedy(Step::advice(format!(
+                "give pod {}/{} another hostPort, outside the NodePort range, where its containers are declared",
                 pod.namespace, pod.name
-            ))
+            )))
             .remedy(move_service(self.spare, service, port))
     }
 }

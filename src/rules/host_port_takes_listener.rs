@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use super::{
     Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
-    holders::move_off,
+    remedies::move_off,
     socket_needs::{Ports, SocketNeed},
     wording::capital,
 };
@@ -33,7 +33,7 @@ use crate::{
         other_loopback, owner_evidence, owner_name, place, served_node_ports, socket_in_words, workers,
     },
     facts::{ContainerPort, Interfaces, Pod, Protocol, Snapshot, Socket, Source, View},
-    findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+    findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -128,11 +128,11 @@ impl Node<'_> {
             .value("hostPort", format!("{number}/{protocol} on {address} to container port {}", port.port))
             .value("established connections", "survive; only new ones are lost")
             .affects(affected.iter().copied())
-            .remedy(format!("{}, or", move_off(self.snapshot, socket)))
-            .remedy(format!(
+            .remedy(move_off(self.snapshot, socket))
+            .remedy(Step::advice(format!(
                 "give pod {}/{} another hostPort, where its containers are declared",
                 pod.namespace, pod.name
-            ))
+            )))
     }
 }
 
@@ -164,7 +164,8 @@ mod tests {
         let evidence = expect_problem(&RULE, &edge(|_| ()).listens("[::]:80"), &subject());
         assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, Vantage::ALL.len()));
         assert!(evidence.summary.contains("nginx listens on [::]:80/tcp, the hostPort of pod default/edge"));
-        assert!(evidence.remedy[0].contains("move process nginx") && evidence.remedy[1].contains("another hostPort"));
+        let [process, pod] = &evidence.remedies[..] else { panic!("{:?}", evidence.remedies) };
+        assert!(process.steps[0].text.contains("move process nginx") && pod.steps[0].text.contains("another hostPort"));
     }
 
     #[test]

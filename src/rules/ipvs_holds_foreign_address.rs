@@ -15,6 +15,7 @@
 //! Remove the address from the Service that claims it. If none does, it was left behind: delete it from the device.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeSet, HashMap, HashSet},
     net::IpAddr,
     sync::Arc,
@@ -22,14 +23,14 @@ use std::{
 
 use super::{
     Limits, Patience, Rule,
-    holders::release,
     node_addresses::{NodesByAddress, kind_in_words, nodes_by_address},
+    remedies::{delete_address, release},
     wording::{MOST_LISTED, listed},
 };
 use crate::{
-    dataplane::{ExternalAddress, mode_in_words},
+    dataplane::{ExternalAddress, Field, mode_in_words},
     facts::{API_SERVER, Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -214,6 +215,7 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
         }
     };
     let mut evidence = Evidence::new(Severity::Critical, summary);
+    let mut steps = Vec::new();
     for (address, owners) in foreign.iter().take(MOST_LISTED) {
         let Address { ip, prefix, link } = address;
         evidence = evidence
@@ -221,16 +223,21 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
             .value("belongs to", words(owners))
             .value("kernel", format!("local {ip} dev {link}, `ip route get {ip}` shows it"))
             .affects(owners.iter().flat_map(|owner| owner.affects().iter().copied()));
-        evidence = match known.claim(*ip) {
-            Some(claim) => evidence
-                .value("claimed by", format!("{}/{} ({})", claim.service.namespace, claim.service.name, claim.field))
-                .remedy(release(claim)),
-            None => evidence
-                .value("claimed by", "no Service: it was left behind")
-                .remedy(format!("ip addr del {ip}/{prefix} dev {link}")),
+        let (claimed_by, index, step) = match known.claim(*ip) {
+            Some(claim) => {
+                let ExternalAddress { service, field, .. } = claim;
+                let index = if let Field::ExternalIps(index) = field { *index } else { 0 };
+                (format!("{}/{} ({field})", service.namespace, service.name), index, release(claim))
+            }
+            None => ("no Service: it was left behind".to_owned(), 0, delete_address(address)),
         };
+        evidence = evidence.value("claimed by", claimed_by);
+        steps.push((index, step));
     }
-    evidence.value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
+    // Of one Service's list the last goes first, since what follows one that is removed moves up.
+    steps.sort_by_key(|(index, _)| Reverse(*index));
+    let steps: Vec<Step> = steps.into_iter().map(|(_, step)| step).collect();
+    evidence.remedy(steps).value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
 }
 
 #[cfg(test)]
@@ -266,7 +273,7 @@ mod tests {
             "kube-ipvs0 holds 192.0.2.9, the InternalIP of Node n2: what this node sends there ends at home."
         );
         assert!(evidence.affects.contains(&Vantage::Remote));
-        assert_eq!(evidence.remedy, ["ip addr del 192.0.2.9/32 dev kube-ipvs0"]);
+        assert_eq!(evidence.remedies, [Step::command("ip addr del 192.0.2.9/32 dev kube-ipvs0").into()]);
     }
 
     #[test]
@@ -288,14 +295,14 @@ mod tests {
         let world = ipvs().address("kube-dummy-if", "192.0.2.254").service("trap", |it| it.external_ip("192.0.2.254"));
         let evidence = expect_problem(&RULE, &world, &subject());
         assert!(evidence.values.contains(&("claimed by", "default/trap (externalIP)".to_owned())));
-        assert!(evidence.remedy[0].contains("patch service trap"), "{:?}", evidence.remedy);
+        assert!(evidence.remedies[0].steps[0].text.contains("patch service trap"), "{:?}", evidence.remedies);
     }
 
     #[test]
     fn several_addresses_are_one_problem() {
         let evidence = expect_problem(&RULE, &holding(PEER).address("kube-ipvs0", "192.0.2.254"), &subject());
         assert!(evidence.summary.contains("192.0.2.9, 192.0.2.254"), "{}", evidence.summary);
-        assert_eq!(evidence.remedy.len(), 2);
+        assert_eq!((evidence.remedies.len(), evidence.remedies[0].steps.len()), (1, 2), "both have to go");
     }
 
     #[test]

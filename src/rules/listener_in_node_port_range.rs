@@ -19,8 +19,8 @@
 use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
-    holders::move_off,
-    node_ports::{allocated_if_known, bands_here, reserve},
+    node_ports::{allocated_if_known, bands_here},
+    remedies::{move_off, reserve},
     socket_needs::{Ports, SocketNeed},
     wording::capital,
 };
@@ -140,12 +140,11 @@ impl Node<'_> {
         }
         evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
         evidence.values.extend(ranges_in_words(self.snapshot));
-        evidence = evidence.remedy(move_off(self.snapshot, socket));
+        let mut remedy = move_off(self.snapshot, socket);
         if by_kernel {
-            let range = PortSet::from(self.range.range);
-            return reserve(self.snapshot, &range).into_iter().fold(evidence, Evidence::remedy);
+            remedy.steps.extend(reserve(self.snapshot, &PortSet::from(self.range.range)).steps);
         }
-        evidence
+        evidence.remedy(remedy)
     }
 }
 

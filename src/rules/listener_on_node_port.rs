@@ -27,8 +27,8 @@ use super::{
     Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
     free_ports::free_port,
-    holders::move_off,
-    node_ports::{move_service, range_in_words},
+    node_ports::range_in_words,
+    remedies::{move_off, move_service},
     socket_needs::{Ports, SocketNeed},
     wording::capital,
 };
@@ -248,7 +248,7 @@ impl Node<'_> {
         evidence
             .value("established connections", "survive; only new ones are lost")
             .affects(affects)
-            .remedy(format!("{}, or", move_off(self.snapshot, socket)))
+            .remedy(move_off(self.snapshot, socket))
             .remedy(move_service(self.spare, service, port))
     }
 

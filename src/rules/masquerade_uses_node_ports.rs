@@ -28,14 +28,14 @@ use std::{
     sync::Arc,
 };
 
-use super::{Limits, Patience, Rule, node_ports::range_in_words, wording::MOST_SOCKETS};
+use super::{Limits, Patience, Rule, node_ports::range_in_words, remedies::untracked, wording::MOST_SOCKETS};
 use crate::{
     dataplane::{mode_in_words, served_node_ports, service_port},
     facts::{
         Gap, IpVsConnection, MasqueradedFlow, Mode, Protocol, Reading, Service, Snapshot, Source, View, VirtualServer,
         Why,
     },
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -143,11 +143,12 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
     evidence
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
         .affects(taken.iter().map(whose))
-        .remedy("iptables-save -t raw | grep -i notrack; nft list ruleset | grep notrack")
-        .remedy(
+        .remedy(Remedy::from(untracked()).then(Step::advice(
             "take such rules away for the NodePort range: an answer that is not tracked is not turned back to its sender",
-        )
-        .remedy("let masquerading choose other ports where the network plugin can, as natPortRange of Calico's FelixConfiguration")
+        )))
+        .remedy(Step::advice(
+            "let masquerading choose other ports where the network plugin can, as natPortRange of Calico's FelixConfiguration",
+        ))
 }
 
 /// `192.0.2.1:30080`.

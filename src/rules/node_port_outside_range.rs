@@ -11,16 +11,18 @@
 //!
 //! ## Fix
 //! Give the Service a port of the range, or extend `--service-node-port-range` so that it holds the port again.
+//! A healthCheckNodePort is chosen anew when `externalTrafficPolicy` goes to Cluster and back to Local.
 
 use super::{
     Limits, Patience, Rule,
     free_ports::free_port,
-    node_ports::{known_range, move_service, range_in_words},
+    node_ports::{known_range, range_in_words},
+    remedies::{choose_another_health_check_port, move_service},
 };
 use crate::{
     dataplane::service_port,
     facts::{NodePortRange, Protocol, Service, ServicePort, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -83,12 +85,10 @@ fn evidence(
         .value("NodePort range", range_in_words(range));
     let evidence = match port {
         Some(port) => evidence.remedy(move_service(spare, service, port)),
-        None => evidence.remedy(format!(
-            "create Service {}/{} anew: a healthCheckNodePort cannot be changed",
-            service.namespace, service.name
-        )),
+        None => evidence.remedy(choose_another_health_check_port(service)),
     };
-    evidence.remedy("or extend --service-node-port-range of every kube-apiserver so that it holds the port")
+    let extend = "extend --service-node-port-range of every kube-apiserver so that it holds the port";
+    evidence.remedy(Step::advice(extend))
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
             evidence.summary.starts_with("nodePort 40000/tcp of default/web lies outside the NodePort range 30000-")
         );
         assert!(evidence.values.contains(&("NodePort range", "30000-32767 (kube-apiserver /flagz)".to_owned())));
-        assert!(evidence.remedy[0].contains("patch service web"), "{:?}", evidence.remedy);
+        assert!(evidence.remedies[0].steps[0].text.contains("patch service web"), "{:?}", evidence.remedies);
     }
 
     #[test]

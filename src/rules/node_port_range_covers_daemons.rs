@@ -24,7 +24,7 @@ use super::{
 use crate::{
     dataplane::{DAEMON_PORTS, Own, Proxy, by_port, owner_name, place},
     facts::{Gap, NodePortRange, Owner, PortSet, Protocol, Snapshot, Socket, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
 /// Whoever loses one of these loses the node: ssh, the API server, the kubelet.
@@ -114,10 +114,11 @@ fn evidence(
     }
     evidence = evidence.value("NodePort range", range_in_words(range));
     if well_known.is_empty() {
-        return evidence.remedy("move each of these daemons to a port outside the NodePort range");
+        return evidence.remedy(Step::advice("move each of these daemons to a port outside the NodePort range"));
     }
-    evidence
-        .remedy("start kube-apiserver with a --service-node-port-range that leaves these ports out, e.g. 30000-32767")
+    let leave_out =
+        "start kube-apiserver with a --service-node-port-range that leaves these ports out, e.g. 30000-32767";
+    evidence.remedy(Step::advice(leave_out))
 }
 
 #[cfg(test)]

@@ -15,18 +15,20 @@
 //! ## Fix
 //! Extend `--service-node-port-range` of every kube-apiserver upwards, and everything that has an idea of the range of
 //! its own (firewalls, `ip_local_reserved_ports`, Cilium, Calico). Or free ports: LoadBalancer Services that need none
-//! take `allocateLoadBalancerNodePorts: false`.
+//! take `allocateLoadBalancerNodePorts: false`, and give theirs back when nodePort is removed from every entry of their
+//! `spec.ports`: the setting alone only keeps new ones from being allocated.
 
 use std::sync::Arc;
 
 use super::{
     Limits, Patience, Rule,
     node_ports::{Bands, allocated, bands_here, known_range, most_ports_in_words, range_in_words},
+    remedies::give_node_ports_back,
     wording::listed,
 };
 use crate::{
     facts::{NodePortRange, PortRange, Service, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -127,9 +129,11 @@ fn evidence(services: &[Arc<Service>], range: &NodePortRange, occupancy: &Occupa
     };
     evidence
         .value("most nodePorts", most_ports_in_words(services))
-        .remedy("extend --service-node-port-range of every kube-apiserver upwards, and all that reserves or filters the old range")
-        .remedy("set `allocateLoadBalancerNodePorts: false` on LoadBalancer Services whose load balancer needs no nodePort")
-        .remedy("keep namespaces from taking nodePorts: a ResourceQuota with `services.nodeports: \"0\"`")
+        .remedy(Step::advice(
+            "extend --service-node-port-range of every kube-apiserver upwards, and all that reserves or filters the old range",
+        ))
+        .remedy(give_node_ports_back())
+        .remedy(Step::advice("keep namespaces from taking nodePorts: a ResourceQuota with `services.nodeports: \"0\"`"))
 }
 
 /// Ports of a band that the API server chose itself, as far as managedFields tell.
@@ -219,7 +223,7 @@ mod tests {
         for (range, ..) in TABLE {
             let (severity, state, evidence) = problem(&taken(range, band(range).iter()));
             assert_eq!((severity, state.as_str()), (Severity::Critical, "full"), "{range}");
-            assert!(evidence.remedy[0].contains("--service-node-port-range"));
+            assert!(evidence.remedies[0].steps[0].text.contains("--service-node-port-range"));
         }
     }
 

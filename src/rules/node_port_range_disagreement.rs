@@ -21,13 +21,14 @@
 use super::{
     Limits, Patience, Rule,
     ephemeral::effective_ephemeral,
-    node_ports::{allocated, known_range, ports_in_words, range_in_words, reserve},
+    node_ports::{allocated, known_range, ports_in_words, range_in_words},
+    remedies::reserve,
     wording::listed,
 };
 use crate::{
     dataplane::mode_in_words,
     facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Snapshot, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -106,7 +107,7 @@ fn claimed(snapshot: &Snapshot, range: &NodePortRange, claim: &RangeClaim) -> Re
         .value("NodePort range", range_in_words(range))
         .value(who, format!("{setting} {} ({})", ports_in_words(&theirs), claim.place))
         .value("proxy mode", mode_in_words(&mode));
-    let remedy = format!("set {setting} of {who} to {} ({})", range.range, claim.place);
+    let remedy = Step::advice(format!("set {setting} of {who} to {} ({})", range.range, claim.place));
     Ok(Some(with_allocated(snapshot, evidence, &lacking).remedy(remedy)))
 }
 
@@ -135,9 +136,8 @@ fn reserved(snapshot: &Snapshot, range: &NodePortRange) -> Result<Option<Evidenc
     let evidence = Evidence::new(Severity::Warning, summary)
         .value("ip_local_reserved_ports", ports_in_words(reserved))
         .value("NodePort range", range_in_words(range));
-    let mut evidence = with_allocated(snapshot, evidence, &open);
-    evidence.remedy.extend(reserve(snapshot, &range.range.into()));
-    Ok(Some(evidence))
+    let evidence = with_allocated(snapshot, evidence, &open);
+    Ok(Some(evidence.remedy(reserve(snapshot, &range.range.into()))))
 }
 
 fn with_allocated(snapshot: &Snapshot, evidence: Evidence, ports: &PortSet) -> Evidence {
@@ -192,7 +192,11 @@ mod tests {
             "Cilium takes 30000-32767 for the NodePort range, the API server 30000-34095: NodePorts 32768-34095 are not served."
         );
         assert!(evidence.values.contains(&("allocated there", "33000 (default/web)".to_owned())), "{evidence:?}");
-        assert!(evidence.remedy[0].contains("set node-port-range of Cilium to 30000-34095"), "{:?}", evidence.remedy);
+        assert!(
+            evidence.remedies[0].steps[0].text.contains("set node-port-range of Cilium to 30000-34095"),
+            "{:?}",
+            evidence.remedies
+        );
     }
 
     #[test]
@@ -216,7 +220,10 @@ mod tests {
         let evidence = expect_problem(&RULE, &extended, &node());
         assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Node));
         assert!(evidence.summary.contains("NodePorts 32768-34095"), "{}", evidence.summary);
-        assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-34095\"");
+        assert_eq!(
+            evidence.remedies[0].steps[0].text,
+            "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-34095\""
+        );
         expect_healthy(&RULE, &extended.clone().ephemeral("32768 60999", "30000-33000,33001-34095"), &node());
         expect_healthy(&RULE, &extended.clone().ephemeral("40000 60999", "30000-32767"), &node());
         expect_healthy(&RULE, &extended.ephemeral("32768 60999", "2703"), &node());

@@ -2,12 +2,9 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use super::{holders::kubectl, wording::MOST_LISTED};
+use super::wording::MOST_LISTED;
 use crate::{
-    facts::{
-        Gap, NodePortRange, PortRange, PortSet, RangeSource, Reading, Service, ServicePort, Snapshot, Source, Why,
-        kubernetes_version,
-    },
+    facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Why, kubernetes_version},
     findings::Severity,
 };
 
@@ -123,60 +120,10 @@ pub(super) fn counted(ports: &PortSet) -> String {
     format!("{} ({} port{})", ports_in_words(ports), ports.len(), if ports.len() == 1 { "" } else { "s" })
 }
 
-/// The commands that keep the kernel from choosing `ports` by itself, for now and for good. A write replaces the whole
-/// list, so what is reserved already is written again, and NodePorts that the kernel may choose are written too: a
-/// remedy of one finding does not undo that of another.
-pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Vec<String> {
-    let ephemeral = snapshot.kernel.sysctls.ip_local_port_range.seen();
-    let node_ports = snapshot.cluster.node_port_range.seen().map(|range| range.range);
-    let meeting = node_ports.filter(|range| ephemeral.is_some_and(|it| it.intersection(*range).is_some()));
-    let ports = &meeting.map_or_else(|| ports.clone(), |range| ports.union(&range.into()));
-    match &snapshot.kernel.sysctls.ip_local_reserved_ports {
-        Reading::Seen(reserved) => {
-            let merged = reserved.union(ports);
-            vec![
-                format!("sysctl -w net.ipv4.ip_local_reserved_ports=\"{merged}\""),
-                format!(
-                    "echo 'net.ipv4.ip_local_reserved_ports = {merged}' > /etc/sysctl.d/99-node-ports.conf # keeps it over a restart"
-                ),
-            ]
-        }
-        Reading::Gap(_) => vec![format!(
-            "add {ports} to what net.ipv4.ip_local_reserved_ports holds now, and write the whole list back: a write replaces it"
-        )],
-    }
-}
-
-/// The command that moves a Service port to a spare nodePort, which is looked for once a rule: looking takes a walk over
-/// all Services.
-pub(super) fn move_service(spare: Option<u16>, service: &Service, port: &ServicePort) -> String {
-    let index = service.ports.iter().position(|it| std::ptr::eq(it, port)).unwrap_or(0);
-    match spare {
-        Some(spare) => format!(
-            "{} --type=json -p '[{{\"op\":\"replace\",\"path\":\"/spec/ports/{index}/nodePort\",\"value\":{spare}}}]'",
-            kubectl("patch", service)
-        ),
-        None => format!("give the Service another nodePort: {}", kubectl("edit", service)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::healthy::{gap, objects};
-
-    #[test]
-    fn reserving_keeps_what_somebody_else_reserved_and_never_guesses_it() {
-        let ports = PortSet::from(PortRange::DEFAULT_NODE_PORTS);
-        let mut world = Snapshot::healthy().ephemeral("1024 65535", "2703,31000-40000");
-        let [now, for_good] = &reserve(&world, &ports)[..] else { panic!("two commands") };
-        assert_eq!(now, "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-40000\"");
-        assert!(for_good.contains("'net.ipv4.ip_local_reserved_ports = 2703,30000-40000' > /etc/sysctl.d/"));
-        let other = reserve(&world, &[8443].into_iter().collect());
-        assert!(other[0].ends_with("=\"2703,8443,30000-40000\""), "it would undo the first: {other:?}");
-        world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
-        assert!(!reserve(&world, &ports)[0].contains("sysctl -w"), "it would forget what is reserved");
-    }
+    use crate::facts::healthy::objects;
 
     #[test]
     fn a_long_list_of_ports_is_cut() {
@@ -213,17 +160,5 @@ mod tests {
         assert_eq!(bands_here(&world, range), Bands { fixed: None, dynamic: range });
         objects(&mut world.cluster.nodes)[1].kubelet_version = Some("v1.28.0-eks-1".to_owned());
         assert_eq!(bands_here(&world, range), bands(range));
-    }
-
-    #[test]
-    fn the_command_that_moves_a_service_names_the_right_one_of_its_ports() {
-        let world = Snapshot::healthy().service("web", |it| {
-            it.node_port(30080).with(|service| service.ports.push(ServicePort { port: 81, ..service.ports[0].clone() }))
-        });
-        let service = &world.cluster.services.seen().expect("services")[0];
-        for (index, port) in service.ports.iter().enumerate() {
-            let command = move_service(Some(30005), service, port);
-            assert!(command.contains(&format!("/spec/ports/{index}/nodePort")), "{command}");
-        }
     }
 }

@@ -11,11 +11,11 @@
 //! ## Fix
 //! Find out who has the port, and move it; or give the agent another one with `--listen`, and tell Prometheus.
 
-use super::{Limits, Patience, Rule, holders::who_holds};
+use super::{Limits, Patience, Rule, remedies::who_holds};
 use crate::{
     dataplane::{owner_evidence, owner_name, socket_in_words},
     facts::{OwnPort, Protocol, Reading, Snapshot, Socket, Source, State, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -54,8 +54,11 @@ fn evidence(snapshot: &Snapshot, own: OwnPort) -> Evidence {
         evidence.values.extend(owner_evidence(snapshot, &socket.owner));
     }
     evidence
-        .remedy(who_holds(Protocol::Tcp, address.port()))
-        .remedy("move that program, or give the agent another port with --listen")
+        .remedy(
+            Remedy::from(who_holds(Protocol::Tcp, address.port()))
+                .then(Step::advice("move the program that it names; only root on the node sees the name")),
+        )
+        .remedy(Step::advice("give the agent another port with --listen"))
 }
 
 /// The listener in the way; nothing where sockets could not be read, or one that does not listen has the port.

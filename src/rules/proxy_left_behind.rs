@@ -23,18 +23,19 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use super::{Limits, Patience, Rule, wording::listed};
+use super::{
+    Limits, Patience, Rule,
+    remedies::{clean_up, delete_address, remove_ipvs, remove_nftables},
+    wording::{MOST_LISTED, listed},
+};
 use crate::{
     dataplane::{ExternalAddress, is_link_local, mode_in_words},
     facts::{
         Address, Gap, IPVS_LINKS, Interfaces, Mode, Netfilter, Reading, Service, Snapshot, Source, View, VirtualServer,
         Why,
     },
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
-
-/// What takes everything away.
-const CLEAN_UP: &str = "kube-proxy --cleanup, once more where it ends with an error, then restart kube-proxy";
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("proxy-left-behind"),
@@ -144,7 +145,7 @@ fn left_behind(traces: &Traces, present: Mode) -> impl Iterator<Item = Evidence>
             format!("The proxy runs in {present} mode, but the kernel still holds what {mode} mode programmed.");
         let mut evidence = Evidence::new(Severity::Warning, summary);
         evidence.values.extend(found.iter().cloned());
-        clean_up(evidence, *mode)
+        remove_all(evidence, *mode)
     })
 }
 
@@ -154,18 +155,14 @@ fn several(traces: &Traces) -> Evidence {
     let summary = format!("The kernel holds what {} mode programmed: only one of them is in use.", modes.join(" and "));
     let mut evidence = Evidence::new(Severity::Warning, summary);
     evidence.values.extend(traces.values().flatten().cloned());
-    evidence.remedy(CLEAN_UP)
+    evidence.remedy(clean_up())
 }
 
-fn clean_up(evidence: Evidence, mode: Mode) -> Evidence {
-    let evidence = evidence.remedy(format!("{CLEAN_UP}: it removes the present mode's rules too"));
+fn remove_all(evidence: Evidence, mode: Mode) -> Evidence {
+    let evidence = evidence.remedy(clean_up());
     match mode {
-        Mode::Ipvs => {
-            evidence.remedy("or, if nothing else uses IPVS here: ipvsadm --clear && ip link delete kube-ipvs0")
-        }
-        Mode::Nftables => evidence.remedy(
-            "or, where kube-proxy is older than 1.29 and does not know them: nft delete table ip kube-proxy; nft delete table ip6 kube-proxy",
-        ),
+        Mode::Ipvs => evidence.remedy(remove_ipvs()),
+        Mode::Nftables => evidence.remedy(remove_nftables()),
         Mode::Iptables | Mode::Cilium => evidence,
     }
 }
@@ -192,12 +189,10 @@ fn stale_addresses(stale: &[&Address]) -> Evidence {
     let addresses = listed(stale.iter().map(|address| address.ip));
     let summary = format!("{} holds {addresses}, which no Service explains.", stale[0].link);
     let mut evidence = Evidence::new(Severity::Warning, summary);
-    for Address { ip, prefix, link } in stale.iter().take(16) {
-        evidence = evidence
-            .value("address", format!("{ip}/{prefix} on {link}, of no Service"))
-            .remedy(format!("ip addr del {ip}/{prefix} dev {link}"));
+    for Address { ip, prefix, link } in stale.iter().take(MOST_LISTED) {
+        evidence = evidence.value("address", format!("{ip}/{prefix} on {link}, of no Service"));
     }
-    evidence
+    evidence.remedy(stale.iter().take(MOST_LISTED).map(|address| delete_address(address)).collect::<Vec<_>>())
 }
 
 /// The proxy itself says ipvs, there are Services, and yet the kernel has no virtual server.
@@ -208,9 +203,9 @@ fn programs_nothing(snapshot: &Snapshot) -> Option<Evidence> {
     let wanted = snapshot.cluster.services.seen()?.iter().any(|service| service.proxy_name.is_none());
     (says_ipvs && none && wanted).then(|| {
         let summary = "The proxy says that it runs in ipvs mode, but IPVS has no virtual server: it programs nothing.";
-        Evidence::new(Severity::Warning, summary)
-            .value("virtual servers", "none in /proc/net/ip_vs")
-            .remedy("read kube-proxy's log: a missing kernel module, e.g. ip_set_hash_ip, stops it silently")
+        Evidence::new(Severity::Warning, summary).value("virtual servers", "none in /proc/net/ip_vs").remedy(
+            Step::advice("read kube-proxy's log: a missing kernel module, e.g. ip_set_hash_ip, stops it silently"),
+        )
     })
 }
 

@@ -26,12 +26,13 @@ use ipnet::IpNet;
 use super::{
     Limits, Patience, Rule,
     node_ports::most_ports_in_words,
+    remedies::give_node_ports_back,
     socket_needs::{Ports, SocketNeed},
 };
 use crate::{
     dataplane::{Own, Proxy, holds_ports, local_addresses, mode_in_words, owner_name, served_node_ports},
     facts::{Family, Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -288,9 +289,15 @@ fn evidence(
         .value("most nodePorts", most_ports_in_words(services))
         .value("nodePortAddresses", addresses)
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
-        .remedy("raise the limit: LimitNOFILE=1048576 in the systemd unit that starts the proxy or its container runtime, then restart it")
-        .remedy("upgrade kube-proxy to 1.24 or newer (or 1.23.7, 1.22.10, 1.21.13), which holds no NodePorts")
-        .remedy("take NodePorts away from Services that need none: type ClusterIP, or `allocateLoadBalancerNodePorts: false`")
+        .remedy(
+            Remedy::from(Step::advice(
+                "raise the limit: LimitNOFILE=1048576 in the systemd unit that starts the proxy or its container runtime",
+            ))
+            .then(Step::advice("restart what the unit starts")),
+        )
+        .remedy(Step::advice("upgrade kube-proxy to 1.24 or newer (or 1.23.7, 1.22.10, 1.21.13), which holds no NodePorts"))
+        .remedy(Step::advice("give Services that need no NodePort type ClusterIP"))
+        .remedy(give_node_ports_back())
 }
 
 #[cfg(test)]

@@ -5,13 +5,18 @@ use std::io::{self, Write};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
-use super::{Report, indented_json::write_indented_json, terminal::tidy};
+use super::{
+    Report,
+    indented_json::write_indented_json,
+    remedies::{joined, lines},
+    terminal::tidy,
+};
 use crate::{
     facts::{
         Gap, Mode, Protocol, RangeSource, Source, Why,
         text::{self, clean},
     },
-    findings::{Finding, Scope, Severity, Subject, Vantage},
+    findings::{Finding, Remedy, Scope, Severity, Step, StepKind, Subject, Vantage},
 };
 
 /// Findings and unknowns of one look at one node. A field that does not apply is absent.
@@ -91,8 +96,11 @@ pub(super) struct Problem {
     pub(super) evidence: Vec<Value>,
     /// From where clients lose something.
     pub(super) affects: Vec<Vantage>,
-    /// What to type or to change, most direct first.
+    /// What to type or to change, in words: `then` leads to a further step, `or` to another remedy.
     pub(super) remedy: Vec<String>,
+    /// The same as data, most direct first; each remedy is enough. Absent in what older agents wrote.
+    #[serde(default)]
+    pub(super) remedies: Vec<Remedy>,
     /// When it was first seen, RFC 3339.
     #[schemars(extend("format" = "date-time"))]
     pub(super) since: String,
@@ -197,7 +205,8 @@ impl Problem {
                 .map(|(name, value)| Value { name: (*name).to_owned(), value: tidy(value) })
                 .collect(),
             affects: evidence.affects.iter().copied().collect(),
-            remedy: evidence.remedy.iter().map(|remedy| tidy(remedy)).collect(),
+            remedy: lines(&evidence.remedies).map(|(word, step)| joined(word, &tidy(&step.text))).collect(),
+            remedies: evidence.remedies.iter().map(tidy_remedy).collect(),
             since: format!("{since:.0}"),
         }
     }
@@ -214,6 +223,7 @@ impl Problem {
                 .map(|Value { name, value }| Value { name: tidy(&name), value: tidy(&value) })
                 .collect(),
             remedy: self.remedy.iter().map(|remedy| tidy(remedy)).collect(),
+            remedies: self.remedies.iter().map(tidy_remedy).collect(),
             since: clean(&self.since, text::NAME),
             ..self
         }
@@ -235,6 +245,14 @@ impl Unknown {
             ..self
         }
     }
+}
+
+fn tidy_remedy(remedy: &Remedy) -> Remedy {
+    let steps = remedy.steps.iter().map(|step| match step.kind {
+        StepKind::Command => Step::command(tidy(&step.text)),
+        StepKind::Advice => Step::advice(tidy(&step.text)),
+    });
+    steps.collect::<Vec<_>>().into()
 }
 
 fn tidy_subject(subject: &Subject) -> Subject {

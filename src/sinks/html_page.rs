@@ -5,15 +5,9 @@ use std::io::{self, Write};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
-    CheckResult, Report,
-    map::write_svg,
-    table,
-    terminal::{is_command, tidy},
-    xml::Escaped,
-};
+use super::{CheckResult, Report, map::write_svg, remedies::lines, table, terminal::tidy, xml::Escaped};
 use crate::{
-    findings::{Finding, Severity},
+    findings::{Finding, Severity, StepKind},
     rules::port_usage,
 };
 
@@ -98,11 +92,15 @@ fn write_finding(finding: &Finding, now: Timestamp, out: &mut dyn Write) -> io::
         write!(out, " Affects {}.", who.join(", "))?;
     }
     writeln!(out, "</p>")?;
-    if !evidence.remedy.is_empty() {
+    if !evidence.remedies.is_empty() {
         writeln!(out, "<ul>")?;
-        for remedy in &evidence.remedy {
-            let tag = if is_command(remedy) { "code" } else { "span" };
-            writeln!(out, "<li><{tag}>{}</{tag}></li>", Escaped(remedy))?;
+        for (word, step) in lines(&evidence.remedies) {
+            let tag = match step.kind {
+                StepKind::Command => "code",
+                StepKind::Advice => "span",
+            };
+            let space = if word.is_empty() { "" } else { " " };
+            writeln!(out, "<li>{word}{space}<{tag}>{}</{tag}></li>", Escaped(&step.text))?;
         }
         writeln!(out, "</ul>")?;
     }

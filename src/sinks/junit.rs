@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Report, xml::Escaped};
+use super::{Report, remedies::lines, xml::Escaped};
 use crate::{
     findings::{Finding, Severity},
     rules::Rule,
@@ -76,8 +76,9 @@ fn write_finding(report: &Report<'_>, finding: &Finding, out: &mut dyn Write) ->
     for vantage in &evidence.affects {
         writeln!(out, "affects: {vantage}")?;
     }
-    for remedy in &evidence.remedy {
-        writeln!(out, "remedy: {}", Escaped(remedy))?;
+    for (word, step) in lines(&evidence.remedies) {
+        let word = if word.is_empty() { "remedy" } else { word };
+        writeln!(out, "{word}: {}", Escaped(&step.text))?;
     }
     writeln!(out, "</{element}>")?;
     writeln!(out, "    </testcase>")

@@ -15,6 +15,7 @@ pub mod metrics;
 mod npd;
 mod owner;
 mod owners;
+mod remedies;
 mod report;
 mod reported_gaps;
 mod rule_pages;

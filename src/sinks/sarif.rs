@@ -4,7 +4,12 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Report, indented_json::write_indented_json, terminal::tidy};
+use super::{
+    Report,
+    indented_json::write_indented_json,
+    remedies::{joined, lines},
+    terminal::tidy,
+};
 use crate::{
     findings::{Finding, Severity},
     rules::{RULES, Rule},
@@ -67,7 +72,8 @@ fn result(report: &Report<'_>, finding: &Finding) -> Value {
     let protocol = key.protocol.map(|protocol| format!("/{protocol}")).unwrap_or_default();
     let subject = tidy(&key.subject.to_string());
     let place = format!("{subject}{port}{protocol}");
-    let remedy: String = evidence.remedy.iter().map(|remedy| format!("\n{}", tidy(remedy))).collect();
+    let remedies = lines(&evidence.remedies).map(|(word, step)| joined(word, &tidy(&step.text)));
+    let remedy: String = remedies.map(|line| format!("\n{line}")).collect();
     json!({
         "ruleId": key.rule,
         "ruleIndex": RULES.iter().position(|rule| rule.id == key.rule),

@@ -47,34 +47,12 @@ impl Style {
     }
 }
 
-/// Programs that a remedy may tell to run.
-const PROGRAMS: [&str; 12] = [
-    "kubectl",
-    "sysctl",
-    "ip",
-    "nft",
-    "iptables",
-    "ipvsadm",
-    "systemctl",
-    "echo",
-    "printf",
-    "kill",
-    "portreeve",
-    "sudo",
-];
-
 /// The longest text of a stranger's that is printed, in bytes.
 const LONGEST: usize = 16 * 1024;
 
 /// A stranger's text as one harmless line.
 pub(crate) fn tidy(text: &str) -> String {
     clean(text, LONGEST)
-}
-
-/// Whether a remedy is a command to copy: such a line is never wrapped.
-pub(super) fn is_command(remedy: &str) -> bool {
-    let program = remedy.split_whitespace().next().unwrap_or_default();
-    PROGRAMS.contains(&program)
 }
 
 /// The text at most `width` characters wide, with an ellipsis where it was cut.

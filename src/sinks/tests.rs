@@ -11,7 +11,7 @@ use crate::{
         Gap, Owner, Protocol, Reading, Snapshot, Source, Why,
         healthy::{gap, seen, squatter},
     },
-    findings::{Evidence, Finding, Key, RuleId, Severity, Subject, Unknown, Vantage},
+    findings::{Evidence, Finding, Key, Remedy, RuleId, Severity, Step, Subject, Unknown, Vantage},
     ledger::Board,
     rules::port_usage,
 };
@@ -50,15 +50,17 @@ fn rich() -> (Snapshot, Board) {
     .value("proxy mode", "iptables (from 127.0.0.1:10249/proxyMode)")
     .value("NodePort range", "30000-32767 (kube-apiserver /flagz)")
     .affects([Vantage::Remote, Vantage::Pods])
-    .remedy("move nginx off port 30080/tcp, or")
-    .remedy("kubectl -n default patch service web --type=json -p '[{\"op\":\"replace\",\"path\":\"/spec/ports/0/nodePort\",\"value\":30000}]'");
+    .remedy(Step::advice("move nginx off port 30080/tcp"))
+    .remedy(Step::command("kubectl -n default patch service web --type=json -p '[{\"op\":\"replace\",\"path\":\"/spec/ports/0/nodePort\",\"value\":30000}]'"));
     let overlap = Evidence::new(Severity::Warning, "The ephemeral port range overlaps the NodePort range.")
         .value("unreserved", "100 ports: 30400-30499")
         .affects([Vantage::Node])
-        .remedy("sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767");
+        .remedy(Remedy::from(Step::command("sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767")).then(Step::advice(
+            "write it to a file of /etc/sysctl.d as well, because what is only written to the kernel is gone after a restart",
+        )));
     let listener = Evidence::new(Severity::Info, "Process nginx listens inside the NodePort range.")
         .value("listener", "tcp LISTEN 127.0.0.1:31000")
-        .remedy(format!("kubectl delete {HOSTILE}"));
+        .remedy(Step::command(format!("kubectl delete {HOSTILE}")));
     let findings = vec![
         finding(&world, "listener-on-node-port", web.clone(), Some(30080), squatted),
         finding(&world, "ephemeral-range-overlaps-node-ports", Subject::node("n1", None), None, overlap),

@@ -123,8 +123,9 @@ fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone(
         for (rule, severity) in [("ipvs-holds-foreign-address", "critical"), ("proxy-left-behind", "warning")] {
             let told = seen.findings(rule);
             assert_eq!((told.len(), &told[0]["severity"]), (1, &json!(severity)), "{:#}", seen.json);
-            let remedies = told[0]["remedy"].as_array().expect("remedies");
-            assert!(remedies.contains(&json!("ip addr del 192.0.2.100/32 dev kube-ipvs0")), "{remedies:#?}");
+            let steps = told[0]["remedies"][0]["steps"].as_array().expect("steps");
+            let delete = json!({"kind": "command", "text": "ip addr del 192.0.2.100/32 dev kube-ipvs0"});
+            assert!(steps.contains(&delete), "{steps:#?}");
         }
         run("ip", &["addr", "del", "192.0.2.100/32", "dev", "kube-ipvs0"]);
         assert_eq!(ask(kubelet), Answer::Process);

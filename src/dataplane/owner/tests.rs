@@ -3,7 +3,7 @@ use super::{
     *,
 };
 use crate::facts::{
-    Vantage,    Mode, Socket, Source, State, Why,
+    Mode, Socket, Source, State, Vantage, Why,
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
 };
 

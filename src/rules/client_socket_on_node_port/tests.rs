@@ -92,8 +92,9 @@ fn the_kernels_own_lines_prove_it() {
     assert_eq!(told("process"), ["nginx (pid 4242)"]);
     assert!(evidence.affects.contains(&Vantage::Node));
     assert!(evidence.summary.starts_with("Process nginx sends from 192.0.2.1:30080/tcp, the NodePort of default/web"));
-    assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"30000-32767\"");
-    assert!(evidence.remedy[2].contains("restart process nginx"), "{:?}", evidence.remedy);
+    let steps = &evidence.remedies[0].steps;
+    assert_eq!(steps[0].text, "sysctl -w net.ipv4.ip_local_reserved_ports=\"30000-32767\"");
+    assert!(steps[2].text.contains("restart process nginx"), "{steps:?}");
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn a_virtual_server_at_an_external_address_counts_and_one_without_a_service_too(
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.severity, Severity::Critical);
     assert!(evidence.summary.contains("an external address and port of default/web"), "{}", evidence.summary);
-    assert!(evidence.remedy[0].ends_with("=\"80\""), "{:?}", evidence.remedy);
+    assert!(evidence.remedies[0].steps[0].text.ends_with("=\"80\""), "{:?}", evidence.remedies);
 
     let stale = socket(Snapshot::healthy(), LOCAL).with_mode(Mode::Ipvs);
     let node = Subject::node("n1", None);
@@ -206,7 +207,8 @@ fn an_unknown_mode_leaves_what_every_mode_shares() {
 fn a_reserved_port_was_chosen_on_purpose_or_before() {
     let reserved = hanging().ephemeral("1024 65535", "30000-32767").with_mode(Mode::Ipvs);
     let evidence = expect_problem(&RULE, &reserved, &subject());
-    assert!(evidence.remedy[0].contains("reserved now") && evidence.remedy.len() == 1, "{:?}", evidence.remedy);
+    let [remedy] = &evidence.remedies[..] else { panic!("{:?}", evidence.remedies) };
+    assert!(remedy.steps[0].text.contains("reserved now") && remedy.steps.len() == 1, "{remedy:?}");
 }
 
 #[test]

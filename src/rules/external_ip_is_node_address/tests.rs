@@ -42,7 +42,11 @@ fn in_ipvs_mode_a_cluster_ip_service_takes_another_node_down() {
     assert!(evidence.affects.contains(&Vantage::Remote));
     assert_eq!(value(&evidence, "service"), "default/trap type ClusterIP, ports 6666/tcp");
     assert_eq!(value(&evidence, "held on this node"), "no");
-    assert!(evidence.remedy[0].starts_with("kubectl -n default patch service trap"), "{:?}", evidence.remedy);
+    assert!(
+        evidence.remedies[0].steps[0].text.starts_with("kubectl -n default patch service trap"),
+        "{:?}",
+        evidence.remedies
+    );
 }
 
 #[test]

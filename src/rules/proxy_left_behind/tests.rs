@@ -52,7 +52,7 @@ fn the_device_of_ipvs_is_left_over_in_every_other_mode() {
             format!("The proxy runs in {mode} mode, but the kernel still holds what ipvs mode programmed.")
         );
         assert!(evidence.values.contains(&("device", "kube-ipvs0 with 10.96.0.10".to_owned())));
-        assert!(evidence.remedy[0].starts_with("kube-proxy --cleanup"), "{:?}", evidence.remedy);
+        assert!(evidence.remedies[0].steps[0].text.starts_with("kube-proxy --cleanup"), "{:?}", evidence.remedies);
     }
 }
 
@@ -84,7 +84,7 @@ fn an_address_that_no_service_explains_is_stale_in_ipvs_mode_too() {
     let mut world = node(Mode::Ipvs, &[], &[]).address("kube-ipvs0", "10.96.0.10").address("kube-ipvs0", "10.96.0.99");
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.summary, "kube-ipvs0 holds 10.96.0.99, which no Service explains.");
-    assert_eq!(evidence.remedy, ["ip addr del 10.96.0.99/32 dev kube-ipvs0"]);
+    assert_eq!(evidence.remedies, [Step::command("ip addr del 10.96.0.99/32 dev kube-ipvs0").into()]);
     let explained = world.clone().service("lb", |it| it.external_ip("10.96.0.99"));
     expect_healthy(&RULE, &explained, &subject());
     world.cluster.services = gap(Source::Services, Why::NotAsked);

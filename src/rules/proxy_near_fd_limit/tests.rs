@@ -78,7 +78,7 @@ fn one_service_too_many_for_an_old_proxy() {
     ] {
         assert!(evidence.values.contains(&(name, value.to_owned())), "{name} in {evidence:?}");
     }
-    assert!(evidence.remedy[0].contains("LimitNOFILE"));
+    assert!(evidence.remedies[0].steps[0].text.contains("LimitNOFILE"));
 }
 
 #[test]

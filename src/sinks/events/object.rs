@@ -8,7 +8,7 @@ use k8s_openapi::{
 
 use crate::{
     facts::{Snapshot, text::clean},
-    findings::{Finding, Impact, Key, Scope, Severity, Subject, SubjectKind},
+    findings::{Finding, Impact, Key, Scope, Severity, Step, Subject, SubjectKind},
 };
 
 /// The longest note, in bytes: the API server refuses longer ones.
@@ -77,6 +77,8 @@ impl PlannedEvent {
             Scope::Node => Some(reference("Node", None, &place.node, place.node_uid.as_deref())),
             Scope::Cluster => None,
         };
+        // What is repeated later, or by another node, must not depend on what this look chose.
+        let first_step = evidence.remedies.first().and_then(|remedy| remedy.steps.first());
         let event = Event {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
@@ -88,7 +90,7 @@ impl PlannedEvent {
             action: Some(ACTION.to_owned()),
             reason: Some(clean(&key.rule.reason(), WORD)),
             type_: Some("Warning".to_owned()),
-            note: Some(note(&evidence.summary, evidence.remedy.first().map(String::as_str))),
+            note: Some(note(&evidence.summary, first_step.map(Step::in_lasting_words))),
             regarding: Some(regarding),
             related,
             ..Event::default()
@@ -145,8 +147,7 @@ pub(super) fn is_worth_an_event(severity: Severity) -> bool {
 /// The summary and the first remedy in one line of at most [`NOTE`] bytes.
 pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
     let text = match remedy {
-        // The alternative that would follow is a command with a port that happens to be free: no two looks agree on it.
-        Some(remedy) => format!("{summary} Remedy: {}", remedy.strip_suffix(", or").unwrap_or(remedy)),
+        Some(remedy) => format!("{summary} Remedy: {remedy}"),
         None => summary.to_owned(),
     };
     // Lines are joined by a space; as control characters they would vanish, and words run together.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::sinks::{Style, write_fleet_rows, write_fleet_table, write_fleet_wide};
 
+/// One of an agent that is older than `remedies`.
 fn finding(rule: &str, severity: &str, subject: &Value) -> Value {
     json!({
         "rule": rule, "severity": severity, "subject": subject, "port": 30080, "protocol": "tcp",

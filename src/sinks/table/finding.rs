@@ -3,12 +3,15 @@
 use std::io;
 
 use super::{
-    super::terminal::{Ink, is_command, tidy},
+    super::{
+        remedies::lines,
+        terminal::{Ink, tidy},
+    },
     page::{ListedFinding, Page},
     rows::port,
 };
 use crate::{
-    findings::{Severity, Vantage},
+    findings::{Severity, StepKind, Vantage},
     sinks::findings_document::{Problem, Value},
 };
 
@@ -21,7 +24,7 @@ const WIDEST_NAME: usize = 26;
 
 impl Page<'_> {
     pub(super) fn write_finding(&mut self, ListedFinding { problem, nodes }: &ListedFinding<'_>) -> io::Result<()> {
-        let Problem { rule, severity, summary, evidence, affects, remedy, .. } = problem;
+        let Problem { rule, severity, summary, evidence, affects, .. } = problem;
         let mut title = tidy(&problem.subject.to_string());
         if let Some(port) = port(problem.port, problem.protocol) {
             title.push_str(&format!(", port {port}"));
@@ -43,8 +46,7 @@ impl Page<'_> {
             let who: Vec<String> = affects.iter().map(Vantage::to_string).collect();
             self.labelled(2, "Affects", LABEL, &[(Ink::Plain, who.join(", "))])?;
         }
-        let remedy: Vec<(Ink, String)> = remedy.iter().flat_map(|remedy| self.remedy(remedy)).collect();
-        self.labelled(2, "Remedy", LABEL, &remedy)?;
+        self.remedies(problem)?;
         let explain = format!("{} rules explain {}", self.style.program, rule);
         self.labelled(2, "Why", LABEL, &[(Ink::Faint, explain)])
     }
@@ -69,8 +71,21 @@ impl Page<'_> {
         self.labelled(2, "Evidence", LABEL, &lines)
     }
 
-    fn remedy(&self, remedy: &str) -> Vec<(Ink, String)> {
-        let remedy = tidy(remedy);
-        if is_command(&remedy) { vec![(Ink::Command, remedy)] } else { self.wrapped(Ink::Plain, &remedy, LABEL + 4) }
+    /// A command is a line of its own, to be copied; the words between are labels.
+    fn remedies(&mut self, problem: &Problem) -> io::Result<()> {
+        if problem.remedies.is_empty() {
+            // An older agent does not say what is a command: its lines stay as they are.
+            let lines: Vec<_> = problem.remedy.iter().map(|line| (Ink::Plain, tidy(line))).collect();
+            return self.labelled(2, "Remedy", LABEL, &lines);
+        }
+        for (word, step) in lines(&problem.remedies) {
+            let label = if word.is_empty() { "Remedy" } else { word };
+            let text = match step.kind {
+                StepKind::Command => vec![(Ink::Command, tidy(&step.text))],
+                StepKind::Advice => self.wrapped(Ink::Plain, &step.text, LABEL + 4),
+            };
+            self.labelled(2, label, LABEL, &text)?;
+        }
+        Ok(())
     }
 }

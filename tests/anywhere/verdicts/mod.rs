@@ -15,7 +15,7 @@ use self::{
 };
 
 /// Every recorded configuration by its name, with the node as it was then.
-fn recordings() -> Vec<(String, Recording, Snapshot)> {
+pub(crate) fn recordings() -> Vec<(String, Recording, Snapshot)> {
     let folder = path(WORLDS[0]).parent().expect("a folder").to_owned();
     let mut names: Vec<String> = fs::read_dir(folder)
         .expect("recordings")

@@ -1,7 +1,7 @@
 //! Whatever a rule may say about whatever object, the API server takes it.
 
 use portreeve::{
-    findings::{Finding, Severity, Subject},
+    findings::{Finding, Severity, Step, Subject},
     rules::{RULES, Rule},
     sinks::events::NOTE,
 };
@@ -29,7 +29,7 @@ fn sayings(stage: &Stage, rule: &Rule, objects: &[Value]) -> Vec<Finding> {
     };
     let mut findings: Vec<Finding> = severities.flat_map(about).collect();
     for (port, finding) in (1..).zip(&mut findings) {
-        finding.evidence.remedy.push(hostile());
+        finding.evidence.remedies.push(Step::advice(hostile()).into());
         // What is so in the whole cluster hangs on one Service, whether a rule names a Node or the cluster.
         finding.key.port = Some(port);
     }

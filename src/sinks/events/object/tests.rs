@@ -20,7 +20,7 @@ fn subject(kind: SubjectKind, namespace: Option<&str>, name: &str, uid: Option<&
 fn web() -> Finding {
     let rule = RuleId("listener-on-node-port");
     let subject = subject(SubjectKind::Service, Some("shop"), "web", Some("uid-web"));
-    let evidence = Evidence::new(Severity::Critical, "nginx listens on 30080.").remedy("stop nginx").remedy("or else");
+    let evidence = Evidence::new(Severity::Critical, "nginx listens on 30080.").remedy(Step::advice("stop nginx"));
     finding(Key { rule, subject, port: Some(30080), protocol: Some(Protocol::Tcp) }, evidence)
 }
 
@@ -134,8 +134,8 @@ fn a_name_does_not_change_with_a_word_a_free_port_a_value_or_a_time() {
         |it| it.since = Timestamp::UNIX_EPOCH,
         |it| it.evidence.values.push(("pid", "7".to_owned())),
         |it| it.evidence.summary.push_str(" Really."),
-        |it| it.evidence = it.evidence.clone().remedy("give the Service nodePort 30002"),
-        |it| it.evidence.remedy.clear(),
+        |it| it.evidence = it.evidence.clone().remedy(Step::advice("give the Service nodePort 30002")),
+        |it| it.evidence.remedies.clear(),
     ];
     for (index, change) in changes.iter().enumerate() {
         let mut changed = web();
@@ -171,8 +171,16 @@ fn lines_of_a_note_are_joined_by_a_space() {
 }
 
 #[test]
-fn a_note_does_not_end_with_an_alternative_that_is_not_told() {
-    assert_eq!(note("a.", Some("move b, or")), "a. Remedy: move b");
+fn a_port_that_is_free_in_this_look_is_in_no_note_and_no_name() {
+    let of = |free: u16| {
+        let patch = Step::command(format!("kubectl patch {free}")).lasting("give Service shop/web another nodePort");
+        let mut finding = web();
+        finding.evidence.remedies = vec![patch.into()];
+        event(&finding)
+    };
+    assert_eq!(of(30000), of(30001));
+    let note = of(30000).event.note.expect("a note");
+    assert_eq!(note, "nginx listens on 30080. Remedy: give Service shop/web another nodePort");
 }
 
 proptest! {

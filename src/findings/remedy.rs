@@ -1,0 +1,125 @@
+//! What to do about a problem, as data: renderers add the words between the steps.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One way out of a problem: its steps, in order. Several remedies of one problem are alternatives, and each is enough.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Remedy {
+    /// What to do, in this order.
+    pub steps: Vec<Step>,
+}
+
+/// One step of a remedy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Step {
+    /// Who understands the text.
+    pub kind: StepKind,
+    /// Exactly what a shell gets, or words for a person.
+    pub text: String,
+    /// Words for the same that stay true when this look is over, where the text holds a choice of this look.
+    #[serde(skip)]
+    lasting: Option<String>,
+}
+
+/// What a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StepKind {
+    /// A shell takes it as it is.
+    Command,
+    /// A person reads it. A command with a place to fill in is advice, too.
+    Advice,
+}
+
+impl Step {
+    /// A command for a shell.
+    pub fn command(text: impl Into<String>) -> Self {
+        Self { kind: StepKind::Command, text: text.into(), lasting: None }
+    }
+
+    /// Words for a person.
+    pub fn advice(text: impl Into<String>) -> Self {
+        Self { kind: StepKind::Advice, text: text.into(), lasting: None }
+    }
+
+    /// Gives it words that stay true from look to look.
+    #[must_use]
+    pub fn lasting(mut self, words: impl Into<String>) -> Self {
+        self.lasting = Some(words.into());
+        self
+    }
+
+    /// What can be repeated later, and on another node: its lasting words, or else its text.
+    pub fn in_lasting_words(&self) -> &str {
+        self.lasting.as_deref().unwrap_or(&self.text)
+    }
+}
+
+impl Remedy {
+    /// Adds a step to the end.
+    #[must_use]
+    pub fn then(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+}
+
+impl From<Step> for Remedy {
+    fn from(step: Step) -> Self {
+        Self { steps: vec![step] }
+    }
+}
+
+impl From<Vec<Step>> for Remedy {
+    fn from(steps: Vec<Step>) -> Self {
+        Self { steps }
+    }
+}
+
+/// The remedies of two problems that are reported as one: each result ends both. What is most direct for one goes with
+/// what is most direct for the other; a step that both need is written once.
+pub(super) fn of_both(mine: Vec<Remedy>, others: Vec<Remedy>) -> Vec<Remedy> {
+    let (Some(first), Some(other_first)) = (mine.first(), others.first()) else {
+        return if mine.is_empty() { others } else { mine };
+    };
+    let mut both: Vec<Remedy> = Vec::new();
+    for index in 0..mine.len().max(others.len()) {
+        let mut remedy = mine.get(index).unwrap_or(first).clone();
+        for step in &others.get(index).unwrap_or(other_first).steps {
+            if !remedy.steps.contains(step) {
+                remedy.steps.push(step.clone());
+            }
+        }
+        if !both.contains(&remedy) {
+            both.push(remedy);
+        }
+    }
+    both
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remedies(texts: &[&[&str]]) -> Vec<Remedy> {
+        texts.iter().map(|steps| steps.iter().map(|it| Step::advice(*it)).collect::<Vec<_>>().into()).collect()
+    }
+
+    #[test]
+    fn each_remedy_of_two_problems_ends_both() {
+        let both = |mine, others| of_both(remedies(mine), remedies(others));
+        assert_eq!(
+            both(&[&["move a"], &["patch"]], &[&["move b"], &["patch"]]),
+            remedies(&[&["move a", "move b"], &["patch"]])
+        );
+        assert_eq!(both(&[&["a"], &["b"]], &[&["c"]]), remedies(&[&["a", "c"], &["b", "c"]]));
+        assert_eq!(
+            both(&[&["reserve", "restart a"]], &[&["reserve", "restart b"]]),
+            remedies(&[&["reserve", "restart a", "restart b"]])
+        );
+        assert_eq!(both(&[&["a"], &["b"]], &[]), remedies(&[&["a"], &["b"]]));
+        assert_eq!(both(&[], &[&["c"]]), remedies(&[&["c"]]));
+        assert_eq!(both(&[&["a"]], &[&["a"], &["a"]]), remedies(&[&["a"]]));
+    }
+}

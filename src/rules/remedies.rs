@@ -1,0 +1,181 @@
+//! What rules advise. Every command of every remedy is written here and nowhere else, so that one test can hand each
+//! of them to a shell; whatever a tenant can write is quoted.
+
+use crate::{
+    dataplane::{ExternalAddress, Field, UNNAMED, owner_name},
+    facts::{Address, PortRange, PortSet, Protocol, Reading, Service, ServicePort, Snapshot, Socket, text::shell_word},
+    findings::{Remedy, Step},
+};
+
+/// The last port that Linux uses by itself unless configured otherwise. Above it Antrea puts NodePortLocal.
+pub(super) const LAST_BY_DEFAULT: u16 = PortRange::DEFAULT_EPHEMERAL.last;
+/// Antrea's NodePortLocal range, unless configured otherwise.
+const NODE_PORT_LOCAL: PortRange = PortRange { first: 61000, last: 62000 };
+
+/// Moves a Service port to a free nodePort, which is looked for once a rule: looking takes a walk over all Services.
+/// The patch changes nothing where the Service has changed since.
+pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServicePort) -> Remedy {
+    let Service { namespace, name, .. } = service;
+    let lasting = format!("give Service {namespace}/{name} another nodePort");
+    let index = service.ports.iter().position(|it| std::ptr::eq(it, port)).unwrap_or(0);
+    match (free, port.node_port) {
+        (Some(free), Some(number)) => {
+            let path = format!("/spec/ports/{index}/nodePort");
+            let change = format!(r#"{{"op":"replace","path":"{path}","value":{free}}}"#);
+            Step::command(json_patch(service, &path, &number.to_string(), &change)).lasting(lasting).into()
+        }
+        _ => {
+            let number = port.node_port.map(|number| format!(" {number}")).unwrap_or_default();
+            Remedy::from(Step::command(kubectl("edit", service)).lasting(lasting))
+                .then(Step::advice(format!("in the editor, replace nodePort{number} by a free one")))
+        }
+    }
+}
+
+/// Takes a claimed address back from the Service. Of several of one Service the last has to go first: they move up.
+pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
+    let Service { namespace, name, .. } = claim.service;
+    match claim.field {
+        Field::ExternalIps(index) => {
+            let path = format!("/spec/externalIPs/{index}");
+            let change = format!(r#"{{"op":"remove","path":"{path}"}}"#);
+            Step::command(json_patch(claim.service, &path, &format!("\"{}\"", claim.ip), &change))
+        }
+        Field::LoadBalancer => Step::advice(format!(
+            "give Service {namespace}/{name} a load balancer address that is no Node's, or have its controller set `ipMode: Proxy` in status.loadBalancer.ingress"
+        )),
+    }
+}
+
+/// Has the API server choose another healthCheckNodePort. Until the second command clients are seen with a node's address.
+pub(super) fn choose_another_health_check_port(service: &Service) -> Remedy {
+    let policy = |policy| {
+        let change = format!(r#"{{"spec":{{"externalTrafficPolicy":"{policy}"}}}}"#);
+        Step::command(format!("{} -p '{change}'", kubectl("patch", service)))
+    };
+    Remedy::from(policy("Cluster")).then(policy("Local"))
+}
+
+/// Lists what a kube-proxy wrote about health checks that it could not serve.
+pub(super) fn health_check_events(service: &Service) -> Step {
+    let namespace = option_n(&service.namespace);
+    Step::command(format!("kubectl {namespace} get events --field-selector reason=FailedToStartServiceHealthcheck"))
+}
+
+/// Moves the owner of a socket; where it has no name, how to find it out comes first.
+pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
+    let port = format!("{}/{}", socket.local_port, socket.protocol);
+    match owner_name(snapshot, &socket.owner) {
+        name if name == UNNAMED => {
+            let search = who_holds(socket.protocol, socket.local_port);
+            let lasting =
+                format!("find who holds port {port} with `{}` as root on the node, and move it off", search.text);
+            Remedy::from(search.lasting(lasting))
+                .then(Step::advice(format!("move what it names off port {port}; only root on the node sees the name")))
+        }
+        name => Step::advice(format!("move {name} off port {port}")).into(),
+    }
+}
+
+/// Names the processes with listeners on a port, to root on the node.
+pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
+    let table = match protocol {
+        Protocol::Tcp => 't',
+        Protocol::Udp => 'u',
+        Protocol::Sctp => 'S',
+    };
+    Step::command(format!("ss -H{table}lnp 'sport = :{port}'"))
+}
+
+/// Keeps the kernel from choosing `ports` by itself, for now and for good. A write replaces the whole list, so what is
+/// reserved already is written again, and NodePorts that the kernel may choose are written too: a remedy of one finding
+/// does not undo that of another.
+pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
+    let ephemeral = snapshot.kernel.sysctls.ip_local_port_range.seen();
+    let node_ports = snapshot.cluster.node_port_range.seen().map(|range| range.range);
+    let meeting = node_ports.filter(|range| ephemeral.is_some_and(|it| it.intersection(*range).is_some()));
+    let ports = &meeting.map_or_else(|| ports.clone(), |range| ports.union(&range.into()));
+    match &snapshot.kernel.sysctls.ip_local_reserved_ports {
+        Reading::Seen(reserved) => {
+            set_sysctl("net.ipv4.ip_local_reserved_ports", &reserved.union(ports).to_string(), "99-node-ports.conf")
+        }
+        Reading::Gap(_) => Step::advice(format!(
+            "add {ports} to what net.ipv4.ip_local_reserved_ports holds now, and write the whole list back: a write replaces it"
+        ))
+        .into(),
+    }
+}
+
+/// Sets the range from which the kernel chooses ports by itself, for now and for good.
+pub(super) fn choose_from(range: PortRange) -> Remedy {
+    let PortRange { first, last } = range;
+    let remedy = set_sysctl("net.ipv4.ip_local_port_range", &format!("{first} {last}"), "99-ephemeral-ports.conf");
+    match range.intersection(NODE_PORT_LOCAL) {
+        None => remedy,
+        Some(_) => remedy.then(Step::advice(format!(
+            "where Antrea serves NodePortLocal, reserve its ports too: {NODE_PORT_LOCAL} unless configured otherwise"
+        ))),
+    }
+}
+
+/// Deletes an address from its link.
+pub(super) fn delete_address(address: &Address) -> Step {
+    let Address { ip, prefix, link } = address;
+    Step::command(format!("ip addr del {ip}/{prefix} dev {}", shell_word(link)))
+}
+
+/// Removes what every proxy mode of kube-proxy programmed.
+pub(super) fn clean_up() -> Remedy {
+    let lasting = "kube-proxy --cleanup, once more where it ends with an error, then restart kube-proxy: it removes the present mode's rules too";
+    Remedy::from(Step::command("kube-proxy --cleanup").lasting(lasting))
+        .then(Step::advice("run it once more where it ends with an error"))
+        .then(Step::advice("restart kube-proxy: the present mode's rules were removed too"))
+}
+
+/// Removes what ipvs mode left.
+pub(super) fn remove_ipvs() -> Remedy {
+    Remedy::from(Step::advice("make sure that nothing else on this node uses IPVS"))
+        .then(Step::command("ipvsadm --clear && ip link delete kube-ipvs0"))
+}
+
+/// Removes what nftables mode left.
+pub(super) fn remove_nftables() -> Remedy {
+    Remedy::from(Step::command("nft delete table ip kube-proxy; nft delete table ip6 kube-proxy"))
+}
+
+/// Lists rules that keep connections from being tracked.
+pub(super) fn untracked() -> Step {
+    Step::command("iptables-save -t raw | grep -i notrack; nft list ruleset | grep notrack")
+}
+
+/// Frees nodePorts that a load balancer does not need. The setting alone frees nothing that is allocated already.
+pub(super) fn give_node_ports_back() -> Remedy {
+    let stop =
+        "set `allocateLoadBalancerNodePorts: false` on LoadBalancer Services whose load balancer needs no nodePort";
+    Remedy::from(Step::advice(stop))
+        .then(Step::advice("remove nodePort from every entry of their spec.ports: until then they keep it"))
+}
+
+fn set_sysctl(name: &str, value: &str, file: &str) -> Remedy {
+    Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")))
+        .then(Step::command(format!("echo '{name} = {value}' > /etc/sysctl.d/{file}")))
+}
+
+/// A change of a Service that is made only while `path` holds `present`.
+fn json_patch(service: &Service, path: &str, present: &str, change: &str) -> String {
+    let test = format!(r#"{{"op":"test","path":"{path}","value":{present}}}"#);
+    format!("{} --type=json -p '[{test},{change}]'", kubectl("patch", service))
+}
+
+fn kubectl(verb: &str, service: &Service) -> String {
+    // A name that begins like an option stays a name.
+    let separator = if service.name.starts_with('-') { '/' } else { ' ' };
+    format!("kubectl {} {verb} service{separator}{}", option_n(&service.namespace), shell_word(&service.name))
+}
+
+fn option_n(namespace: &str) -> String {
+    format!("-n{}{}", if namespace.starts_with('-') { '=' } else { ' ' }, shell_word(namespace))
+}
+
+#[cfg(test)]
+mod tests;
