@@ -13,7 +13,9 @@ pub mod kernel; // reads the node
 
 pub mod cluster; // reads the cluster
 
-pub mod findings; // what is wrong
+pub mod dataplane;
+pub mod findings; // what is wrong // who answers
+
 pub mod rules; // why it is wrong
 
 pub mod ledger; // since when

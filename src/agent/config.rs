@@ -1,4 +1,4 @@
-//! What an agent has to know.
+//! The configuration of the agent.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -8,33 +8,34 @@ use crate::{
     rules::Limits,
 };
 
-/// Everything that flags, the environment and the configuration file say together.
+/// Everything that flags, the environment and the configuration file set together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where the cluster is told.
+    /// Where facts about the cluster come from.
     pub cluster: ClusterSource,
     /// This node's name in the cluster.
     pub node: Option<String>,
     /// Where the node's root is.
     pub host_root: PathBuf,
-    /// What a person said about the node.
+    /// What the configuration says about the node.
     pub said: Said,
-    /// The NodePort range, where a person said it.
+    /// The NodePort range, where it is configured.
     pub node_port_range: Option<NodePortRange>,
     /// Where to answer over HTTP.
     pub listen: SocketAddr,
-    /// From one look to the next.
+    /// From one scan to the next.
     pub interval: Duration,
-    /// The share of one core that looks may take, per cent; the interval is stretched to keep it.
+    /// The share of one core that scans may take, per cent; the interval is stretched to keep it.
     pub cpu_percent: f64,
-    /// The file whose age tells an exec probe that the agent lives.
+    /// The heartbeat file, which an exec probe reads.
     pub heartbeat: Option<PathBuf>,
     /// Every threshold of every rule.
     pub limits: Limits,
 }
 
 impl Config {
-    /// Takes over a new one; says whether part of it cannot hold before the next start: sources and places.
+    /// Replaces this configuration. Returns whether a part of the new one takes effect only at the next start: sources
+    /// and paths.
     pub(super) fn adopt(&mut self, new: Self) -> bool {
         let fixed = |it: &Self| {
             let Self { cluster, node, host_root, listen, heartbeat, .. } = it.clone();

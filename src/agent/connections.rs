@@ -1,4 +1,4 @@
-//! Serves whoever connects, in as many descriptors and as much memory as that takes, whatever they do.
+//! Serves HTTP connections within a bounded number of file descriptors and bounded memory, whatever clients do.
 
 use std::{collections::VecDeque, convert::Infallible, io::ErrorKind, time::Duration};
 
@@ -14,24 +14,24 @@ use tracing::warn;
 
 /// How many connections there may be at a time. One more ends the oldest, which has had its chance: an answer takes
 /// milliseconds.
-const MOST: usize = 32;
+const MAX_CONNECTIONS: usize = 32;
 /// How long a connection may take for its one request and the answer.
-const LONGEST: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest head of a request, in bytes.
-const HEAD: usize = 16 * 1024;
+const MAX_HEAD: usize = 16 * 1024;
 /// How long to wait where no connection can be accepted, for want of descriptors.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Answers one request on each connection, and never ends.
 pub(super) async fn serve(listener: TcpListener, router: Router) -> Infallible {
-    let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(MOST);
+    let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(MAX_CONNECTIONS);
     let mut failing = false;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 failing = false;
                 open.retain(|connection| !connection.is_finished());
-                if open.len() == MOST
+                if open.len() == MAX_CONNECTIONS
                     && let Some(oldest) = open.pop_front()
                 {
                     oldest.abort();
@@ -40,13 +40,13 @@ pub(super) async fn serve(listener: TcpListener, router: Router) -> Infallible {
                 // It is read from before the next one can push it out.
                 yield_now().await;
             }
-            Err(error) if is_of_the_client(error.kind()) => {}
+            Err(error) if is_client_error(error.kind()) => {}
             Err(error) => {
                 if !failing {
                     warn!(%error, "no connection can be accepted");
                 }
                 failing = true;
-                sleep(PAUSE).await;
+                sleep(RETRY_PAUSE).await;
             }
         }
     }
@@ -54,13 +54,13 @@ pub(super) async fn serve(listener: TcpListener, router: Router) -> Infallible {
 
 async fn answer(stream: TcpStream, router: Router) {
     let mut server = http1::Builder::new();
-    server.keep_alive(false).max_header_size(HEAD).max_buf_size(HEAD);
+    server.keep_alive(false).max_header_size(MAX_HEAD).max_buf_size(MAX_HEAD);
     let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // A client that talks nonsense, hangs up or takes too long is its own affair.
-    drop(timeout(LONGEST, connection).await);
+    // A client that sends nonsense, hangs up or takes too long is no error of the agent.
+    drop(timeout(TIMEOUT, connection).await);
 }
 
 /// Whether only the connection that was about to be accepted failed.
-fn is_of_the_client(error: ErrorKind) -> bool {
+fn is_client_error(error: ErrorKind) -> bool {
     matches!(error, ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
 }

@@ -1,4 +1,4 @@
-//! The loop: look, judge, remember, tell, wait.
+//! The loop of the agent: scan, judge, remember, publish, wait.
 
 use std::{
     collections::BTreeSet,
@@ -18,79 +18,70 @@ use tracing::{info, warn};
 
 use super::{
     Config,
-    crank::{Pace, Turned, turn},
-    feed,
-    front::{self, Front, Told},
-    pulse,
+    cluster_updates::{self, ClusterState, EndpointsRequest},
+    heartbeat,
+    http::{self, Published, ServerState},
+    interval::stretched,
+    judge::{Reporting, RoundResult, advance},
+    log::{log_change, log_state},
+    reload::{Load, Reloader},
     scanner::{Scanned, Scanner},
-    wanted,
-    wanted::node_ports_of,
 };
 use crate::{
     cluster::{self, ClusterSource},
     facts::{ClusterFacts, KernelFacts, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, View, Wanted},
-    findings::{Finding, Severity},
     kernel::{Host, Known},
-    ledger::{Change, Ledger},
-    rules::{self, Opinion, RULES, Rule},
+    ledger::Ledger,
+    rules::{self, Opinion, RULES, Rule, SELDOM},
     sinks::events::{Place, Recorder},
 };
 
-/// How long the cluster has to be quiet before a change of it is looked at.
+/// How long the cluster has to be quiet before its change leads to a scan.
 const QUIET: Duration = Duration::from_millis(250);
-/// How long a cluster that never is quiet may put a look off.
-const RESTLESS: Duration = Duration::from_secs(1);
+/// How long a cluster that is never quiet may delay a scan.
+const LONGEST_QUIET_WAIT: Duration = Duration::from_secs(1);
 /// How often the configuration file is read.
-const REREAD: Duration = Duration::from_secs(5);
-/// How long the first look waits for the cluster.
-const FIRST_VIEW: Duration = Duration::from_secs(1);
-/// The longest interval, however much a look costs.
-const LONGEST: Duration = Duration::from_secs(600);
-/// Every so many looks, clients are looked for that can only have bound their port on purpose, where that takes long.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
+/// How long the first scan waits for the cluster.
+const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Every so many scans, all client sockets are read, even where that takes long: also those that can only have bound
+/// their port on purpose.
 const EVERY_CLIENT: u64 = 20;
-/// What is read by walking all connections of a node or its pods, and is not read because the cluster changed.
-const COSTLY: [Source; 5] =
-    [Source::Clients, Source::EphemeralUse, Source::PodNamespaces, Source::Conntrack, Source::IpVsConn];
-/// How long work that is under way may hold up the end.
-const FAREWELL: Duration = Duration::from_millis(500);
-/// How long Events that are not written yet may hold up the end.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long work that is under way may delay the end of the process.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long Events that are not written yet may delay the end of the process.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where the configuration comes from; read again and again. The error is one line for a person.
-type Load = dyn Fn() -> Result<Config, String>;
-
-/// Runs the agent until it is told to stop by SIGTERM or SIGINT. SIGHUP reads the configuration again, as the loop
-/// does by itself every few seconds; SIGUSR1 logs the state.
+/// Runs the agent until SIGTERM or SIGINT. SIGHUP loads the configuration again, as the loop does by itself every few
+/// seconds; SIGUSR1 logs the state.
 ///
 /// # Errors
 /// When it cannot start: no configuration, no runtime, no thread, no signals.
 pub fn run(load: Box<Load>) -> anyhow::Result<()> {
     let config = load().map_err(anyhow::Error::msg)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
-    let ended = runtime.block_on(async { Agent::start(config, load).await?.turn_until_stopped().await });
+    let ended = runtime.block_on(async { Agent::start(config, load).await?.run_until_stopped().await });
     // A request that hangs must not keep the process.
-    runtime.shutdown_timeout(FAREWELL);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     ended
 }
 
 struct Agent {
     config: Config,
-    load: Box<Load>,
-    /// What was wrong with the configuration when it was last read.
-    refused: Option<String>,
+    reloader: Reloader,
     scanner: Scanner,
-    cluster: watch::Receiver<feed::View>,
-    endpoints: feed::Endpoints,
+    cluster: watch::Receiver<ClusterState>,
+    endpoints: EndpointsRequest,
     own_port: watch::Receiver<Reading<OwnPort>>,
-    told: watch::Sender<Told>,
+    published: watch::Sender<Published>,
     recorder: Option<Arc<Recorder>>,
     ledger: Ledger,
     before: Option<Arc<Snapshot>>,
-    /// Looks that walked connections, whenever that was worth it.
-    walks: u64,
-    /// What the last two looks cost, in processor time: the first reads much for the first time.
+    /// How many full scans there were.
+    full_scans: u64,
+    /// What the last two full scans cost, in processor time: the first reads much for the first time.
     costs: [Duration; 2],
-    /// Rules, and `reader`, whose panic was logged.
+    /// Whose panic was logged: rules, and `reader`.
     panicked: BTreeSet<&'static str>,
 }
 
@@ -104,7 +95,7 @@ impl Agent {
     }
 
     async fn with(config: Config, load: Box<Load>, scanner: Scanner, hostname: String) -> anyhow::Result<Self> {
-        let (view, endpoints) = feed::start(config.cluster.clone(), config.node.clone(), hostname).await;
+        let (state, endpoints) = cluster_updates::start(config.cluster.clone(), config.node.clone(), hostname).await;
         let recorder = match &config.cluster {
             ClusterSource::Api(access) => {
                 let client = cluster::client(access.clone());
@@ -112,74 +103,75 @@ impl Agent {
             }
             ClusterSource::Files(_) | ClusterSource::None => None,
         };
-        let (told, tellable) = watch::channel(Told::default());
-        let front = Front {
-            told: tellable,
-            cluster: view.clone(),
+        let (published, receiver) = watch::channel(Published::default());
+        let server = ServerState {
+            published: receiver,
+            cluster: state.clone(),
             endpoints: endpoints.clone(),
             busy: scanner.busy(),
             recorder: recorder.clone(),
             started: Timestamp::now(),
-            documents: Arc::default(),
+            bodies: Arc::default(),
         };
-        let own_port = front::open(front, config.listen).await;
+        let own_port = http::start(server, config.listen).await;
         if let Some(path) = &config.heartbeat {
-            tokio::spawn(pulse::beat(path.clone(), scanner.busy()));
+            tokio::spawn(heartbeat::write_heartbeats(path.clone(), scanner.busy()));
         }
         Ok(Self {
             config,
-            load,
-            refused: None,
+            reloader: Reloader::new(load),
             scanner,
-            cluster: view,
+            cluster: state,
             endpoints,
             own_port,
-            told,
+            published,
             recorder,
             ledger: Ledger::default(),
             before: None,
-            walks: 0,
+            full_scans: 0,
             costs: [Duration::ZERO; 2],
             panicked: BTreeSet::new(),
         })
     }
 
-    async fn turn_until_stopped(mut self) -> anyhow::Result<()> {
+    async fn run_until_stopped(mut self) -> anyhow::Result<()> {
         let listen = |kind| signal(kind).context("listening for signals");
         let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
         let (mut hangup, mut state) = (listen(SignalKind::hangup())?, listen(SignalKind::user_defined1())?);
         let stopped = async {
-            tokio::select! { () = heard(&mut terminate) => {}, () = heard(&mut interrupt) => {} }
+            tokio::select! { () = received(&mut terminate) => {}, () = received(&mut interrupt) => {} }
         };
         info!(version = env!("CARGO_PKG_VERSION"), interval = ?self.config.interval, "started");
         tokio::select! {
             () = stopped => {}
-            () = self.turn_forever(&mut hangup, &mut state) => {}
+            () = self.run_forever(&mut hangup, &mut state) => {}
         }
         if let Some(recorder) = &self.recorder {
-            // What was found out in the last moment is told, if the cluster listens.
-            drop(timeout(LAST_WORDS, recorder.idle()).await);
+            // The last Events are still written, if the API server answers in time.
+            drop(timeout(EVENTS_TIMEOUT, recorder.idle()).await);
         }
         info!("stopped");
         Ok(())
     }
 
-    async fn turn_forever(&mut self, hangup: &mut Signal, state: &mut Signal) {
-        // A cluster that answers at once spares a first look at nothing; one that is down delays nothing.
-        if !self.cluster.borrow().facts.configured || timeout(FIRST_VIEW, self.cluster.changed()).await.is_err() {
+    async fn run_forever(&mut self, hangup: &mut Signal, state: &mut Signal) {
+        // If the cluster answers at once, the first scan has its facts; one that is down delays little.
+        if !self.cluster.borrow().facts.configured
+            || timeout(FIRST_STATE_TIMEOUT, self.cluster.changed()).await.is_err()
+        {
             self.cluster.mark_unchanged();
         }
-        let mut reread = interval(REREAD);
+        let mut reload = interval(RELOAD_INTERVAL);
         let mut due = time::Instant::now();
         loop {
             tokio::select! {
-                () = heard(hangup) => self.reload(true),
-                () = heard(state) => self.log_state(),
-                _ = reread.tick() => self.reload(false),
-                () = time::sleep_until(due) => due = self.look().await,
+                () = received(hangup) => self.reloader.reload(&mut self.config, true),
+                () = received(state) => self.log_state(),
+                _ = reload.tick() => self.reloader.reload(&mut self.config, false),
+                () = time::sleep_until(due) => due = self.scan_everything().await,
                 () = changed(&mut self.cluster) => {
                     self.quiet_period().await;
-                    due = self.look_at_change().await.unwrap_or(due);
+                    due = self.scan_for_change().await.unwrap_or(due);
                 }
             }
         }
@@ -188,211 +180,149 @@ impl Agent {
     /// Waits until the cluster has stopped changing, but not for ever.
     async fn quiet_period(&mut self) {
         let quiet = async { while timeout(QUIET, changed(&mut self.cluster)).await.is_ok() {} };
-        // Either way it is time to look.
-        drop(timeout(RESTLESS, quiet).await);
+        // Either way it is time to scan.
+        drop(timeout(LONGEST_QUIET_WAIT, quiet).await);
     }
 
-    /// Looks once, and says when to look again.
-    async fn look(&mut self) -> time::Instant {
+    /// Scans everything once, and returns when to scan again.
+    async fn scan_everything(&mut self) -> time::Instant {
         let (begun, at) = (Instant::now(), Timestamp::now());
-        let (facts, mut wanted) = self.asked();
-        wanted.bound_on_purpose = self.is_every_client_due();
-        self.walks += 1;
-        if let Some((kernel, cost)) = self.scan(wanted, begun).await {
+        let (facts, mut query) = self.inputs();
+        query.bound_on_purpose = self.is_every_client_due();
+        self.full_scans += 1;
+        if let Some((kernel, cost)) = self.scan(query, begun).await {
             self.costs = [self.costs[1], cost];
             self.conclude(RULES, at, facts, kernel).await;
         }
         time::Instant::from_std(begun) + stretched(&self.config, self.costs)
     }
 
-    /// Looks because the cluster changed. Connections are not walked: whoever changes the cluster all the time must not
-    /// make every node do that all the time. What they showed stays, and rules that look at it wait for the next look.
+    /// Scans because the cluster changed. Connections are not walked: a cluster that changes all the time must not make
+    /// every node do that all the time. What they showed stays, and rules that use it wait for the next full scan.
     ///
-    /// Where the cluster tells what it did not tell before, no rule waits; says when to look again then.
-    async fn look_at_change(&mut self) -> Option<time::Instant> {
+    /// Where the cluster has facts that it lacked before, everything is scanned; returns when to scan again then.
+    async fn scan_for_change(&mut self) -> Option<time::Instant> {
         let lacks = self.cluster.borrow().facts.lacks();
         let Some(before) = self.before.clone().filter(|before| before.cluster.lacks().is_subset(&lacks)) else {
-            return Some(self.look().await);
+            return Some(self.scan_everything().await);
         };
         let (begun, at) = (Instant::now(), Timestamp::now());
-        let (facts, mut wanted) = self.asked();
-        wanted.spared = COSTLY.into();
-        let (kernel, _) = self.scan(wanted, begun).await?;
-        let KernelFacts { clients, ephemeral, pod_namespaces, masquerade, ip_vs_connections, .. } =
-            before.kernel.clone();
-        let kernel = KernelFacts { clients, ephemeral, pod_namespaces, masquerade, ip_vs_connections, ..kernel };
-        let cheap = RULES.iter().copied().filter(|rule| !COSTLY.iter().any(|source| rule.looks_at(*source)));
+        let (facts, mut query) = self.inputs();
+        query.spared = costly_sources().collect();
+        let (mut kernel, _) = self.scan(query, begun).await?;
+        costly_sources().for_each(|source| kernel.take(source, &before.kernel));
+        let cheap = RULES.iter().copied().filter(|rule| !costly_sources().any(|source| rule.looks_at(source)));
         self.conclude(&cheap.collect::<Vec<_>>(), at, facts, kernel).await;
         None
     }
 
-    /// What the cluster says now, and what that makes us want to know of the node.
-    fn asked(&mut self) -> (ClusterFacts, Wanted) {
+    /// The facts of the cluster now, and what they make us ask the node.
+    fn inputs(&mut self) -> (ClusterFacts, Wanted) {
         let mut facts = (*self.cluster.borrow_and_update().facts).clone();
         if let Some(range) = &self.config.node_port_range {
             facts.node_port_range = Reading::Seen(range.clone());
         }
-        let mut wanted = wanted(&facts, false);
+        let mut query = rules::node_query(&facts, false);
         if self.own_port.borrow().seen().is_some_and(|own| own.taken) {
             let own = [self.config.listen.port()].into_iter().collect();
-            wanted.owner_ports = wanted.owner_ports.union(&own);
+            query.owner_ports = query.owner_ports.union(&own);
         }
-        wanted.masquerade_ports = node_ports_of(&facts).into();
-        (facts, wanted)
+        query.masquerade_ports = rules::node_ports_or_default(&facts).into();
+        (facts, query)
     }
 
-    /// Reads the node, and what that cost; nothing where a reader panicked.
-    async fn scan(&mut self, wanted: Wanted, begun: Instant) -> Option<(KernelFacts, Duration)> {
-        let Scanned { seen, cost } = self.scanner.scan(wanted).await;
+    /// Reads the node, and measures what that cost; nothing where a reader panicked.
+    async fn scan(&mut self, query: Wanted, begun: Instant) -> Option<(KernelFacts, Duration)> {
+        let Scanned { seen, cost } = self.scanner.scan(query).await;
         match seen {
             Ok((kernel, took)) => {
-                self.told.send_modify(|told| {
-                    told.work.took.extend(took);
-                    told.work.scanned(begun.elapsed(), Timestamp::now());
+                self.published.send_modify(|published| {
+                    published.work.took.extend(took);
+                    published.work.scanned(begun.elapsed(), Timestamp::now());
                 });
                 Some((kernel, cost))
             }
             Err(panic) => {
-                self.contain("reader", &panic);
+                self.count_panic("reader", &panic);
                 None
             }
         }
     }
 
-    /// Judges what was seen by these rules, with the endpoints that it makes them ask about.
+    /// Judges what was seen by these rules, with the endpoints that they need for it.
     async fn conclude(&mut self, rules: &[&'static Rule], at: Timestamp, cluster: ClusterFacts, kernel: KernelFacts) {
         let schema = SNAPSHOT_SCHEMA.to_owned();
         let (said, own_port) = (self.config.said.clone(), self.own_port.borrow().clone());
         let mut snapshot = Snapshot { schema, at, said, kernel, cluster, own_port };
-        let concern = rules::endpoints_of_concern(&snapshot);
-        if self.endpoints.tell(concern, &mut snapshot.cluster).await {
-            // That they are known now is no reason to look again.
+        let concern = rules::endpoints_needed(&snapshot);
+        if self.endpoints.fill_in(concern, &mut snapshot.cluster).await {
+            // That they are known now is no reason to scan again.
             self.cluster.mark_unchanged();
         }
         self.judge(rules, snapshot);
     }
 
-    /// Whether client sockets are looked for whatever that costs: now and then, and as long as there are any.
+    /// Whether all client sockets are read whatever that costs: now and then, and as long as there are any.
     fn is_every_client_due(&self) -> bool {
         let before = self.before.as_ref().map(|before| &before.kernel.clients);
         let none_before = before.and_then(Reading::seen).is_some_and(|clients| clients.outgoing == 0);
-        !none_before || self.walks.is_multiple_of(EVERY_CLIENT)
+        !none_before || self.full_scans.is_multiple_of(EVERY_CLIENT)
     }
 
     fn judge(&mut self, rules: &[&'static Rule], snapshot: Snapshot) {
         let (now, before, limits) = (Arc::new(snapshot), self.before.clone(), self.config.limits.clone());
         let view = View { now: &now, before: before.as_deref() };
-        self.heed(&now, rules::ask(rules, view, &limits));
+        self.record(&now, rules::ask(rules, view, &limits));
     }
 
-    /// Remembers and tells what the rules said of a look.
-    fn heed(&mut self, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
-        // Rounds that the cluster's changes bring on follow each other faster than a roll-out settles.
+    /// Remembers, logs and publishes the opinions of the rules about a snapshot.
+    fn record(&mut self, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
+        // Changes of the cluster lead to rounds that follow each other faster than a roll-out settles.
         let settle = SignedDuration::try_from(self.config.interval / 2).unwrap_or(SignedDuration::ZERO);
-        let Turned { changes, panicked } = turn(opinions, snapshot.at, Pace::Patient(settle), &mut self.ledger);
+        let RoundResult { changes, panicked } =
+            advance(opinions, snapshot.at, Reporting::WithPatience(settle), &mut self.ledger);
         for rule in panicked {
-            self.contain(rule.0, "its findings are held");
+            self.count_panic(rule.0, "its findings are held");
         }
         for change in &changes {
-            tell(change);
+            log_change(change);
         }
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !changes.is_empty()) {
             recorder.offer(snapshot.at, &changes, &Place::of(snapshot));
         }
         self.before = Some(Arc::clone(snapshot));
-        let look = (Arc::clone(snapshot), Arc::new(self.ledger.board()));
-        self.told.send_modify(|told| told.look = Some(look));
+        let judged = (Arc::clone(snapshot), Arc::new(self.ledger.board()));
+        self.published.send_modify(|published| published.last = Some(judged));
     }
 
-    /// Counts a panic, and names whose it was once.
-    fn contain(&mut self, part: &'static str, words: &str) {
-        self.told.send_modify(|told| told.work.panicked(part));
+    /// Counts a panic, and logs once whose it was.
+    fn count_panic(&mut self, part: &'static str, words: &str) {
+        self.published.send_modify(|published| published.work.panicked(part));
         if self.panicked.insert(part) {
             warn!(part, words, "panicked; please report it with a snapshot");
         }
     }
 
-    /// Reads the configuration again. One that is invalid changes nothing, and is told once.
-    fn reload(&mut self, asked: bool) {
-        match (self.load)() {
-            Ok(new) => {
-                let recovered = self.refused.take().is_some();
-                if new == self.config {
-                    if asked || recovered {
-                        info!("the configuration is unchanged");
-                    }
-                } else if self.config.adopt(new) {
-                    warn!("the configuration changed; what it says of sources and places holds from the next start");
-                } else {
-                    info!(interval = ?self.config.interval, "the configuration was read anew");
-                }
-            }
-            Err(error) if asked || self.refused.as_ref() != Some(&error) => {
-                warn!(%error, "the configuration cannot be used, the one before stays");
-                self.refused = Some(error);
-            }
-            Err(_) => {}
-        }
-    }
-
     fn log_state(&self) {
-        let told = self.told.borrow();
-        let findings = |severity| {
-            let board = told.look.as_ref().map(|(_, board)| &board.findings);
-            board.into_iter().flatten().filter(|it| it.evidence.severity == severity).count()
-        };
-        let unknown = told.look.as_ref().map_or(0, |(_, board)| board.unknown.len());
-        info!(
-            scans = told.work.scans,
-            critical = findings(Severity::Critical),
-            warning = findings(Severity::Warning),
-            info = findings(Severity::Info),
-            unknown,
-            interval = ?stretched(&self.config, self.costs),
-            cost = ?self.costs[1],
-            own_port = ?*self.own_port.borrow(),
-            "state"
-        );
-        for finding in told.look.iter().flat_map(|(_, board)| &board.findings) {
-            info!(rule = %finding.key.rule, subject = %finding.key.subject, since = %finding.since, "open");
-        }
+        let interval = stretched(&self.config, self.costs);
+        log_state(&self.published.borrow(), interval, self.costs[1], &self.own_port.borrow());
     }
 }
 
-/// The interval at which looks of such a cost stay within their share of a core.
-fn stretched(config: &Config, costs: [Duration; 2]) -> Duration {
-    let [a, b] = costs;
-    let affordable = a.min(b).as_secs_f64() * 100.0 / config.cpu_percent;
-    let affordable = Duration::try_from_secs_f64(affordable).unwrap_or(LONGEST);
-    config.interval.max(affordable.min(LONGEST))
+/// What takes as long as there are connections, and is not read because the cluster changed.
+fn costly_sources() -> impl Iterator<Item = Source> {
+    SELDOM.into_iter().filter(|source| source.walks_connections())
 }
 
-fn tell(change: &Change) {
-    let word = match change {
-        Change::Raised(_) => "raised",
-        Change::Changed(_) => "changed",
-        Change::Cleared(..) => "cleared",
-    };
-    let (Change::Raised(finding) | Change::Changed(finding) | Change::Cleared(finding, _)) = change;
-    let Finding { key, evidence, .. } = finding;
-    let (severity, summary) = (evidence.severity, evidence.summary.as_str());
-    match severity {
-        Severity::Critical | Severity::Warning if !matches!(change, Change::Cleared(..)) => {
-            warn!(rule = %key.rule, subject = %key.subject, %severity, summary, "{word}");
-        }
-        _ => info!(rule = %key.rule, subject = %key.subject, %severity, summary, "{word}"),
-    }
-}
-
-/// A signal; one that cannot come any more is waited for in vain.
-async fn heard(signal: &mut Signal) {
+/// Waits for a signal; for ever where it cannot come any more.
+async fn received(signal: &mut Signal) {
     if signal.recv().await.is_none() {
         std::future::pending::<()>().await;
     }
 }
 
-/// A change of the cluster; without a cluster there is none.
-async fn changed(cluster: &mut watch::Receiver<feed::View>) {
+/// Waits for a change of the cluster; for ever where there is no cluster.
+async fn changed(cluster: &mut watch::Receiver<ClusterState>) {
     if cluster.changed().await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -1,24 +1,27 @@
-//! Turns the crank: gathers the facts of the cluster and of the node, has them judged, and keeps the board. Once for
-//! `check`; for the agent over and over, answering over HTTP what the board says.
+//! Gathers the facts of the cluster and of the node, has them judged, and keeps the board. Once for `check`; for the
+//! agent in a loop, answering over HTTP from the board.
 //!
 //! Never: parses or judges.
 
-#![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and beats into its file")]
+#![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and writes its heartbeat")]
 
+mod cluster_updates;
 mod config;
 mod connections;
-mod crank;
 mod daemon;
-mod document;
-mod feed;
-mod front;
-mod process;
-mod pulse;
+mod gather;
+mod heartbeat;
+mod http;
+mod interval;
+mod judge;
+mod log;
+mod process_usage;
+mod reload;
 mod scanner;
-mod wanted;
+mod shared_body;
 
 pub use config::Config;
-pub use crank::{Crank, Step, judge, judge_by};
 pub use daemon::run;
-pub use pulse::{Dead, probe};
-pub use wanted::wanted;
+pub use gather::{SnapshotSources, Step};
+pub use heartbeat::{NotAlive, probe};
+pub use judge::{judge, judge_by};

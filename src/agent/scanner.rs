@@ -19,7 +19,7 @@ use crate::{
     kernel::Took,
 };
 
-/// Asks the thread, and knows for how long it has been busy.
+/// Sends orders to the thread, and knows since when it has been busy.
 #[derive(Debug)]
 pub(super) struct Scanner {
     orders: Sender<Order>,
@@ -30,14 +30,14 @@ pub(super) struct Scanner {
 pub(super) type Busy = Arc<Mutex<Option<Instant>>>;
 
 /// Reads the node: its facts, and what each reader took.
-pub(super) trait Read: FnMut(&Wanted) -> (KernelFacts, Took) + Send + 'static {}
+pub(super) trait ReadNode: FnMut(&Wanted) -> (KernelFacts, Took) + Send + 'static {}
 
-impl<F: FnMut(&Wanted) -> (KernelFacts, Took) + Send + 'static> Read for F {}
+impl<F: FnMut(&Wanted) -> (KernelFacts, Took) + Send + 'static> ReadNode for F {}
 
-/// What one reading came to.
+/// The result of one reading.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// The facts and what each reader took, or the words of the reader that panicked.
+    /// The facts and what each reader took, or the message of the reader's panic.
     pub(super) seen: Result<(KernelFacts, Took), String>,
     /// The processor time it took.
     pub(super) cost: Duration,
@@ -50,12 +50,12 @@ struct Order {
 
 impl Scanner {
     /// Starts the thread, which does nothing but `read`.
-    pub(super) fn start(mut read: impl Read) -> anyhow::Result<Self> {
+    pub(super) fn start(mut read: impl ReadNode) -> anyhow::Result<Self> {
         let (orders, ordered) = channel();
         let busy = Busy::default();
-        let told = Arc::clone(&busy);
+        let busy_of_thread = Arc::clone(&busy);
         let thread = thread::Builder::new().name("scanner".to_owned());
-        thread.spawn(move || work(&mut read, &ordered, &told)).context("starting the scanner")?;
+        thread.spawn(move || work(&mut read, &ordered, &busy_of_thread)).context("starting the scanner")?;
         Ok(Self { orders, busy })
     }
 
@@ -72,28 +72,28 @@ impl Scanner {
     }
 }
 
-fn work(read: &mut impl Read, orders: &Receiver<Order>, busy: &Busy) {
+fn work(read: &mut impl ReadNode, orders: &Receiver<Order>, busy: &Busy) {
     let is_busy = |since| *busy.lock().unwrap_or_else(PoisonError::into_inner) = since;
     for Order { wanted, reply } in orders {
-        let spent = cpu();
+        let spent = thread_cpu_time();
         is_busy(Some(Instant::now()));
-        let seen = catch_unwind(AssertUnwindSafe(|| read(&wanted))).map_err(|panic| words(panic.as_ref()));
+        let seen = catch_unwind(AssertUnwindSafe(|| read(&wanted))).map_err(|panic| panic_message(panic.as_ref()));
         is_busy(None);
-        let scanned = Scanned { seen, cost: cpu().saturating_sub(spent) };
-        // An agent that is leaving does not wait for the answer.
+        let scanned = Scanned { seen, cost: thread_cpu_time().saturating_sub(spent) };
+        // An agent that is stopping does not wait for the answer.
         drop(reply.send(scanned));
     }
 }
 
-/// Whose processor time a look costs. Only Linux tells that of one thread.
+/// Whose processor time is measured. Only Linux reports that of one thread.
 #[cfg(target_os = "linux")]
-const LOOKING: UsageWho = UsageWho::RUSAGE_THREAD;
+const MEASURED: UsageWho = UsageWho::RUSAGE_THREAD;
 #[cfg(not(target_os = "linux"))]
-const LOOKING: UsageWho = UsageWho::RUSAGE_SELF;
+const MEASURED: UsageWho = UsageWho::RUSAGE_SELF;
 
 /// Processor time of the calling thread.
-pub(super) fn cpu() -> Duration {
-    getrusage(LOOKING).map_or(Duration::ZERO, |usage| {
+pub(super) fn thread_cpu_time() -> Duration {
+    getrusage(MEASURED).map_or(Duration::ZERO, |usage| {
         [usage.user_time(), usage.system_time()]
             .into_iter()
             .map(|it| Duration::new(it.tv_sec().unsigned_abs(), 1000 * u32::try_from(it.tv_usec()).unwrap_or(0)))
@@ -101,7 +101,7 @@ pub(super) fn cpu() -> Duration {
     })
 }
 
-fn words(panic: &(dyn std::any::Any + Send)) -> String {
-    let said = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text::clean(said.unwrap_or("without words"), 1024)
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let message = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text::clean(message.unwrap_or("no message"), 1024)
 }

@@ -1,22 +1,22 @@
-//! `check`: one turn of the crank.
+//! `check`: one snapshot, judged and printed.
 
 use std::{mem, process::ExitCode};
 
-use super::{console::Console, gather::Sources, tell::Telling};
+use super::{console::Console, report::ReportFlags, sources::Sources};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    gather: Sources,
+    sources: Sources,
     #[command(flatten)]
-    tell: Telling,
+    report: ReportFlags,
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { gather, tell } = args;
-    let snapshot = gather.look(tell.spared(), true)?;
-    let told = tell.tell(&snapshot, console);
+    let Args { sources, report } = args;
+    let snapshot = sources.snapshot(report.skipped(), true)?;
+    let ended = report.print(&snapshot, console);
     // The process ends, and its memory as a whole with it.
     mem::forget(snapshot);
-    told
+    ended
 }

@@ -1,13 +1,24 @@
-//! Where a person sits: the terminal's width and colours, output, and complaints.
+//! The terminal: its width and colours, output, and error messages.
 
 use std::{
     env,
     io::{self, BufWriter, ErrorKind, IsTerminal, Write, stderr, stdout},
 };
 
-use clap::ValueEnum;
+use clap::{ArgAction, ValueEnum};
 
 use crate::{facts::text, sinks::Style};
+
+// Flags of every command.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct ConsoleFlags {
+    /// When to use colour; NO_COLOR is honoured
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
+    pub(super) color: Colour,
+    /// Say on standard error what is being done; twice says more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(super) verbose: u8,
+}
 
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -29,8 +40,8 @@ pub(super) struct Console {
 
 /// Columns where output is no terminal.
 const WIDTH: usize = 100;
-/// The longest complaint, in bytes.
-const COMPLAINT: usize = 4096;
+/// The longest error message, in bytes.
+const LONGEST: usize = 4096;
 
 impl Console {
     pub(super) fn new(program: &str, colour: Colour) -> Self {
@@ -45,13 +56,16 @@ impl Console {
         Self { style: Style { width: width.unwrap_or(WIDTH).max(40), colour, program: program.to_owned() } }
     }
 
-    /// Writes to standard output. Whoever stops reading has seen enough: that is success.
+    /// Writes to standard output. A reader that stops reading is no error.
     pub(super) fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
-        self.offer(write).map(|_| ())
+        self.write_while_read(write).map(|_| ())
     }
 
-    /// The same, and says whether anybody still reads.
-    pub(super) fn offer(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<bool> {
+    /// The same, and returns whether the output is still read.
+    pub(super) fn write_while_read(
+        &self,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<bool> {
         let mut out = BufWriter::new(stdout().lock());
         match write(&mut out).and_then(|()| out.flush()) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
@@ -63,17 +77,17 @@ impl Console {
         }
     }
 
-    /// Says in one line what a person should know who sees only what scripts read.
-    pub(super) fn remark(&self, text: &str) {
+    /// Prints one line on standard error, for a person who would otherwise see only output for scripts.
+    pub(super) fn print_note(&self, text: &str) {
         // As below.
-        drop(writeln!(stderr(), "{}", text::clean(text, COMPLAINT)));
+        drop(writeln!(stderr(), "{}", text::clean(text, LONGEST)));
     }
 
-    /// Says why a command failed, in one line.
-    pub(super) fn complain(&self, error: &anyhow::Error) {
-        let line = text::clean(&format!("{error:#}"), COMPLAINT);
+    /// Prints in one line why a command failed.
+    pub(super) fn print_error(&self, error: &anyhow::Error) {
+        let line = text::clean(&format!("{error:#}"), LONGEST);
         let word = if stderr().is_terminal() && self.style.colour { "\u{1b}[1;31merror:\u{1b}[0m" } else { "error:" };
-        // Where standard error is gone there is nobody left to tell.
+        // Where standard error is closed, there is nowhere left to print.
         drop(writeln!(stderr(), "{word} {line}"));
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Command;
 use clap_mangen::Man;
 
-use super::{Misused, console::Console, nearest::nearest};
+use super::{console::Console, did_you_mean::closest_word, usage_error::UsageError};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -26,10 +26,10 @@ pub(super) fn run(args: Args, mut command: Command, console: &Console) -> anyhow
     Ok(ExitCode::SUCCESS)
 }
 
-fn subcommand(command: &Command, name: &str) -> Result<Command, Misused> {
+fn subcommand(command: &Command, name: &str) -> Result<Command, UsageError> {
     let Some(found) = command.find_subcommand(name) else {
         let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
-        return Err(Misused(format!("no command {name:?}, did you mean {:?}?", nearest(name, &names))));
+        return Err(UsageError(format!("no command {name:?}, did you mean {:?}?", closest_word(name, &names))));
     };
     Ok(found.clone())
 }

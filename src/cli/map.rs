@@ -4,30 +4,30 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
-use super::{console::Console, gather::Sources, picture::Form};
+use super::{console::Console, map_output::MapForm, sources::Sources};
 use crate::{
     ledger::Board,
-    rules::{census, spared},
-    sinks::{Outcome, Report},
+    rules::{port_usage, spared},
+    sinks::Report,
 };
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    gather: Sources,
+    sources: Sources,
     /// The form of the output
-    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
-    output: Form,
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = MapForm::Text)]
+    output: MapForm,
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { gather, output } = args;
-    let snapshot = gather.look(spared(&[]), false)?;
-    let census = match census(&snapshot) {
+    let Args { sources, output } = args;
+    let snapshot = sources.snapshot(spared(&[]), false)?;
+    let census = match port_usage(&snapshot) {
         Ok(census) => census,
         Err(gap) => bail!("the NodePort range is not known: {}; say it with --node-port-range", gap.detail),
     };
     output.draw(&census, console)?;
-    let outcome: Outcome = Report::of(&snapshot, &Board::default()).outcome();
-    Ok(ExitCode::from(outcome as u8))
+    let result = Report::of(&snapshot, &Board::default()).result();
+    Ok(ExitCode::from(result as u8))
 }

@@ -1,272 +1,35 @@
-//! Lets a person turn the crank once: one file per command.
+//! The command line: one file per command. Most commands take one snapshot and print what is in it.
 //!
-//! Never: duplicates the loop; `check` is one turn of the same crank.
+//! Never: has a loop of its own; `check` runs the same code once that the agent runs in a loop.
 
 #![allow(clippy::disallowed_methods, reason = "reads the command line, the environment, the clock and named files")]
 
 mod agent;
-mod asked;
 mod check;
+mod command_line;
 mod completion;
 mod console;
 #[cfg(target_os = "linux")]
 mod demo;
-mod gather;
+mod did_you_mean;
+mod documents;
+mod free_ports;
 mod kubectl;
 mod man;
 mod map;
-mod nearest;
+mod map_output;
 mod owner;
-mod picture;
+mod port_argument;
 mod progress;
-mod reference;
 mod replay;
+mod report;
 mod rules;
-mod said;
 mod snapshot;
-mod spare;
+mod sources;
 mod suggest;
-mod tell;
+mod usage_error;
+mod values;
 mod what_if;
 
-use std::{
-    ffi::OsString,
-    io::{ErrorKind, IsTerminal, stderr},
-    path::Path,
-    process::ExitCode,
-};
-
-use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
-use tracing_subscriber::{
-    filter::{LevelFilter, Targets},
-    fmt,
-    layer::SubscriberExt as _,
-    util::SubscriberInitExt as _,
-};
-
-use self::console::{Colour, Console};
-
-pub use reference::{handbook, reference};
-
-/// The command line was not understood (sysexits.h `EX_USAGE`).
-const USAGE: u8 = 64;
-/// The command could not do its work.
-const FAILED: u8 = 2;
-
-/// The exit codes, for the help text.
-const EXIT_CODES: &str = "\
-Exit codes of check, findings, replay and snapshot:
-  0   nothing that counts was found
-  1   findings of at least --min-severity (warning, unless chosen)
-  2   no findings, but a configured source, a core reader or an agent failed
-  64  the command line was not understood";
-
-/// Finds, explains and foretells port conflicts on Kubernetes nodes
-///
-/// Reads what this node really does (its sockets, kernel settings, addresses, and kube-proxy's own settings), compares
-/// it with the cluster's Services, and tells which NodePorts are in trouble, why, for whom, and what to type next.
-/// It changes nothing.
-#[derive(Debug, Parser)]
-#[command(name = "portreeve", version, after_help = EXIT_CODES, arg_required_else_help = true)]
-struct Cli {
-    #[command(subcommand)]
-    action: Action,
-    #[command(flatten)]
-    speech: Speech,
-}
-
-// How it is spoken to a person.
-#[derive(Clone, Copy, Debug, clap::Args)]
-struct Speech {
-    /// When to use colour; NO_COLOR is honoured
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
-    color: Colour,
-    /// Say on standard error what is being done; twice says more
-    #[arg(short, long, global = true, action = ArgAction::Count)]
-    verbose: u8,
-}
-
-// Deferred: the flags of the command that was typed are made, and not those of all. A doc comment of a struct of flags
-// would then be told as what the command does, so that they have plain ones.
-#[derive(Debug, Subcommand)]
-#[command(defer = true)]
-enum Action {
-    /// Look at this node once: a table of findings, and an exit code
-    Check(check::Args),
-    /// Look over and over, and tell over HTTP: the process of a DaemonSet
-    Agent(Box<agent::Args>),
-    /// Write everything one look sees as one JSON document, for a bug report or for `replay`
-    Snapshot(snapshot::Args),
-    /// Judge a snapshot again, and ask what if
-    Replay(replay::Args),
-    /// Draw the NodePort range, a hundred ports a row
-    Map(map::Args),
-    /// Tell who answers on a port of this node, from everywhere, and who loses
-    Owner(owner::Args),
-    /// Suggest NodePorts that are free, as far as a look at this node tells
-    Suggest(suggest::Args),
-    /// List what the agents of all nodes find, asked through the API server
-    Findings(Box<kubectl::findings::Args>),
-    /// List the rules, or explain one
-    Rules(rules::Args),
-    /// Explain a rule
-    Explain(rules::Explain),
-    /// Make the incidents in throw-away network namespaces, find each one, and clean up
-    #[cfg(target_os = "linux")]
-    Demo(demo::DemoArgs),
-    /// Print a completion script for a shell
-    Completion(completion::Args),
-    /// Print a manual page
-    Man(man::Args),
-}
-
-/// Runs a command line, its first word being the program's own name, and says how it ended.
-pub fn run(words: Vec<OsString>) -> ExitCode {
-    match Name::of(words.first()) {
-        Name::Portreeve => {
-            let parsed = parse::<Cli>(Name::Portreeve, words);
-            parsed.map_or_else(
-                |ended| ended,
-                |Cli { action, speech }| {
-                    let console = Console::new(Name::Portreeve.typed(), speech.color);
-                    // An agent logs as its settings say.
-                    if !matches!(action, Action::Agent(_)) {
-                        log(speech.verbose, console.style.colour);
-                    }
-                    end(action.run(&console), &console)
-                },
-            )
-        }
-        Name::Plugin => {
-            let parsed = parse::<kubectl::Cli>(Name::Plugin, words);
-            parsed.map_or_else(
-                |ended| ended,
-                |kubectl::Cli { action, speech }| {
-                    let console = Console::new(Name::Plugin.typed(), speech.color);
-                    log(speech.verbose, console.style.colour);
-                    end(action.run(&console), &console)
-                },
-            )
-        }
-        Name::Completion => {
-            let console = Console::new(Name::Plugin.typed(), Colour::Never);
-            let typed: Vec<String> = words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-            end(kubectl::complete(command::<kubectl::Cli>(Name::Plugin), &typed, &console), &console)
-        }
-    }
-}
-
-fn end(done: anyhow::Result<ExitCode>, console: &Console) -> ExitCode {
-    done.unwrap_or_else(|error| {
-        console.complain(&error);
-        ExitCode::from(if error.is::<Misused>() { USAGE } else { FAILED })
-    })
-}
-
-impl Action {
-    fn run(self, console: &Console) -> anyhow::Result<ExitCode> {
-        match self {
-            Self::Check(args) => check::run(args, console),
-            Self::Agent(args) => agent::run(*args, console),
-            Self::Snapshot(args) => snapshot::run(args, console),
-            Self::Replay(args) => replay::run(args, console),
-            Self::Map(args) => map::run(args, console),
-            Self::Owner(args) => owner::run(args, console),
-            Self::Suggest(args) => suggest::run(args, console),
-            Self::Findings(args) => kubectl::findings::run(&args, console),
-            Self::Rules(args) => rules::run(args, console),
-            Self::Explain(args) => args.run(console),
-            #[cfg(target_os = "linux")]
-            Self::Demo(args) => demo::run(args, console),
-            Self::Completion(args) => completion::run(args, command::<Cli>(Name::Portreeve), console),
-            Self::Man(args) => man::run(args, command::<Cli>(Name::Portreeve), console),
-        }
-    }
-}
-
-/// A command line that parses, and yet asks for something that is not there.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Misused(String);
-
-/// By what name the program was called, which decides what it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    /// The tool for this node, and its agent.
-    Portreeve,
-    /// `kubectl portreeve`, the tool for the cluster: `kubectl-portreeve`.
-    Plugin,
-    /// What kubectl asks to complete a command line of its plugin: `kubectl_complete-portreeve`.
-    Completion,
-}
-
-impl Name {
-    fn of(path: Option<&OsString>) -> Self {
-        match path.and_then(|path| Path::new(path).file_stem()?.to_str()) {
-            Some("kubectl-portreeve") => Self::Plugin,
-            Some("kubectl_complete-portreeve") => Self::Completion,
-            _ => Self::Portreeve,
-        }
-    }
-
-    /// What a person typed to get here: help must say so.
-    fn typed(self) -> &'static str {
-        if self == Self::Portreeve { "portreeve" } else { "kubectl portreeve" }
-    }
-}
-
-fn command<C: CommandFactory>(name: Name) -> Command {
-    C::command().bin_name(name.typed())
-}
-
-/// What was asked for, or how the program ends.
-fn parse<C: CommandFactory + FromArgMatches>(name: Name, words: Vec<OsString>) -> Result<C, ExitCode> {
-    let parsed = command::<C>(name).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches));
-    parsed.map_err(|error| refuse(&error))
-}
-
-/// Help and version are success; everything else is usage.
-fn refuse(error: &clap::Error) -> ExitCode {
-    match error.print() {
-        Err(failed) if failed.kind() != ErrorKind::BrokenPipe => ExitCode::from(FAILED),
-        _ if error.use_stderr() => ExitCode::from(USAGE),
-        _ => ExitCode::SUCCESS,
-    }
-}
-
-/// Libraries are heard only when a person asks: what they complain of is a gap of ours, told once.
-fn log(verbose: u8, colour: bool) {
-    let ours = |level| Targets::new().with_target("portreeve", level);
-    let filter = match verbose {
-        0 => ours(LevelFilter::WARN),
-        1 => ours(LevelFilter::INFO).with_default(LevelFilter::WARN),
-        2 => ours(LevelFilter::DEBUG).with_default(LevelFilter::INFO),
-        _ => Targets::new().with_default(LevelFilter::DEBUG),
-    };
-    let lines = fmt::layer().with_writer(stderr).compact().with_ansi(colour && stderr().is_terminal());
-    tracing_subscriber::registry().with(lines).with(filter).init();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_lines_are_sound() {
-        command::<Cli>(Name::Portreeve).debug_assert();
-        command::<kubectl::Cli>(Name::Plugin).debug_assert();
-    }
-
-    #[test]
-    fn a_kubectl_plugin_says_so() {
-        for (path, typed) in [
-            ("/usr/bin/kubectl-portreeve", "kubectl portreeve"),
-            ("kubectl-portreeve.exe", "kubectl portreeve"),
-            ("./portreeve", "portreeve"),
-        ] {
-            assert_eq!(Name::of(Some(&path.into())).typed(), typed);
-        }
-        assert_eq!(Name::of(None), Name::Portreeve);
-        assert_eq!(Name::of(Some(&"bin/kubectl_complete-portreeve".into())), Name::Completion);
-    }
-}
+pub use command_line::run;
+pub use documents::{command_reference, generated_documents};

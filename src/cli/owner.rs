@@ -5,22 +5,22 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::anyhow;
 use clap::ValueEnum;
 
-use super::{asked::Asked, console::Console, gather::Sources, replay};
+use super::{console::Console, port_argument::PortArgument, replay, sources::Sources};
 use crate::{
     ledger::Board,
-    sinks::{Outcome, Report, write_owner, write_owner_json},
+    sinks::{Report, write_owner, write_owner_json},
 };
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The port, and the protocol where only one is asked about: 30080, 30080/udp
     #[arg(value_name = "PORT[/PROTOCOL]")]
-    port: Asked,
+    port: PortArgument,
     /// Answer from a file that `snapshot` wrote, `-` for standard input, instead of looking at this node
     #[arg(long, value_name = "FILE", help_heading = "Sources", conflicts_with_all = ["services", "kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
     #[command(flatten)]
-    gather: Sources,
+    sources: Sources,
     /// The form of the output
     #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
     output: Form,
@@ -36,17 +36,18 @@ enum Form {
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { port, snapshot, gather, output } = args;
+    let Args { port, snapshot, sources, output } = args;
     let snapshot = match snapshot {
         Some(file) => replay::read(&file)?,
-        None => gather.look_at(port.number, true)?,
+        None => sources.snapshot_with_port(port.number, true)?,
     };
-    let owned =
-        port.owned(&snapshot).map_err(|gap| anyhow!("who owns port {} cannot be told: {}", port.number, gap.detail))?;
+    let owned = port
+        .owners(&snapshot)
+        .map_err(|gap| anyhow!("who owns port {} cannot be told: {}", port.number, gap.detail))?;
     console.write(|out| match output {
         Form::Text => write_owner(&owned, &console.style, out),
         Form::Json => write_owner_json(snapshot.node_name(), &owned, out),
     })?;
-    let outcome: Outcome = Report::of(&snapshot, &Board::default()).outcome();
-    Ok(ExitCode::from(outcome as u8))
+    let result = Report::of(&snapshot, &Board::default()).result();
+    Ok(ExitCode::from(result as u8))
 }

@@ -9,7 +9,7 @@ use std::{
 
 use crate::agent::Step;
 
-/// How long a person waits without a word.
+/// How long nothing is printed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is going on, for a person at a terminal; silent everywhere else.
@@ -21,7 +21,7 @@ impl Progress {
             return Self(None);
         }
         let (sender, steps) = mpsc::channel();
-        let told = thread::spawn(move || {
+        let printer = thread::spawn(move || {
             let begun = Instant::now();
             let mut now: Option<Step> = None;
             let mut shown = false;
@@ -37,17 +37,17 @@ impl Progress {
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
                 if let (true, Some(step)) = (shown, now) {
-                    say(&format!("\r\u{1b}[K{step} ..."));
+                    print(&format!("\r\u{1b}[K{step} ..."));
                 }
             }
             if shown {
-                say("\r\u{1b}[K");
+                print("\r\u{1b}[K");
             }
         });
-        Self(Some((sender, told)))
+        Self(Some((sender, printer)))
     }
 
-    pub(super) fn says(&self, step: Step) {
+    pub(super) fn show(&self, step: Step) {
         if let Self(Some((sender, _))) = self {
             // The thread ends before its sender only if standard error is broken.
             sender.send(step).unwrap_or_default();
@@ -57,15 +57,15 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Some((sender, told)) = self.0.take() {
+        if let Some((sender, printer)) = self.0.take() {
             drop(sender);
-            drop(told.join());
+            drop(printer.join());
         }
     }
 }
 
 /// Progress that cannot be shown is not missed.
-fn say(text: &str) {
+fn print(text: &str) {
     let mut out = stderr();
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }

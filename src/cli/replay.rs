@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use super::{console::Console, tell::Telling, what_if::Setting};
+use super::{console::Console, report::ReportFlags, what_if::Setting};
 use crate::facts::{SNAPSHOT_SCHEMA, Snapshot, text};
 
 #[derive(Debug, clap::Args)]
@@ -25,16 +25,16 @@ pub(super) struct Args {
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "What if")]
     settings: Vec<Setting>,
     #[command(flatten)]
-    tell: Telling,
+    report: ReportFlags,
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { file, settings, tell } = args;
+    let Args { file, settings, report } = args;
     let mut snapshot = read(&file)?;
     for setting in settings {
         setting.apply(&mut snapshot);
     }
-    tell.tell(&snapshot, console)
+    report.print(&snapshot, console)
 }
 
 /// Reads a file that `snapshot` wrote, `-` for standard input.
@@ -49,7 +49,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Snapshot> {
     parse(&bytes).with_context(|| format!("{place} is not a snapshot"))
 }
 
-/// The schema first: a document of another kind should be told by its name, not by its first missing field.
+/// The schema first: the error for a document of another kind names that kind, not its first missing field.
 pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<Snapshot> {
     #[derive(Deserialize)]
     struct Labelled {

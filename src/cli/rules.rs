@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use super::{Misused, console::Console, nearest::nearest};
+use super::{console::Console, did_you_mean::closest_word, usage_error::UsageError};
 use crate::{
     facts::text,
     rules::{RULES, find},
-    sinks::{catalogue, explanation},
+    sinks::{rule_page_text, rules_table},
 };
 
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     match action {
         Some(Action::Explain(explain)) => explain.run(console),
         None => {
-            let page = catalogue(&console.style, !no_headers);
+            let page = rules_table(&console.style, !no_headers);
             console.write(|out| out.write_all(page.as_bytes()))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -47,15 +47,15 @@ impl Explain {
     pub(super) fn run(self, console: &Console) -> anyhow::Result<ExitCode> {
         let Self { id } = self;
         let Some(rule) = find(&id) else { return Err(unknown(&id, console).into()) };
-        let page = explanation(rule, &console.style);
+        let page = rule_page_text(rule, &console.style);
         console.write(|out| out.write_all(page.as_bytes()))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn unknown(id: &str, console: &Console) -> Misused {
+fn unknown(id: &str, console: &Console) -> UsageError {
     let ids: Vec<&str> = RULES.iter().map(|rule| rule.id.0).collect();
     let id = text::clean(id, text::NAME);
     let program = &console.style.program;
-    Misused(format!("no rule {id:?}, did you mean {:?}? All of them: {program} rules", nearest(&id, &ids)))
+    UsageError(format!("no rule {id:?}, did you mean {:?}? All of them: {program} rules", closest_word(&id, &ids)))
 }

@@ -2,26 +2,23 @@
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use super::{console::Console, gather::Sources};
-use crate::{
-    ledger::Board,
-    sinks::{Outcome, Report},
-};
+use super::{console::Console, sources::Sources};
+use crate::{ledger::Board, sinks::Report};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    gather: Sources,
+    sources: Sources,
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { gather } = args;
-    let snapshot = gather.look(BTreeSet::new(), false)?;
+    let Args { sources } = args;
+    let snapshot = sources.snapshot(BTreeSet::new(), false)?;
     console.write(|out| {
         serde_json::to_writer_pretty(&mut *out, &snapshot)?;
         writeln!(out)
     })?;
     // Nothing was judged, so this is about what could not be read alone.
-    let outcome: Outcome = Report::of(&snapshot, &Board::default()).outcome();
-    Ok(ExitCode::from(outcome as u8))
+    let result = Report::of(&snapshot, &Board::default()).result();
+    Ok(ExitCode::from(result as u8))
 }

@@ -1,20 +1,20 @@
-//! `suggest`: NodePorts that are free, as far as a look at this node tells.
+//! `suggest`: NodePorts that are free, as far as is known from this node.
 
 use std::process::ExitCode;
 
-use super::{console::Console, gather::Sources, spare::Count};
-use crate::rules::{Spare, spared};
+use super::{console::Console, free_ports::CountFlag, sources::Sources};
+use crate::rules::{FreePorts, spared};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    count: Count,
+    count: CountFlag,
     #[command(flatten)]
-    gather: Sources,
+    sources: Sources,
 }
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { count, gather } = args;
-    let snapshot = gather.look(spared(&[]), false)?;
-    count.tell(&Spare::of(&snapshot), &format!("of node {}, and of no other", snapshot.node_name()), console)
+    let Args { count, sources } = args;
+    let snapshot = sources.snapshot(spared(&[]), false)?;
+    count.print(&FreePorts::of(&snapshot), &format!("of node {}, and of no other", snapshot.node_name()), console)
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, net::IpAddr, str::FromStr};
 
-use super::{nearest::nearest, said::said_range};
+use super::{did_you_mean::closest_word, values::configured_range};
 use crate::facts::{Learned, Mode, PortRange, PortSet, ProxyConfig, Reading, Snapshot};
 
 /// One fact that a person supposes.
@@ -51,7 +51,7 @@ impl FromStr for Setting {
             "node_port_range" => Self::NodePortRange(parse(value)?),
             "node_port_addresses" => Self::NodePortAddresses(addresses(value)?),
             "localhost_node_ports" => Self::LocalhostNodePorts(switch(value)?),
-            unknown => return Err(format!("no key {unknown:?}, did you mean {:?}?", nearest(unknown, &KEYS))),
+            unknown => return Err(format!("no key {unknown:?}, did you mean {:?}?", closest_word(unknown, &KEYS))),
         })
     }
 }
@@ -70,7 +70,7 @@ impl Setting {
                 snapshot.said.proxy_mode = Some(Learned { value, place: PLACE.to_owned() });
             }
             Self::NodePortRange(range) => {
-                snapshot.cluster.node_port_range = Reading::Seen(said_range(range, PLACE));
+                snapshot.cluster.node_port_range = Reading::Seen(configured_range(range, PLACE));
             }
             Self::NodePortAddresses(addresses) => config(snapshot).node_port_addresses = addresses,
             Self::LocalhostNodePorts(on) => config(snapshot).localhost_node_ports = Some(on),

@@ -1,15 +1,16 @@
-//! The agents of a cluster, each asked about its node through the API server's pod proxy, with the rights of whoever asks.
+//! The agents of a cluster, each read through the API server's pod proxy with the rights of the caller.
 //!
-//! It takes `list` of pods and `get` of `pods/proxy` in the agents' namespace, and nothing else. What an agent answers is
-//! handed on as it came: its node may have been taken over.
+//! It needs `list` of pods and `get` of `pods/proxy` in the agents' namespace, and nothing else. What an agent answers is
+//! handed on as it came, and not trusted: its node may have been taken over.
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1;
 use tokio::task::JoinSet;
 
 use super::{
-    connect::{Access, Persona, connect_as},
-    error::Error,
+    collection::Collection,
+    connect::{Access, Impersonation, connect_as},
     requests::{Server, encoded},
 };
 use crate::facts::{Gap, Pod, Source, Why};
@@ -19,18 +20,18 @@ const LABEL: &str = "app.kubernetes.io/name=portreeve";
 /// How long a login may take: a credential plug-in may be waiting for a person.
 const LOGIN: Duration = Duration::from_secs(300);
 
-/// What an agent is asked for.
+/// A request to agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question {
-    /// Where it answers, like `/findings`.
+pub struct AgentRequest {
+    /// The path, like `/findings`.
     pub path: &'static str,
     /// The longest answer that is taken, in bytes.
     pub longest: usize,
-    /// How many agents are asked at a time.
+    /// How many requests run at a time.
     pub at_once: usize,
 }
 
-impl Question {
+impl AgentRequest {
     /// What is wrong on a node.
     pub const FINDINGS: Self = Self { path: "/findings", longest: 8 << 20, at_once: 16 };
     /// Everything that a look saw, with all Services of the cluster.
@@ -42,10 +43,10 @@ impl Question {
 pub struct Agent {
     /// The pod's name.
     pub pod: String,
-    /// The node it runs on, as the scheduler wrote it: what the agent says of itself decides nothing. Empty where it was
+    /// The node it runs on, as the scheduler wrote it: what the agent reports of itself decides nothing. Empty where it was
     /// given none.
     pub node: String,
-    /// The port it answers on, or why it need not be asked.
+    /// The port it answers on, or why no request is made.
     port: Result<u16, Gap>,
 }
 
@@ -57,13 +58,13 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// Connects, acting as somebody else where that is asked for.
+    /// Connects, acting as another user where `impersonation` names one.
     ///
     /// # Errors
     /// When the credentials cannot be used.
-    pub async fn reach(access: &Access, persona: &Persona, namespace: &str) -> Result<Self, Gap> {
+    pub async fn connect(access: &Access, impersonation: &Impersonation, namespace: &str) -> Result<Self, Gap> {
         let login = Access { request_timeout: access.request_timeout.max(LOGIN), ..access.clone() };
-        let (client, address) = connect_as(&login, persona).await.map_err(|error| error.gap(Source::Pods))?;
+        let (client, address) = connect_as(&login, impersonation).await.map_err(|error| error.gap(Source::Pods))?;
         let server = Server::new(client, address, access.request_timeout);
         Ok(Self { server, namespace: namespace.to_owned() })
     }
@@ -74,8 +75,7 @@ impl Agents {
     /// When the API server does not list them.
     pub async fn list(&self, selector: Option<&str>) -> Result<Vec<Agent>, Gap> {
         let selector = selector.map_or_else(|| LABEL.to_owned(), |more| format!("{LABEL},{more}"));
-        let path = format!("/api/v1/namespaces/{}/pods", encoded(&self.namespace));
-        let listed = self.server.list(&path, "Pod", &format!("&labelSelector={}", encoded(&selector))).await;
+        let listed = self.server.list(&self.pods(), &format!("&labelSelector={}", encoded(&selector))).await;
         let pods = listed.map_err(|error| error.gap(Source::Pods))?.pods;
         let mut agents: Vec<Agent> = pods.iter().map(|pod| agent(pod)).collect();
         let order = |agent: &Agent| (agent.node.clone(), agent.port.is_err(), agent.pod.clone());
@@ -85,17 +85,22 @@ impl Agents {
         Ok(agents)
     }
 
-    /// Asks agents, a few at a time, and hands on what each says as soon as it has: the number of the agent, and its
-    /// answer or why there is none.
-    pub async fn ask(&self, agents: &[Agent], question: Question, mut take: impl FnMut(usize, Result<Vec<u8>, Gap>)) {
-        let mut asking = JoinSet::new();
+    /// Sends a request to agents, a few at a time. `take` gets each answer as soon as it is there: the index of the
+    /// agent, and the answer or why there is none.
+    pub async fn fetch(
+        &self,
+        agents: &[Agent],
+        request: AgentRequest,
+        mut take: impl FnMut(usize, Result<Vec<u8>, Gap>),
+    ) {
+        let mut running = JoinSet::new();
         let mut waiting = agents.iter().enumerate();
         loop {
-            for (number, agent) in waiting.by_ref().take(question.at_once - asking.len()) {
+            for (number, agent) in waiting.by_ref().take(request.at_once - running.len()) {
                 let (agents, agent) = (self.clone(), agent.clone());
-                asking.spawn(async move { (number, agents.ask_one(&agent, question).await) });
+                running.spawn(async move { (number, agents.fetch_one(&agent, request).await) });
             }
-            match asking.join_next().await {
+            match running.join_next().await {
                 Some(Ok((number, answer))) => take(number, answer),
                 // A panic is a bug; it must not be mistaken for an agent that is well.
                 Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
@@ -104,11 +109,14 @@ impl Agents {
         }
     }
 
-    async fn ask_one(&self, agent: &Agent, Question { path, longest, .. }: Question) -> Result<Vec<u8>, Gap> {
+    async fn fetch_one(&self, agent: &Agent, AgentRequest { path, longest, .. }: AgentRequest) -> Result<Vec<u8>, Gap> {
         let port = agent.port.clone()?;
-        let (namespace, pod) = (encoded(&self.namespace), encoded(&agent.pod));
-        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}");
-        self.server.bytes(&path, longest).await.map_err(|error: Error| error.gap(Source::Agent))
+        let path = self.pods().object(&format!("{}:{port}/proxy{path}", encoded(&agent.pod)));
+        self.server.bytes(&path, longest).await.map_err(|error| error.gap(Source::Agent))
+    }
+
+    fn pods(&self) -> Collection {
+        Collection::in_namespace::<v1::Pod>(&encoded(&self.namespace))
     }
 }
 

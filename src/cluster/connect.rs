@@ -32,16 +32,16 @@ pub struct Access {
 }
 
 impl Access {
-    /// `--request-timeout` where nobody says otherwise.
+    /// The default of `--request-timeout`.
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 }
 
-/// Whom to act as, with the rights of whoever the credentials are of: `kubectl --as` and `--as-group`.
+/// The user to act as: `kubectl --as` and `--as-group`. The credentials need the right to impersonate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Persona {
-    /// The user; nobody else, where it is not said.
+pub struct Impersonation {
+    /// The user; the one of the credentials without it.
     pub user: Option<String>,
-    /// The groups of that user; without a user they are nobody's.
+    /// The groups of that user; not used without a user.
     pub groups: Vec<String>,
 }
 
@@ -85,11 +85,11 @@ impl fmt::Display for ApiServer {
 
 /// A client, and the address it talks to.
 pub(super) async fn connect(access: &Access) -> Result<(Client, String), Error> {
-    connect_as(access, &Persona::default()).await
+    connect_as(access, &Impersonation::default()).await
 }
 
-/// The same, acting as somebody else.
-pub(super) async fn connect_as(access: &Access, persona: &Persona) -> Result<(Client, String), Error> {
+/// The same, acting as another user.
+pub(super) async fn connect_as(access: &Access, impersonation: &Impersonation) -> Result<(Client, String), Error> {
     let place = match &access.credentials {
         Credentials::Kubeconfig { paths, .. } => {
             let paths: Vec<_> = paths.iter().map(|path| path.to_string_lossy()).collect();
@@ -98,10 +98,10 @@ pub(super) async fn connect_as(access: &Access, persona: &Persona) -> Result<(Cl
         Credentials::InCluster => "service account".to_owned(),
     };
     let unusable = |what: String| Error::Credentials { place: place.clone(), what };
-    let (wanted, persona) = (access.clone(), persona.clone());
+    let (wanted, impersonation) = (access.clone(), impersonation.clone());
     // Files are read and credential plug-ins are run in here; both can hang.
     let runtime = Handle::current();
-    let made = task::spawn_blocking(move || runtime.block_on(make(&wanted, persona)));
+    let made = task::spawn_blocking(move || runtime.block_on(make(&wanted, impersonation)));
     match time::timeout(access.request_timeout, made).await {
         Err(_) => Err(Error::TimedOut { request: place, limit: access.request_timeout }),
         Ok(Err(panicked)) => Err(unusable(panicked.to_string())),
@@ -109,7 +109,7 @@ pub(super) async fn connect_as(access: &Access, persona: &Persona) -> Result<(Cl
     }
 }
 
-async fn make(access: &Access, persona: Persona) -> Result<(Client, String), String> {
+async fn make(access: &Access, impersonation: Impersonation) -> Result<(Client, String), String> {
     let mut config = match &access.credentials {
         Credentials::InCluster => Config::incluster().map_err(|error| causes(&error))?,
         Credentials::Kubeconfig { paths, context } => {
@@ -122,7 +122,7 @@ async fn make(access: &Access, persona: Persona) -> Result<(Client, String), Str
             Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| causes(&error))?
         }
     };
-    if let Persona { user: Some(user), groups } = persona {
+    if let Impersonation { user: Some(user), groups } = impersonation {
         config.auth_info.impersonate = Some(user);
         config.auth_info.impersonate_groups = Some(groups);
     }
@@ -143,7 +143,7 @@ async fn make(access: &Access, persona: Persona) -> Result<(Client, String), Str
 /// and retries are decided where the answer is judged. Its buffers would grow to hundreds of kilobytes with a LIST, and an
 /// agent keeps a connection for each of its watches.
 fn client(config: &Config) -> Result<Client, String> {
-    // Never around it: who asks for a proxy has a reason.
+    // A configured proxy is never bypassed.
     if let Some(proxy) = &config.proxy_url {
         return Err(format!("the way through the proxy {} is not known here", proxy.host().unwrap_or_default()));
     }

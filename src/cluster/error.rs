@@ -1,4 +1,4 @@
-//! What can go wrong on the way to the cluster's facts.
+//! The errors of reading the cluster.
 
 use std::{io, time::Duration};
 
@@ -84,23 +84,23 @@ impl Error {
         if let Self::Status { retry_after, .. } = self { *retry_after } else { None }
     }
 
-    /// The failure as the gap of a fact; its text may quote what somebody else wrote, so it is cleaned here.
+    /// The failure as the gap of a fact; its text may quote the server or a file, so it is cleaned here.
     pub(super) fn gap(&self, source: Source) -> Gap {
         Gap::new(source, self.why(), text::clean(&self.to_string(), DETAIL))
     }
 }
 
-/// An error with its causes, each said once.
+/// An error with its causes, each named once.
 pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut said = error.to_string();
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let text = error.to_string();
-        if !said.contains(&text) {
-            said = format!("{said}: {text}");
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
         }
         cause = error.source();
     }
-    // The client's name for what failed is no news to a person.
-    said.strip_prefix("ServiceError: ").map(str::to_owned).unwrap_or(said)
+    // The client library's name for what failed does not help a person.
+    text.strip_prefix("ServiceError: ").map(str::to_owned).unwrap_or(text)
 }

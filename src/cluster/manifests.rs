@@ -15,17 +15,17 @@ use serde_json::de::{self, IoRead, StrRead};
 use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
 use super::{
-    document::{Document, Outcome},
     error::Error,
-    gathered::Gathered,
-    wire::Object,
+    facts_builder::FactsBuilder,
+    object_reader::{DocumentSummary, ObjectReader},
+    slim_object::SlimObject,
     yaml_documents::Documents,
 };
 use crate::facts::{Gap, Source, Why, text};
 
 /// Bytes read from a file at a time.
 const BUFFER: usize = 64 << 10;
-/// Bytes that are read at once, and held.
+/// Bytes that are read at once and held.
 const SHORT: usize = 1 << 20;
 /// The longest message of a parser that is passed on, in bytes.
 const MESSAGE: usize = 200;
@@ -33,7 +33,7 @@ const MESSAGE: usize = 200;
 /// Where manifests are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A file; what it holds is told by its content, not by its name.
+    /// A file; its content decides what it holds, not its name.
     File(PathBuf),
     /// Standard input, `-`.
     Stdin,
@@ -55,26 +55,26 @@ impl fmt::Display for Input {
 }
 
 /// Reads every input; one that fails is named, and loses nothing of the others.
-pub(super) fn read(inputs: &[Input]) -> Gathered {
-    let mut gathered = Gathered::default();
+pub(super) fn read(inputs: &[Input]) -> FactsBuilder {
+    let mut facts = FactsBuilder::default();
     let mut broken: Option<Error> = None;
     for input in inputs {
         let place = input.to_string();
         let errors = match open(input, &place) {
-            Ok(opened) => read_from(&place, opened, &mut gathered),
+            Ok(opened) => read_from(&place, opened, &mut facts),
             Err(error) => vec![error],
         };
         for error in errors {
-            gathered.reject(error.gap(Source::Services));
+            facts.reject(error.gap(Source::Services));
             broken.get_or_insert(error);
         }
     }
-    name_what_is_missing(&mut gathered, broken.as_ref());
-    gathered
+    name_what_is_missing(&mut facts, broken.as_ref());
+    facts
 }
 
 /// Reads one input to its end, or to where it breaks.
-fn read_from(place: &str, Opened { mut reader, length }: Opened, gathered: &mut Gathered) -> Vec<Error> {
+fn read_from(place: &str, Opened { mut reader, length }: Opened, facts: &mut FactsBuilder) -> Vec<Error> {
     let mut beginning = Vec::with_capacity(length.min(SHORT));
     let read = reader.by_ref().take(SHORT as u64).read_to_end(&mut beginning);
     let whole = match read {
@@ -91,7 +91,7 @@ fn read_from(place: &str, Opened { mut reader, length }: Opened, gathered: &mut 
     let mut found = 0_usize;
     let mut sink = |object| {
         found += 1;
-        gathered.accept(place, object);
+        facts.add(place, object);
     };
     let mut read = match bytes.trim_ascii_start() {
         [b'{' | b'[', ..] => match str::from_utf8(bytes) {
@@ -118,9 +118,9 @@ struct Documented {
 }
 
 impl Documented {
-    fn note(&mut self, place: &str, outcome: &Outcome) {
-        self.lists += usize::from(outcome.list);
-        if outcome.cut {
+    fn note(&mut self, place: &str, summary: &DocumentSummary) {
+        self.lists += usize::from(summary.list);
+        if summary.cut {
             self.errors.push(Error::Cut { place: place.to_owned() });
         }
     }
@@ -129,7 +129,7 @@ impl Documented {
 /// An input that is there.
 struct Opened {
     reader: Box<dyn Read>,
-    /// How long it is, as far as that can be told.
+    /// Its length in bytes; 0 where it is not known.
     length: usize,
 }
 
@@ -150,12 +150,12 @@ fn open(input: &Input, place: &str) -> Result<Opened, Error> {
 }
 
 /// One JSON document after the other, and at least one.
-fn read_json<'a>(place: &str, reader: impl de::Read<'a>, sink: &mut dyn FnMut(Object)) -> Documented {
+fn read_json<'a>(place: &str, reader: impl de::Read<'a>, sink: &mut dyn FnMut(SlimObject)) -> Documented {
     let mut documented = Documented::default();
     let mut parser = serde_json::Deserializer::new(reader);
     loop {
-        match (Document { kind: None, closed: true, sink: &mut *sink }).deserialize(&mut parser) {
-            Ok(outcome) => documented.note(place, &outcome),
+        match (ObjectReader { kind: None, closed: true, sink: &mut *sink }).deserialize(&mut parser) {
+            Ok(summary) => documented.note(place, &summary),
             Err(error) => {
                 documented.errors.push(json_error(place, error));
                 return documented;
@@ -175,13 +175,13 @@ fn json_error(place: &str, error: serde_json::Error) -> Error {
     }
     let (line, column) = (error.line() as u64, error.column() as u64);
     let message = error.to_string();
-    // serde_json ends every message with the place that is already said.
+    // serde_json ends every message with the place, which is named already.
     let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
     Error::Malformed { place, line, column, what: text::clean(what, MESSAGE) }
 }
 
 /// One YAML document after the other; one that breaks loses only its own rest.
-fn read_yaml(place: &str, reader: impl Read, sink: &mut dyn FnMut(Object)) -> Documented {
+fn read_yaml(place: &str, reader: impl Read, sink: &mut dyn FnMut(SlimObject)) -> Documented {
     let mut documented = Documented::default();
     let mut documents = Documents::new(BufReader::with_capacity(BUFFER, reader));
     loop {
@@ -196,10 +196,10 @@ fn read_yaml(place: &str, reader: impl Read, sink: &mut dyn FnMut(Object)) -> Do
         let first_line = documents.line();
         let result =
             serde_saphyr::with_deserializer_from_reader_with_options(&mut documents, yaml_options(), |parser| {
-                Document { kind: None, closed: false, sink: &mut *sink }.deserialize(parser)
+                ObjectReader { kind: None, closed: false, sink: &mut *sink }.deserialize(parser)
             });
         match result {
-            Ok(outcome) => documented.note(place, &outcome),
+            Ok(summary) => documented.note(place, &summary),
             Err(error) => {
                 let what = UserMessageFormatter.format_message(error.without_snippet());
                 let at = error.location();
@@ -232,22 +232,22 @@ fn yaml_options() -> serde_saphyr::Options {
     }
 }
 
-/// What a file does not hold is unknown. An input without Services is different: it says that there are none.
-fn name_what_is_missing(gathered: &mut Gathered, broken: Option<&Error>) {
+/// What a file does not hold is unknown. An input without Services is different: it shows that there are none.
+fn name_what_is_missing(facts: &mut FactsBuilder, broken: Option<&Error>) {
     if let Some(error) = broken {
         // The missing part may hold the very endpoints that keep a Service alive.
-        gathered.lack_all(&[Source::EndpointSlices], error);
-        if gathered.services.is_empty() {
-            gathered.lack_all(&[Source::Services], error);
+        facts.mark_all_missing(&[Source::EndpointSlices], error);
+        if facts.services.is_empty() {
+            facts.mark_all_missing(&[Source::Services], error);
         }
     }
     let empty = [
-        (Source::EndpointSlices, gathered.endpoint_slices.is_empty(), "EndpointSlice"),
-        (Source::Pods, gathered.pods.is_empty(), "Pod"),
-        (Source::Nodes, gathered.nodes.is_empty(), "Node"),
+        (Source::EndpointSlices, facts.endpoint_slices.is_empty(), "EndpointSlice"),
+        (Source::Pods, facts.pods.is_empty(), "Pod"),
+        (Source::Nodes, facts.nodes.is_empty(), "Node"),
     ];
     for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {
-        gathered.lack(broken.map_or_else(
+        facts.mark_missing(broken.map_or_else(
             || Gap::new(source, Why::NotAsked, format!("the input holds no {kind}")),
             |error| error.gap(source),
         ));

@@ -1,18 +1,20 @@
-//! What the cluster's own settings say about the NodePort range and the proxy.
+//! The cluster's own settings of the NodePort range and of the proxy.
 
 use std::fmt;
 
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde::Deserialize;
 
 use super::{
-    embedded::{proxy_configuration, range_argument},
-    field::{Field, Long, Misfits, Scalar, quoted},
+    component_config::{proxy_configuration, range_argument},
+    convert::{K3S_ARGUMENTS, RKE2_ARGUMENTS, title},
+    field_values::{each, lenient_ip, short},
     flags::{Flags, RANGE_FLAG},
-    values::{each, lenient_ip},
-    wire::Object,
+    slim_object::SlimObject,
+    tolerant_field::{Field, FieldErrors, FieldType, LongText, NumberOrText, quoted},
 };
 use crate::facts::{
-    Claimant, Gap, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource, Reading, Source, Why, text,
+    Claimant, Gap, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource, Reading, Source, Why,
 };
 
 /// Where Cilium's settings are.
@@ -20,11 +22,11 @@ const CILIUM: &str = "ConfigMap kube-system/cilium-config";
 /// Where Calico's are.
 const FELIX: &str = "FelixConfiguration default";
 
-/// Settings as they were found, best and worst alike; [`Settings::node_port_range`] and
-/// [`Settings::proxy_config`] choose.
+/// Settings from every place that was read. [`Settings::node_port_range`] and [`Settings::proxy_config`] choose among
+/// them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Settings {
-    ranges: Vec<Candidate>,
+    ranges: Vec<ReportedRange>,
     pub(super) claims: Vec<RangeClaim>,
     cilium: Option<ProxyConfig>,
     kube_proxy: Option<ProxyConfig>,
@@ -33,15 +35,15 @@ pub(super) struct Settings {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Candidate {
+struct ReportedRange {
     source: RangeSource,
     place: String,
     range: Result<PortRange, NotPorts>,
 }
 
 impl Settings {
-    /// Takes over what another reader found.
-    pub(super) fn absorb(&mut self, other: Self) {
+    /// Adds the settings of another reader.
+    pub(super) fn merge(&mut self, other: Self) {
         self.ranges.extend(other.ranges);
         self.claims.extend(other.claims);
         self.by_node.extend(other.by_node);
@@ -49,14 +51,16 @@ impl Settings {
         self.kube_proxy = self.kube_proxy.take().or(other.kube_proxy);
     }
 
-    /// The range from the best place that knows it, in the order of [`RangeSource`]; assumed where none does. A gap
-    /// where equally good places disagree, or where the only ones that speak of it cannot be read.
+    /// The range from the best place that has it, in the order of [`RangeSource`]; the default where none has. A gap
+    /// where equally good places disagree, or where the only ones that have it are malformed.
     pub(super) fn node_port_range(&self) -> Reading<NodePortRange> {
         let gap = |why, detail| Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
-        let readable = |candidate: &&Candidate| candidate.range.is_ok();
+        let readable = |candidate: &&ReportedRange| candidate.range.is_ok();
         let Some(best) = self.ranges.iter().filter(readable).map(|candidate| candidate.source).min() else {
             return match self.ranges.first() {
-                Some(Candidate { place, range: Err(error), .. }) => gap(Why::Malformed, format!("{place}: {error}")),
+                Some(ReportedRange { place, range: Err(error), .. }) => {
+                    gap(Why::Malformed, format!("{place}: {error}"))
+                }
                 _ => Reading::Seen(NodePortRange::assumed()),
             };
         };
@@ -71,8 +75,8 @@ impl Settings {
         if let [only] = found.as_slice() {
             return Reading::Seen(only.clone());
         }
-        let said: Vec<_> = found.iter().map(|known| format!("{} says {}", known.place, known.range)).collect();
-        gap(Why::Ambiguous, said.join(", "))
+        let ranges: Vec<_> = found.iter().map(|known| format!("{} says {}", known.place, known.range)).collect();
+        gap(Why::Ambiguous, ranges.join(", "))
     }
 
     /// The proxy's settings on `node`: Cilium where it replaces kube-proxy, else the node's own arguments, else the
@@ -90,7 +94,7 @@ impl Settings {
     }
 
     /// A Pod of kube-system: kube-apiserver's arguments name the range, or leave it at its default.
-    pub(super) fn api_server_pod(&mut self, pod: &Object) {
+    pub(super) fn api_server_pod(&mut self, pod: &SlimObject) {
         let Some(metadata) = pod.metadata.seen() else { return };
         let name = metadata.name.seen().map_or("", String::as_str);
         let component = metadata.labels.seen().and_then(|labels| labels.component.seen());
@@ -102,7 +106,7 @@ impl Settings {
         let containers = pod.spec.seen().and_then(|spec| spec.containers.seen()).into_iter().flatten();
         for container in containers.filter_map(Field::seen) {
             let written = [&container.command, &container.args].into_iter().filter_map(Field::seen).flatten();
-            let flags = Flags::words(written.filter_map(Field::seen).map(|Long(text)| text.as_str()));
+            let flags = Flags::words(written.filter_map(Field::seen).map(|LongText(text)| text.as_str()));
             if flags.runs("kube-apiserver") {
                 let place = format!("pod kube-system/{name}");
                 self.range_of(RangeSource::ApiServerArguments, place, flags.last(RANGE_FLAG));
@@ -110,18 +114,16 @@ impl Settings {
         }
     }
 
-    /// A Node: `k3s.io/node-args` or `rke2.io/node-args`.
-    pub(super) fn node_arguments(&mut self, node: &Object, misfits: &mut Misfits) {
-        let Some(metadata) = node.metadata.seen() else { return };
-        let Some(annotations) = metadata.annotations.seen() else { return };
-        let name = metadata.name.seen().cloned().unwrap_or_default();
-        for (annotation, key) in
-            [(&annotations.k3s_args, "k3s.io/node-args"), (&annotations.rke2_args, "rke2.io/node-args")]
-        {
+    /// The arguments of k3s or RKE2 in the annotations of a Node.
+    pub(super) fn node_arguments(&mut self, node: &Node, errors: &mut FieldErrors) {
+        let name = node.metadata.name.as_deref().map(short).unwrap_or_default();
+        let annotations = node.metadata.annotations.as_ref();
+        for key in [K3S_ARGUMENTS, RKE2_ARGUMENTS] {
             let path = format_args!("metadata.annotations[{key}]");
-            let Some(Long(text)) = annotation.clone().take(path, misfits) else { continue };
-            let Ok(arguments) = serde_json::from_str::<Vec<String>>(&text) else {
-                misfits.note(path, quoted(&text), "a JSON list of texts");
+            let Some(text) = annotations.and_then(|annotations| annotations.get(key)) else { continue };
+            let Some(text) = long(text, path, errors) else { continue };
+            let Ok(arguments) = serde_json::from_str::<Vec<String>>(text) else {
+                errors.note(path, quoted(text), "a JSON list of texts");
                 continue;
             };
             let flags = Flags::arguments(&arguments);
@@ -149,31 +151,33 @@ impl Settings {
     }
 
     /// A ConfigMap of kube-system: `kube-proxy`, `kubeadm-config` or `cilium-config`.
-    pub(super) fn config_map(&mut self, object: Object, misfits: &mut Misfits) {
-        let title = object.title();
+    pub(super) fn config_map(&mut self, map: ConfigMap, errors: &mut FieldErrors) {
+        let title = title(&map.metadata);
         let place = format!("ConfigMap {title}");
-        let data = object.data.take("data", misfits).unwrap_or_default();
+        let data = map.data.unwrap_or_default();
+        let value = |key: &str| data.get(key).map(String::as_str);
         match title.as_str() {
             "kube-system/kube-proxy" => {
-                if let Some(Long(text)) = data.proxy_config.take("data[config.conf]", misfits) {
-                    self.kube_proxy = self.kube_proxy.take().or(proxy_configuration(place, &text, misfits));
+                let path = "data[config.conf]";
+                if let Some(text) = value("config.conf").and_then(|text| long(text, path, errors)) {
+                    self.kube_proxy = self.kube_proxy.take().or(proxy_configuration(place, text, errors));
                 }
             }
             "kube-system/kubeadm-config" => {
-                if let Some(Long(text)) = data.cluster_configuration.take("data[ClusterConfiguration]", misfits)
-                    && let Some(range) = range_argument(&text, misfits)
+                let path = "data[ClusterConfiguration]";
+                if let Some(text) = value("ClusterConfiguration").and_then(|text| long(text, path, errors))
+                    && let Some(range) = range_argument(text, errors)
                 {
                     self.range_of(RangeSource::KubeadmConfig, place, Some(&range));
                 }
             }
             "kube-system/cilium-config" => {
-                let replaces = data.proxy_replacement.take("data[kube-proxy-replacement]", misfits);
-                if replaces.is_some_and(|Scalar(text)| matches!(text.as_str(), "true" | "strict")) {
+                if matches!(value("kube-proxy-replacement"), Some("true" | "strict")) {
                     let mode = Some("cilium".to_owned());
                     self.cilium = Some(ProxyConfig { place: place.clone(), mode, ..ProxyConfig::default() });
                 }
-                if let Some(Scalar(text)) = data.node_port_range.take("data[node-port-range]", misfits) {
-                    self.claim(Claimant::Cilium, place, [text], "data[node-port-range]", misfits);
+                if let Some(text) = value("node-port-range") {
+                    self.claim(Claimant::Cilium, place, [short(text)], "data[node-port-range]", errors);
                 }
             }
             _ => {}
@@ -181,25 +185,25 @@ impl Settings {
     }
 
     /// The `default` FelixConfiguration of Calico.
-    pub(super) fn felix(&mut self, object: Object, misfits: &mut Misfits) {
+    pub(super) fn felix(&mut self, object: SlimObject, errors: &mut FieldErrors) {
         if object.title() != "default" {
             return;
         }
-        let spec = object.spec.take("spec", misfits).unwrap_or_default();
+        let spec = object.spec.take("spec", errors).unwrap_or_default();
         let path = "spec.kubeNodePortRanges";
-        let ranges = each(spec.kube_node_port_ranges, path, misfits, |Scalar(range), _, _| Some(range));
+        let ranges = each(spec.kube_node_port_ranges, path, errors, |NumberOrText(range), _, _| Some(range));
         if !ranges.is_empty() {
-            self.claim(Claimant::Calico, FELIX.to_owned(), ranges, path, misfits);
+            self.claim(Claimant::Calico, FELIX.to_owned(), ranges, path, errors);
         }
     }
 
     /// OpenShift's `network.config.openshift.io/cluster`; empty means the default.
-    pub(super) fn openshift(&mut self, object: Object, misfits: &mut Misfits) {
+    pub(super) fn openshift(&mut self, object: SlimObject, errors: &mut FieldErrors) {
         if object.title() != "cluster" {
             return;
         }
-        let spec = object.spec.take("spec", misfits).unwrap_or_default();
-        let range = spec.service_node_port_range.take("spec.serviceNodePortRange", misfits);
+        let spec = object.spec.take("spec", errors).unwrap_or_default();
+        let range = spec.service_node_port_range.take("spec.serviceNodePortRange", errors);
         let range = range.filter(|range| !range.is_empty());
         self.range_of(
             RangeSource::OpenshiftNetwork,
@@ -209,9 +213,9 @@ impl Settings {
     }
 
     /// The answer of kube-apiserver's `/flagz`: JSON, or a text that separates a name from its value by one of
-    /// `:`, `: `, `=` and a space, chosen at random so that nobody parses it (k8s.io/component-base/zpages/flagz).
+    /// `:`, `: `, `=` and a space, chosen at random so that no program parses it (k8s.io/component-base/zpages/flagz).
     ///
-    /// False when it tells no range.
+    /// False when it holds no range.
     pub(super) fn flagz(&mut self, place: String, answer: &str) -> bool {
         #[derive(Deserialize)]
         struct Flagz {
@@ -234,13 +238,13 @@ impl Settings {
         value.is_some()
     }
 
-    /// `None`: the place would say so, and does not, so the API server uses its default.
+    /// A place that would have the range. Where it has none, the API server uses its default.
     fn range_of(&mut self, source: RangeSource, place: String, range: Option<&str>) {
         let (place, range) = match range {
             Some(text) => (place, text.parse()),
             None => (format!("{place}, which leaves it at the default"), Ok(PortRange::DEFAULT_NODE_PORTS)),
         };
-        self.ranges.push(Candidate { source, place, range });
+        self.ranges.push(ReportedRange { source, place, range });
     }
 
     fn claim(
@@ -249,21 +253,21 @@ impl Settings {
         place: String,
         texts: impl IntoIterator<Item = String>,
         path: impl fmt::Display,
-        misfits: &mut Misfits,
+        errors: &mut FieldErrors,
     ) {
         let mut ranges = Vec::new();
         for text in texts {
             // Cilium writes `first,last`, Calico `first:last`.
             match text.replace([',', ':'], "-").parse() {
                 Ok(range) => ranges.push(range),
-                Err(_) => misfits.note(&path, quoted(&text), "a range of ports"),
+                Err(_) => errors.note(&path, quoted(&text), "a range of ports"),
             }
         }
         self.claims.push(RangeClaim { by, ranges: Reading::Seen(ranges), place });
     }
 
-    /// A place that tells what a component thinks the range is could not be read.
-    pub(super) fn lack_claim(&mut self, by: Claimant, gap: Gap) {
+    /// The place where a component keeps its own idea of the range could not be read.
+    pub(super) fn mark_claim_missing(&mut self, by: Claimant, gap: Gap) {
         let place = match by {
             Claimant::Cilium => CILIUM,
             Claimant::Calico => FELIX,
@@ -272,6 +276,13 @@ impl Settings {
     }
 }
 
-fn short(value: &str) -> String {
-    text::clean(value, text::NAME)
+/// A text that is parsed further; a longer one than [`LongText`] takes is noted.
+fn long<'a>(text: &'a str, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<&'a str> {
+    match LongText::check(text) {
+        Ok(()) => Some(text),
+        Err(is) => {
+            errors.note(path, is, LongText::EXPECTED);
+            None
+        }
+    }
 }

@@ -13,6 +13,8 @@ mod reading;
 mod snapshot;
 mod sockets;
 pub mod text;
+mod vantage;
+mod version;
 
 pub use cluster::{
     API_SERVER, Claimant, ClusterFacts, ContainerPort, Endpoint, EndpointPort, EndpointSlice, Node, NodeAddress,
@@ -30,3 +32,5 @@ pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot, View};
 pub use sockets::{
     Cgroup, Clients, DestinationUse, EphemeralUse, Holder, Owner, PodContainer, PodNamespace, Process, Socket, State,
 };
+pub use vantage::{Affected, Vantage};
+pub use version::kubernetes_version;

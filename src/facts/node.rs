@@ -51,6 +51,21 @@ pub struct KernelFacts {
     pub health_checks: Reading<Vec<HealthCheckAnswer>>,
 }
 
+impl KernelFacts {
+    /// Puts what `other` has of a source in place of what is here. Only a source that
+    /// [walks connections](Source::walks_connections) can be taken from another snapshot.
+    pub fn take(&mut self, source: Source, other: &Self) {
+        match source {
+            Source::Clients => self.clients = other.clients.clone(),
+            Source::EphemeralUse => self.ephemeral = other.ephemeral.clone(),
+            Source::PodNamespaces => self.pod_namespaces = other.pod_namespaces.clone(),
+            Source::Conntrack => self.masquerade = other.masquerade.clone(),
+            Source::IpVsConn => self.ip_vs_connections = other.ip_vs_connections.clone(),
+            _ => {}
+        }
+    }
+}
+
 /// What a reader is asked for beyond the constants of its trade.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {

@@ -48,6 +48,14 @@ impl Family {
     pub fn of(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
+
+    /// Its place in a pair that has IPv4 first.
+    pub fn index(self) -> usize {
+        match self {
+            Self::V4 => 0,
+            Self::V6 => 1,
+        }
+    }
 }
 
 impl fmt::Display for Family {

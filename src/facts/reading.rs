@@ -139,6 +139,13 @@ pub enum Source {
     Agent,
 }
 
+impl Source {
+    /// Whether reading it takes as long as there are connections, of the node or of its pods.
+    pub fn walks_connections(self) -> bool {
+        matches!(self, Self::Clients | Self::EphemeralUse | Self::PodNamespaces | Self::Conntrack | Self::IpVsConn)
+    }
+}
+
 /// Why a fact is missing; kebab-case in JSON and in metric labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -64,6 +64,12 @@ impl Snapshot {
         self.cluster.nodes.seen()?.iter().map(Arc::as_ref).find(|node| node.name == self.node_name())
     }
 
+    /// Why this node's own object is not known: Nodes were not read, or it is not among them.
+    pub fn own_node_gap(&self, detail: &'static str) -> Gap {
+        let unread = self.cluster.nodes.gap().cloned();
+        unread.unwrap_or_else(|| Gap::new(Source::Nodes, Why::Ambiguous, detail))
+    }
+
     /// The proxy mode from the best place that knows it: what a person said, `/proxyMode`, then the cluster's own
     /// configuration of the proxy. The gap is that of `/proxyMode`.
     pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {

@@ -1,55 +1,9 @@
 //! What was measured, built once where it was measured.
 
-use std::{collections::BTreeSet, fmt};
-
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use std::fmt;
 
 use super::Severity;
-
-/// From where a client loses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Vantage {
-    /// Clients elsewhere.
-    Remote,
-    /// This node to its own addresses.
-    Node,
-    /// This node to 127.0.0.1 or `::1`.
-    Loopback,
-    /// This node's pods.
-    Pods,
-}
-
-impl Vantage {
-    /// Every vantage point, in the order in which they are printed.
-    pub const ALL: [Self; 4] = [Self::Remote, Self::Node, Self::Loopback, Self::Pods];
-
-    /// Its word in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Remote => "remote",
-            Self::Node => "node",
-            Self::Loopback => "loopback",
-            Self::Pods => "pods",
-        }
-    }
-}
-
-impl fmt::Display for Vantage {
-    /// For people.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Remote => "remote clients",
-            Self::Node => "this node",
-            Self::Loopback => "its loopback",
-            Self::Pods => "its pods",
-        })
-    }
-}
-
-/// The vantage points that lose something.
-pub type Affected = BTreeSet<Vantage>;
+use crate::facts::{Affected, Vantage};
 
 /// One problem, ready to be told. The Event note, the JSON, the table and the tests all read this one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +36,15 @@ impl Evidence {
     pub fn value(mut self, name: &'static str, value: impl fmt::Display) -> Self {
         self.values.push((name, value.to_string()));
         self
+    }
+
+    /// Counts what a list of evidence leaves out: `and 3 more`. Adds nothing where it is complete.
+    #[must_use]
+    pub fn and_more(self, name: &'static str, all: usize, listed: usize) -> Self {
+        match all.saturating_sub(listed) {
+            0 => self,
+            more => self.value(name, format_args!("and {more} more")),
+        }
     }
 
     /// Says who loses.

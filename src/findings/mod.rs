@@ -11,9 +11,10 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use evidence::{Affected, Evidence, Vantage};
+pub use evidence::Evidence;
 pub use subject::{Subject, SubjectKind};
 
+pub use crate::facts::{Affected, Vantage};
 use crate::facts::{Gap, Protocol};
 
 /// A rule's name in kebab-case: file name, documentation page, runbook anchor and, in PascalCase, Event reason.

@@ -9,7 +9,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Pod, Service};
+use crate::facts::{Pod, Service, Snapshot};
 
 /// A Kubernetes object, or the cluster as a whole. Two subjects are equal when kind, namespace and name are: a
 /// re-created object keeps its findings.
@@ -73,6 +73,11 @@ impl Subject {
     /// A Node by its name; `uid` where its object was seen.
     pub fn node(name: &str, uid: Option<&str>) -> Self {
         Self { kind: SubjectKind::Node, namespace: None, name: name.to_owned(), uid: uid.map(str::to_owned) }
+    }
+
+    /// The Node that was looked at.
+    pub fn this_node(snapshot: &Snapshot) -> Self {
+        Self::node(snapshot.node_name(), snapshot.own_node().and_then(|node| node.uid.as_deref()))
     }
 
     /// The cluster.

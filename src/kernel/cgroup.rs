@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use procfs_core::process::MountInfo;
+
 use super::root::read_unsized;
 use crate::facts::{Cgroup, Gap, PodContainer, Source, Why, text};
 
@@ -135,12 +137,11 @@ fn container_of(component: &str) -> Option<String> {
     is_id.then(|| id.to_owned())
 }
 
-/// The mount points of cgroup2 in the text of a mountinfo; octal escapes are no cgroup mount of anybody's.
+/// The mount points of cgroup2 in the text of a mountinfo. Lines are parsed one by one: an odd mount elsewhere, which
+/// `MountInfos` would fail on, does not matter here.
 fn cgroup2_mounts(mountinfo: &str) -> impl Iterator<Item = PathBuf> {
-    mountinfo.lines().filter_map(|line| {
-        let (mount, filesystem) = line.split_once(" - ")?;
-        filesystem.starts_with("cgroup2 ").then(|| mount.split(' ').nth(4).map(PathBuf::from))?
-    })
+    let mounts = mountinfo.lines().filter_map(|line| MountInfo::from_line(line).ok());
+    mounts.filter(|mount| mount.fs_type == "cgroup2").map(|mount| mount.mount_point)
 }
 
 fn is_cgroup2(place: &Path) -> bool {
@@ -274,7 +275,8 @@ mod tests {
     #[test]
     fn mounts_are_read_from_mountinfo() {
         let text = "30 24 0:26 / /sys/fs/cgroup/unified rw,nosuid shared:5 - cgroup2 cgroup2 rw,nsdelegate\n\
-            31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+            31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+            x y z an odd line - cgroup2\n";
         assert_eq!(cgroup2_mounts(text).collect::<Vec<_>>(), [PathBuf::from("/sys/fs/cgroup/unified")]);
     }
 }

@@ -15,8 +15,8 @@ use crate::{
     },
 };
 
-/// The most destinations that are told.
-const TOLD: usize = 16;
+/// The most destinations that are reported.
+const REPORTED: usize = 16;
 /// The most destinations that are counted at a time.
 const COUNTED: usize = 8192;
 
@@ -34,10 +34,10 @@ pub struct Counting<'a> {
     pub tcp_tw_reuse: Option<u8>,
 }
 
-/// The use of the ephemeral range, and for the busiest destinations a socket whose holder is an example.
+/// The use of the ephemeral range, and for the busiest destinations a socket whose owner is an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// The counts; owners are not asked yet.
+    /// The counts; owners are not looked for yet.
     pub ephemeral: EphemeralUse,
     /// Of those of the busiest destinations that use as many ports as make a walk worthwhile, in their order.
     pub examples: Vec<Claim>,
@@ -138,7 +138,7 @@ impl Count {
 }
 
 /// Counts of the frequent destinations (Misra and Gries, 1982): when there is no room for another one, every count
-/// loses one, and those that have none left make room. Whoever has more than one socket in [`COUNTED`] stays.
+/// loses one, and those that have none left make room. A destination with more than one socket in [`COUNTED`] stays.
 #[derive(Clone, Default)]
 struct Tally {
     counts: HashMap<Destination, Count>,
@@ -174,7 +174,7 @@ impl Tally {
     fn recount(self) -> Self {
         let mut candidates: Vec<_> = self.counts.into_iter().collect();
         candidates.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.credit), *destination));
-        candidates.truncate(TOLD * 4);
+        candidates.truncate(REPORTED * 4);
         let uncounted = |count: Count| Count { used: 0, time_wait: 0, ..count };
         Self {
             counts: candidates.into_iter().map(|(destination, count)| (destination, uncounted(count))).collect(),
@@ -183,15 +183,15 @@ impl Tally {
         }
     }
 
-    /// A process with many connections is long to look through, for one socket of many: only a destination that uses
-    /// enough to be told of has an example.
-    fn finish(self, at_most: Option<u32>, worth_telling: u32) -> Counted {
+    /// A process with many connections takes long to look through for one socket of many. Only a destination that uses
+    /// enough to be reported has an example.
+    fn finish(self, at_most: Option<u32>, worth_an_example: u32) -> Counted {
         let mut busiest: Vec<_> = self.counts.into_iter().filter(|(_, count)| count.used > 0).collect();
         busiest.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.used), *destination));
-        busiest.truncate(TOLD);
-        let telling = busiest.iter().take_while(|(_, count)| count.used >= worth_telling);
-        let examples = telling.map(|(_, count)| count.example).collect();
-        let told =
+        busiest.truncate(REPORTED);
+        let with_example = busiest.iter().take_while(|(_, count)| count.used >= worth_an_example);
+        let examples = with_example.map(|(_, count)| count.example).collect();
+        let report =
             |(Destination { protocol, source, destination, port }, count): (Destination, Count)| DestinationUse {
                 protocol,
                 source,
@@ -202,7 +202,7 @@ impl Tally {
                 owner: Owner::NotAsked,
             };
         let walked = u32::try_from(self.walked).unwrap_or(u32::MAX);
-        let busiest = busiest.into_iter().map(told).collect();
+        let busiest = busiest.into_iter().map(report).collect();
         Counted { ephemeral: EphemeralUse { at_most: at_most.unwrap_or(walked), busiest }, examples }
     }
 }
@@ -229,9 +229,9 @@ mod tests {
         tally.count(&towards(443, 40010, State::Established));
         tally.count(&towards(80, 40000, State::Established));
         let Counted { ephemeral, examples } = tally.finish(None, 1);
-        let told: Vec<_> = ephemeral.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
-        assert_eq!(told, [(443, 11, 10), (80, 1, 0)]);
-        assert_eq!(examples[0].state, State::Established, "TIME_WAIT has no holder to name");
+        let reported: Vec<_> = ephemeral.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
+        assert_eq!(reported, [(443, 11, 10), (80, 1, 0)]);
+        assert_eq!(examples[0].state, State::Established, "TIME_WAIT has no owner to name");
         assert_eq!(ephemeral.at_most, 12);
     }
 

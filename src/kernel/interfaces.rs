@@ -1,42 +1,38 @@
-//! Links and addresses as they were read last, for as long as the kernel tells of no change.
+//! Links, addresses and gateways of the last look, for as long as the kernel reports no change.
 //!
 //! In ipvs mode a node has an address for every Service. To read ten thousand takes some 5 ms, nearly all of it in
 //! the kernel; that nothing changed is known in microseconds.
 
 use std::sync::Arc;
 
-use super::{known::Looks, route, wire::News};
+use super::{freshness::LookCounter, netlink::InterfaceChanges, route};
 use crate::facts::{Gap, Interfaces};
 
-/// The groups of everything that [`route::read`] reads (include/uapi/linux/rtnetlink.h): `RTNLGRP_LINK`,
-/// `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV6_IFADDR`, `RTNLGRP_IPV6_ROUTE`. Anybody may hear them.
-const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
-
-/// What was read, and what tells that it changed.
+/// What was read last, and the notifications of changes.
 #[derive(Debug, Default)]
-pub(super) struct Watched {
-    looks: Looks,
-    news: Option<News>,
-    told: Option<Arc<Interfaces>>,
+pub(super) struct WatchedInterfaces {
+    looks: LookCounter,
+    changes: Option<InterfaceChanges>,
+    last: Option<Arc<Interfaces>>,
 }
 
-impl Watched {
+impl WatchedInterfaces {
     /// As [`route::read`], in the network namespace of the calling thread, which must be the same at every look.
     ///
     /// # Errors
     /// As [`route::read`].
     pub(super) fn read(&mut self) -> Result<Arc<Interfaces>, Gap> {
-        let changed = self.news.as_mut().is_none_or(News::arrived);
-        if let (false, false, Some(told)) = (changed, self.looks.is_anew(), &self.told) {
-            return Ok(Arc::clone(told));
+        let changed = self.changes.as_mut().is_none_or(InterfaceChanges::receive_all);
+        if let (false, false, Some(last)) = (changed, self.looks.advance(), &self.last) {
+            return Ok(Arc::clone(last));
         }
-        // Who looks once has no use for news. What changes while it is read will be news at the next look.
-        if self.news.is_none() && self.told.is_some() {
-            self.news = News::of(&GROUPS).ok();
+        // A single look has no use for notifications. A change while we read is notified, and read at the next look.
+        if self.changes.is_none() && self.last.is_some() {
+            self.changes = InterfaceChanges::subscribe().ok();
         }
-        self.told = None;
-        let told = Arc::new(route::read()?);
-        self.told = Some(Arc::clone(&told));
-        Ok(told)
+        self.last = None;
+        let read = Arc::new(route::read()?);
+        self.last = Some(Arc::clone(&read));
+        Ok(read)
     }
 }

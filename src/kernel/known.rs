@@ -2,43 +2,29 @@
 
 use std::{collections::HashMap, mem, sync::Arc};
 
-use super::{conntrack::Counted, interfaces::Watched, sockets::Sockets};
+use super::{conntrack::FlowCounts, freshness::PERIOD, interfaces::WatchedInterfaces, sockets::Sockets};
 use crate::facts::Cgroup;
 
-/// After so many looks everything is read anew, whatever is thought to be known.
-const ANEW: u8 = 20;
-/// In so many of them a process is asked who it is: it may go elsewhere, as containers do where they begin.
-const ASKED: u8 = 2;
+/// So many looks in a row ask a process again: it may move to another namespace or group, as containers do at their start.
+const CONFIRMING: u8 = 2;
 
-/// How many looks there were since everything was read anew.
-#[derive(Debug, Default)]
-pub(super) struct Looks(u8);
-
-impl Looks {
-    /// Counts another one, and says whether everything is to be read anew in it.
-    pub(super) fn is_anew(&mut self) -> bool {
-        self.0 = (self.0 + 1) % ANEW;
-        self.0 == 0
-    }
-}
-
-/// What earlier looks at a host learned. Nothing is kept of whoever looks once.
+/// What earlier looks at a host learned. A single look keeps nothing.
 #[derive(Debug, Default)]
 pub struct Known {
     pub(super) sockets: Option<Sockets>,
-    pub(super) processes: Processes,
-    pub(super) interfaces: Watched,
-    pub(super) flows: Counted,
+    pub(super) processes: KnownProcesses,
+    pub(super) interfaces: WatchedInterfaces,
+    pub(super) flows: FlowCounts,
 }
 
-/// What the processes of the last look told of their namespace and control group, by pid: to ask each of them again takes
-/// longer than everything else about pods.
+/// The network namespace and control group of each process of the last look, by pid. To read them all again takes longer
+/// than everything else about pods.
 #[derive(Debug, Default)]
-pub(super) struct Processes(HashMap<u32, Process>);
+pub(super) struct KnownProcesses(HashMap<u32, KnownProcess>);
 
-/// What a process told.
+/// What is known of a process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct KnownProcess {
     /// That of its directory below `/proc`: a later process of this pid has another (fs/proc/base.c
     /// `proc_pid_make_inode`).
     inode: u64,
@@ -49,23 +35,23 @@ pub(super) struct Process {
     pub(super) cgroup: Option<Option<Arc<Cgroup>>>,
 }
 
-impl Processes {
-    /// Takes what is known of processes; who is not given back is forgotten.
+impl KnownProcesses {
+    /// Takes what is known of processes. A process that is not given back with [`Self::keep`] is forgotten.
     pub(super) fn take(&mut self) -> Self {
         mem::take(self)
     }
 
     /// What is known of this process.
-    pub(super) fn process(&mut self, pid: u32, inode: u64) -> Process {
+    pub(super) fn process(&mut self, pid: u32, inode: u64) -> KnownProcess {
         let known = self.0.remove(&pid).filter(|process| process.inode == inode);
-        let looks = known.as_ref().map_or(0, |process| (process.looks + 1) % ANEW);
-        let told = known.filter(|_| looks >= ASKED).map(|process| (process.network, process.cgroup));
-        let (network, cgroup) = told.unwrap_or_default();
-        Process { inode, looks, network, cgroup }
+        let looks = known.as_ref().map_or(0, |process| (process.looks + 1) % PERIOD);
+        let trusted = known.filter(|_| looks >= CONFIRMING).map(|process| (process.network, process.cgroup));
+        let (network, cgroup) = trusted.unwrap_or_default();
+        KnownProcess { inode, looks, network, cgroup }
     }
 
     /// Gives back what is known of a process now.
-    pub(super) fn keep(&mut self, pid: u32, process: Process) {
+    pub(super) fn keep(&mut self, pid: u32, process: KnownProcess) {
         self.0.insert(pid, process);
     }
 }
@@ -74,32 +60,32 @@ impl Processes {
 mod tests {
     use super::*;
 
-    /// Whether a process is asked at each of so many looks.
-    fn asked(known: &mut Processes, inode: u64, looks: usize) -> Vec<bool> {
+    /// Whether a process is read at each of so many looks.
+    fn read_at(known: &mut KnownProcesses, inode: u64, looks: usize) -> Vec<bool> {
         let one = |_| {
             let mut process = known.process(7, inode);
-            let asked = process.network.is_none();
+            let read = process.network.is_none();
             process.network = Some(1);
             known.keep(7, process);
-            asked
+            read
         };
         (0..looks).map(one).collect()
     }
 
     #[test]
-    fn a_process_is_asked_when_it_comes_once_more_and_then_seldom() {
-        let mut known = Processes::default();
-        let twice: Vec<bool> = (0..ANEW).map(|look| look < ASKED).collect();
-        assert_eq!(asked(&mut known, 1, ANEW.into()), twice);
-        assert_eq!(asked(&mut known, 1, ANEW.into()), twice);
-        assert_eq!(asked(&mut known, 2, 3), [true, true, false], "another process of the same pid");
+    fn a_process_is_read_at_its_first_two_looks_and_then_seldom() {
+        let mut known = KnownProcesses::default();
+        let twice: Vec<bool> = (0..PERIOD).map(|look| look < CONFIRMING).collect();
+        assert_eq!(read_at(&mut known, 1, PERIOD.into()), twice);
+        assert_eq!(read_at(&mut known, 1, PERIOD.into()), twice);
+        assert_eq!(read_at(&mut known, 2, 3), [true, true, false], "another process of the same pid");
     }
 
     #[test]
-    fn who_is_not_given_back_is_forgotten() {
-        let mut known = Processes::default();
-        asked(&mut known, 1, 3);
+    fn a_process_that_is_not_given_back_is_forgotten() {
+        let mut known = KnownProcesses::default();
+        read_at(&mut known, 1, 3);
         known.take();
-        assert_eq!(asked(&mut known, 1, 3), [true, true, false]);
+        assert_eq!(read_at(&mut known, 1, 3), [true, true, false]);
     }
 }

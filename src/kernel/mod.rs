@@ -7,6 +7,7 @@
 mod cgroup;
 mod conntrack;
 mod ephemeral;
+mod freshness;
 mod health;
 mod http;
 mod interfaces;
@@ -30,7 +31,6 @@ mod sockets;
 mod sockstat;
 mod stopwatch;
 mod sysctl;
-mod wire;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -48,7 +48,7 @@ pub use self::{
     sockets::{Listeners, Sockets},
     stopwatch::Took,
 };
-use self::{owner::unasked, proxy::Answers, root::Root, stopwatch::Stopwatch};
+use self::{owner::unread, proxy::Answers, root::Root, stopwatch::Stopwatch};
 use crate::facts::{
     Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, Owner, PortRange, PortSet,
     Reading, SockStat, Socket, Source, Sysctls, VirtualServer, Wanted, Why, text,
@@ -58,7 +58,7 @@ use crate::facts::{
 const PROXY_PLACES: [SocketAddr; 2] =
     [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10249), SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 10249)];
 
-/// Where kube-proxy answers for its own health; no fact is read there, but whoever holds it is named.
+/// Where kube-proxy answers for its own health; no fact is read there, but its owner is named.
 const PROXY_HEALTH_PORT: u16 = 10256;
 
 /// So many connections of the host are walked at every look: one or two milliseconds.
@@ -73,8 +73,8 @@ pub struct Host {
 
 impl Host {
     /// The host whose `/` is at `root`. It is live when that is `/` or a mount of the running host's, known by its
-    /// boot id: then the kernel and the proxy are asked. Of a recorded tree only the files are read, and what they
-    /// cannot tell is a gap.
+    /// boot id: then the kernel and the proxy are read. Of a recorded tree only the files are read, and what they
+    /// do not hold is a gap.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: Root::at(root.into()), proxy_places: PROXY_PLACES.to_vec() }
     }
@@ -99,7 +99,7 @@ impl Host {
     /// Reads every fact once, in the network namespace of the calling thread. It blocks, for some seconds where a
     /// proxy hangs, and must not be called on an async runtime: give it a thread.
     ///
-    /// Sockets come before the proxy is asked, so that our own connections are not among them.
+    /// Sockets come before the proxy, so that our own connections are not among them.
     pub fn read(&self, wanted: &Wanted) -> KernelFacts {
         self.read_again(wanted, &mut Known::default()).0
     }
@@ -108,27 +108,30 @@ impl Host {
     pub fn read_again(&self, wanted: &Wanted, known: &mut Known) -> (KernelFacts, Took) {
         let watch = Stopwatch::default();
         let proc = self.root.path().join("proc");
-        let interfaces = watch.on(Source::Addresses, || self.ask(Source::Addresses, || known.interfaces.read())).into();
+        let interfaces =
+            watch.on(Source::Addresses, || self.if_live(Source::Addresses, || known.interfaces.read())).into();
         let sysctls = watch.on(Source::Sysctls, || sysctl::read(&self.root));
-        let sockstat = unless_spared(wanted, &watch, Source::Sockstat, || sockstat::read(&self.root)).into();
+        let sockstat = unless_skipped(wanted, &watch, Source::Sockstat, || sockstat::read(&self.root)).into();
         let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat, &mut known.sockets, &watch);
         let own = interfaces.seen().map(Arc::as_ref);
         let (answers, health_checks) = self.ask_proxies(wanted, own, &sockets.listeners, &watch);
-        let ip_vs = unless_spared(wanted, &watch, Source::IpVs, || ip_vs::servers(&self.root)).into();
-        let masquerade = unless_spared(wanted, &watch, Source::Conntrack, || {
+        let ip_vs = unless_skipped(wanted, &watch, Source::IpVs, || ip_vs::servers(&self.root)).into();
+        let masquerade = unless_skipped(wanted, &watch, Source::Conntrack, || {
             self.masquerade(wanted, &interfaces, &ip_vs, &mut known.flows)
         });
         let masquerade: Reading<Masquerade> = masquerade.into();
         let unanswered = masquerade.seen().map_or(&[][..], |it| &it.unanswered);
-        let ip_vs_connections = unless_spared(wanted, &watch, Source::IpVsConn, || {
+        let ip_vs_connections = unless_skipped(wanted, &watch, Source::IpVsConn, || {
             ip_vs::connections(&self.root, &wanted.client_ports, unanswered)
         });
-        let pod_namespaces = unless_spared(wanted, &watch, Source::PodNamespaces, || {
-            self.ask(Source::PodNamespaces, || pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2, known))
+        let pod_namespaces = unless_skipped(wanted, &watch, Source::PodNamespaces, || {
+            self.if_live(Source::PodNamespaces, || {
+                pod_namespaces(&proc, PortRange::DEFAULT_EPHEMERAL.size() / 2, known)
+            })
         });
-        let nameservers = unless_spared(wanted, &watch, Source::ResolvConf, || resolv::read(&self.root));
-        let netfilter = unless_spared(wanted, &watch, Source::Netfilter, || {
-            self.ask(Source::Netfilter, || netfilter::read(&self.root))
+        let nameservers = unless_skipped(wanted, &watch, Source::ResolvConf, || resolv::read(&self.root));
+        let netfilter = unless_skipped(wanted, &watch, Source::Netfilter, || {
+            self.if_live(Source::Netfilter, || netfilter::read(&self.root))
         });
         let facts = KernelFacts {
             hostname: self.hostname(),
@@ -136,7 +139,7 @@ impl Host {
             capabilities: if self.is_live() { privileges::read() } else { Vec::new() },
             proxy: watch.on(Source::ProxyProcess, || proxy::facts(answers, &sockets.listeners, &proc)),
             listeners: sockets.listeners,
-            socket_source: sockets.told_by,
+            socket_source: sockets.read_from,
             clients: sockets.clients,
             ephemeral: sockets.ephemeral,
             pod_namespaces: pod_namespaces.into(),
@@ -153,8 +156,8 @@ impl Host {
         (facts, watch.stop())
     }
 
-    /// What only a running kernel can tell.
-    fn ask<T>(&self, source: Source, reader: impl FnOnce() -> Result<T, Gap>) -> Result<T, Gap> {
+    /// What only a running kernel can answer.
+    fn if_live<T>(&self, source: Source, reader: impl FnOnce() -> Result<T, Gap>) -> Result<T, Gap> {
         if self.is_live() { reader() } else { Err(root::recorded(source)) }
     }
 
@@ -164,13 +167,13 @@ impl Host {
         wanted: &Wanted,
         interfaces: &Reading<Arc<Interfaces>>,
         ip_vs: &Reading<Vec<VirtualServer>>,
-        counted: &mut conntrack::Counted,
+        counted: &mut conntrack::FlowCounts,
     ) -> Result<Masquerade, Gap> {
         let serves = ip_vs.seen().is_some_and(|servers| !servers.is_empty());
         if !serves && wanted.masquerade_ports.is_empty() {
             return Masquerade::not_asked().get().cloned();
         }
-        self.ask(Source::Conntrack, || match interfaces {
+        self.if_live(Source::Conntrack, || match interfaces {
             Reading::Seen(own) => conntrack::read(&self.root, wanted, own, serves, counted),
             Reading::Gap(gap) => Err(Gap { source: Source::Conntrack, ..gap.clone() }),
         })
@@ -189,19 +192,19 @@ impl Host {
             let proc = self.root.path().join("proc");
             if self.is_live() { Sockets::live(&proc) } else { Sockets::recorded(&proc.join("net")) }
         });
-        let (mut listeners, told_by) = match watch.on(Source::Listeners, || reader.listeners()) {
-            Ok(Listeners { sockets, told_by }) => (Ok(sockets), told_by),
+        let (mut listeners, read_from) = match watch.on(Source::Listeners, || reader.listeners()) {
+            Ok(Listeners { sockets, read_from }) => (Ok(sockets), read_from),
             Err(gap) => (Err(gap), "nothing".to_owned()),
         };
         // Without listeners nothing is known to be accepted, which costs the list its order only.
         let known = listeners.as_deref().unwrap_or_default();
         let mut clients =
-            unless_spared(wanted, watch, Source::Clients, || match can_pass_over(wanted, sysctls, sockstat) {
+            unless_skipped(wanted, watch, Source::Clients, || match can_pass_over(wanted, sysctls, sockstat) {
                 true => Ok(Clients { passed_over: true, ..Clients::default() }),
                 false => reader.clients(&wanted.client_ports, known),
             });
         let mut counted =
-            unless_spared(wanted, watch, Source::EphemeralUse, || counted(reader, &listeners, sysctls, sockstat));
+            unless_skipped(wanted, watch, Source::EphemeralUse, || counted(reader, &listeners, sysctls, sockstat));
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
         let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH_PORT]);
@@ -214,15 +217,15 @@ impl Host {
             unnamed.extend(examples.drain(..).zip(ephemeral.busiest.iter_mut().map(|busy| &mut busy.owner)));
         }
         watch.on(Source::Processes, || {
-            self.name_holders(unnamed, interfaces.seen().map(Arc::as_ref), wanted.command_lines);
+            self.name_owners(unnamed, interfaces.seen().map(Arc::as_ref), wanted.command_lines);
         });
 
         let ephemeral = counted.map(|counted| counted.ephemeral).into();
-        HostSockets { listeners: listeners.into(), told_by, clients: clients.into(), ephemeral }
+        HostSockets { listeners: listeners.into(), read_from, clients: clients.into(), ephemeral }
     }
 
-    /// Looks for the holders of all sockets in one pass.
-    fn name_holders(&self, unnamed: Vec<(Claim, &mut Owner)>, interfaces: Option<&Interfaces>, command_lines: bool) {
+    /// Looks for the owners of all sockets in one pass.
+    fn name_owners(&self, unnamed: Vec<(Claim, &mut Owner)>, interfaces: Option<&Interfaces>, command_lines: bool) {
         let (claims, owners): (Vec<_>, Vec<_>) = unnamed.into_iter().unzip();
         let found = if self.is_live() {
             let links = interfaces.into_iter().flat_map(|interfaces| &interfaces.links);
@@ -230,7 +233,7 @@ impl Host {
             Owners::live(self.root.path(), tunnels, command_lines).of(&claims)
         } else {
             let Gap { why, detail, .. } = root::recorded(Source::Processes);
-            claims.iter().map(|_| unasked(why, &detail)).collect()
+            claims.iter().map(|_| unread(why, &detail)).collect()
         };
         for (owner, found) in owners.into_iter().zip(found) {
             *owner = found;
@@ -277,7 +280,7 @@ impl Host {
 /// The sockets of the host's own network namespace.
 struct HostSockets {
     listeners: Reading<Vec<Socket>>,
-    told_by: String,
+    read_from: String,
     clients: Reading<Clients>,
     ephemeral: Reading<EphemeralUse>,
 }
@@ -295,18 +298,18 @@ fn can_pass_over(wanted: &Wanted, sysctls: &Sysctls, sockstat: &Reading<SockStat
     many && !wanted.bound_on_purpose && chosen.minus(&wanted.client_ports).len() == chosen.len()
 }
 
-/// What a reader says, if anybody will ask about it.
-fn unless_spared<T>(
+/// What a reader returns, if a rule will use it.
+fn unless_skipped<T>(
     wanted: &Wanted,
     watch: &Stopwatch,
     source: Source,
     reader: impl FnOnce() -> Result<T, Gap>,
 ) -> Result<T, Gap> {
-    if wanted.spared.contains(&source) { Err(not_asked(source)) } else { watch.on(source, reader) }
+    if wanted.spared.contains(&source) { Err(not_needed(source)) } else { watch.on(source, reader) }
 }
 
-/// The gap of what no rule asks for.
-fn not_asked(source: Source) -> Gap {
+/// The gap of what no rule needs.
+fn not_needed(source: Source) -> Gap {
     Gap::new(source, Why::NotAsked, "no rule that was asked needs it")
 }
 
@@ -327,7 +330,7 @@ fn counted(
         worth_walking: ports.len() / 2,
         tcp_tw_reuse: sysctls.tcp_tw_reuse.seen().copied(),
     };
-    // What was accepted cannot be told from what was opened without the listeners.
+    // Without the listeners, what was accepted cannot be distinguished from what was opened.
     reader.ephemeral_use(&counting, listeners.as_ref().map_err(of_ephemeral)?)
 }
 
@@ -344,8 +347,8 @@ mod tests {
         let node_ports = Wanted { client_ports: PortRange::DEFAULT_NODE_PORTS.into(), ..Wanted::default() };
         assert!(can_pass_over(&node_ports, &sysctls, &many));
         assert!(!can_pass_over(&node_ports, &sysctls, &stat(FEW_CONNECTIONS - 1)), "they are few");
-        let unknown = Reading::Gap(not_asked(Source::Sockstat));
-        assert!(!can_pass_over(&node_ports, &sysctls, &unknown), "nobody knows how many");
+        let unknown = Reading::Gap(not_needed(Source::Sockstat));
+        assert!(!can_pass_over(&node_ports, &sysctls, &unknown), "their number is unknown");
         let every = Wanted { bound_on_purpose: true, ..node_ports.clone() };
         assert!(!can_pass_over(&every, &sysctls, &many), "whatever it costs");
         sysctls.ip_local_port_range = Reading::Seen(PortRange { first: 1024, last: 65535 });

@@ -2,26 +2,30 @@
 //! (include/uapi/linux/netfilter/nfnetlink.h, nf_tables.h). Needs CAP_NET_ADMIN.
 
 use super::{
-    netlink::{Malformed, Message, NETLINK_NETFILTER, Request, attributes, bytes_at, line},
+    netlink::{Family, Malformed, Message, Request, attributes, bytes_at, connection, name},
     root::{Root, read_text},
-    route::name,
 };
 use crate::facts::{Gap, Netfilter, Source, Why};
 
+// libc has the lower bytes only, and for Linux only.
 /// `NFNL_SUBSYS_NFTABLES << 8`, with the number of each message in the low byte.
 const NFT_MSG_NEWTABLE: u16 = 0x0a00;
 const NFT_MSG_GETTABLE: u16 = 0x0a01;
 const NFT_MSG_NEWCHAIN: u16 = 0x0a03;
 const NFT_MSG_GETCHAIN: u16 = 0x0a04;
 
+const NFTA_TABLE_NAME: u16 = 1;
+const NFTA_CHAIN_TABLE: u16 = 1;
+const NFTA_CHAIN_NAME: u16 = 3;
+
 /// The longest name nf_tables takes (`NFT_NAME_MAXLEN`).
 const NAME: usize = 256;
 
-/// Chains that exist once a Service or an endpoint: thousands that say no more than `KUBE-SERVICES` does
+/// Chains that exist once a Service or an endpoint: thousands that show no more than `KUBE-SERVICES` does
 /// (kubernetes pkg/proxy/iptables/proxier.go).
 const ONE_A_SERVICE: [&str; 6] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", "KUBE-XLB-"];
 
-/// The tables that the legacy iptables made, told to root only.
+/// The tables that the legacy iptables made, which only root can read.
 const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 
 /// Reads tables, and chains whose name begins with `KUBE-`, those of single Services left out.
@@ -30,12 +34,12 @@ const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 /// `NotPermitted` without the capability. A kernel without nf_tables, or without the legacy iptables, has none of
 /// their tables, which is no gap.
 pub(super) fn read(root: &Root) -> Result<Netfilter, Gap> {
-    let mut line = line(NETLINK_NETFILTER, false);
-    let tables = line.dump(&request("nft tables", NFT_MSG_GETTABLE), Vec::new, |tables, message| {
+    let mut connection = connection(Family::Netfilter, false);
+    let tables = connection.dump(&request("nft tables", NFT_MSG_GETTABLE), Vec::new, |tables, message| {
         tables.extend(table(message)?);
         Ok(())
     });
-    let chains = line.dump(&request("nft chains", NFT_MSG_GETCHAIN), Vec::new, |chains, message| {
+    let chains = connection.dump(&request("nft chains", NFT_MSG_GETCHAIN), Vec::new, |chains, message| {
         chains.extend(chain(message)?);
         Ok(())
     });
@@ -65,30 +69,38 @@ fn table(message: &Message<'_>) -> Result<Option<String>, Malformed> {
     if message.kind != NFT_MSG_NEWTABLE {
         return Ok(None);
     }
-    Ok(Some(format!("{} {}", family(message)?, attribute(message, 1)?)))
+    Ok(Some(format!("{} {}", family(message)?, attribute(message, NFTA_TABLE_NAME)?)))
 }
 
 fn chain(message: &Message<'_>) -> Result<Option<String>, Malformed> {
     if message.kind != NFT_MSG_NEWCHAIN {
         return Ok(None);
     }
-    let chain = attribute(message, 3)?;
+    let chain = attribute(message, NFTA_CHAIN_NAME)?;
     if !chain.starts_with("KUBE-") || ONE_A_SERVICE.iter().any(|prefix| chain.starts_with(prefix)) {
         return Ok(None);
     }
-    Ok(Some(format!("{} {} {chain}", family(message)?, attribute(message, 1)?)))
+    Ok(Some(format!("{} {} {chain}", family(message)?, attribute(message, NFTA_CHAIN_TABLE)?)))
 }
 
-/// The families of nf_tables by the names that `nft` uses (include/uapi/linux/netfilter.h).
+// include/uapi/linux/netfilter.h
+const NFPROTO_INET: u8 = 1;
+const NFPROTO_IPV4: u8 = 2;
+const NFPROTO_ARP: u8 = 3;
+const NFPROTO_NETDEV: u8 = 5;
+const NFPROTO_BRIDGE: u8 = 7;
+const NFPROTO_IPV6: u8 = 10;
+
+/// The families of nf_tables by the names that `nft` uses.
 fn family(message: &Message<'_>) -> Result<&'static str, Malformed> {
     let [number] = bytes_at(message.body, 0)?;
     Ok(match number {
-        1 => "inet",
-        2 => "ip",
-        3 => "arp",
-        5 => "netdev",
-        7 => "bridge",
-        10 => "ip6",
+        NFPROTO_INET => "inet",
+        NFPROTO_IPV4 => "ip",
+        NFPROTO_ARP => "arp",
+        NFPROTO_NETDEV => "netdev",
+        NFPROTO_BRIDGE => "bridge",
+        NFPROTO_IPV6 => "ip6",
         _ => "unknown",
     })
 }

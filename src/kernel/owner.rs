@@ -1,4 +1,4 @@
-//! Who holds a socket: the kernel, a control group, a process.
+//! The owner of a socket: the kernel, a control group, a process.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// What a socket tells of its holder.
+/// What a socket shows of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Its protocol.
@@ -44,7 +44,7 @@ impl From<&Socket> for Claim {
     }
 }
 
-/// Names the holders of sockets of this network namespace.
+/// Names the owners of sockets of this network namespace.
 #[derive(Clone, Debug)]
 pub struct Owners {
     proc: PathBuf,
@@ -62,31 +62,32 @@ impl Owners {
     }
 
     /// The owner of each claim, in their order. One pass over the cgroups and one over the processes, however many
-    /// claims there are, so ask for all at once.
+    /// claims there are, so look for all at once.
     pub fn of(&self, claims: &[Claim]) -> Vec<Owner> {
-        let asked: Vec<_> = claims.iter().filter(|claim| self.known_without_asking(claim).is_none()).copied().collect();
+        let asked: Vec<_> =
+            claims.iter().filter(|claim| self.known_without_reading(claim).is_none()).copied().collect();
         let cgroups = self.cgroups.of(&asked.iter().filter_map(|claim| claim.cgroup).collect());
         let processes = self.processes_of(&asked, &cgroups);
         let owner = |claim: &Claim| {
-            self.known_without_asking(claim).unwrap_or_else(|| {
+            self.known_without_reading(claim).unwrap_or_else(|| {
                 let process = match processes.get(&claim.inode) {
                     Some(Held::By(process)) => Ok(process.clone()),
-                    Some(Held::ByNobody) => return Owner::Kernel { link: String::new() },
+                    Some(Held::ByNoProcess) => return Owner::Kernel { link: String::new() },
                     Some(Held::Unknown(gap)) => Err(gap.clone()),
                     None => {
                         Err(Gap::new(Source::Processes, Why::Stale, "its process closed it; the kernel winds it up"))
                     }
                 };
-                let untold = || Gap::new(Source::Cgroups, Why::NotSupported, "no cgroup is told of this socket");
-                let cgroup = claim.cgroup.and_then(|id| cgroups.get(&id).cloned()).unwrap_or_else(|| Err(untold()));
+                let unknown = || Gap::new(Source::Cgroups, Why::NotSupported, "no cgroup is told of this socket");
+                let cgroup = claim.cgroup.and_then(|id| cgroups.get(&id).cloned()).unwrap_or_else(|| Err(unknown()));
                 Owner::Held(Holder { cgroup: cgroup.into(), process: process.into() })
             })
         };
         claims.iter().map(owner).collect()
     }
 
-    /// The owners that the claim itself tells.
-    fn known_without_asking(&self, claim: &Claim) -> Option<Owner> {
+    /// The owner, where the claim alone shows it.
+    fn known_without_reading(&self, claim: &Claim) -> Option<Owner> {
         // FIN_WAIT2 without an inode is TIME_WAIT already, waiting for the peer's FIN.
         if claim.inode == 0 && matches!(claim.state, State::TimeWait | State::FinWait2) {
             return Some(Owner::TimeWait);
@@ -96,54 +97,54 @@ impl Owners {
         tunnel.filter(|_| of_kernel).map(|(_, link)| Owner::Kernel { link: link.clone() })
     }
 
-    /// The holders of all inodes claimed.
+    /// The owners of all inodes claimed.
     fn processes_of(&self, claims: &[Claim], cgroups: &HashMap<u64, Result<Cgroup, Gap>>) -> HashMap<u64, Held> {
         let mut missing: HashSet<u64> = claims.iter().map(|claim| claim.inode).filter(|inode| *inode != 0).collect();
         if missing.is_empty() {
             return HashMap::new();
         }
-        // The root says nothing, so its processes are no better than any others.
-        let telling = cgroups.values().flatten().filter(|cgroup| !cgroup.is_root());
-        let likely: Vec<u32> = telling.flat_map(|cgroup| self.cgroups.processes(cgroup)).collect();
+        // The root cgroup names no owner, so its processes are no more likely than any others.
+        let with_name = cgroups.values().flatten().filter(|cgroup| !cgroup.is_root());
+        let likely: Vec<u32> = with_name.flat_map(|cgroup| self.cgroups.processes(cgroup)).collect();
         let mut processes = Processes::new(&self.proc, self.command_lines);
         let mut held: HashMap<_, _> = processes
-            .holders(likely, &mut missing)
+            .owners(likely, &mut missing)
             .into_iter()
             .map(|(inode, process)| (inode, Held::By(process)))
             .collect();
         if missing.is_empty() {
             return held;
         }
-        let everybody = match processes.everybody() {
+        let pids = match processes.every_pid() {
             Ok(pids) => pids,
             Err(gap) => {
                 held.extend(missing.into_iter().map(|inode| (inode, Held::Unknown(gap.clone()))));
                 return held;
             }
         };
-        let found = processes.holders(everybody, &mut missing);
+        let found = processes.owners(pids, &mut missing);
         held.extend(found.into_iter().map(|(inode, process)| (inode, Held::By(process))));
-        let fate = match processes.blind() {
+        let unowned = match processes.overlooked() {
             Some(gap) => missing.into_iter().map(|inode| (inode, Held::Unknown(gap.clone()))).collect::<Vec<_>>(),
-            None => self.held_by_nobody(claims, &missing),
+            None => self.without_process(claims, &missing),
         };
-        held.extend(fate);
+        held.extend(unowned);
         held
     }
 
-    /// Tells sockets of the kernel from those that were closed while their holders were looked for: the former are
+    /// Separates sockets of the kernel from those that were closed while their owners were looked for: the former are
     /// still there.
-    fn held_by_nobody(&self, claims: &[Claim], missing: &HashSet<u64>) -> Vec<(u64, Held)> {
+    fn without_process(&self, claims: &[Claim], missing: &HashSet<u64>) -> Vec<(u64, Held)> {
         let claims: Vec<_> = claims.iter().filter(|claim| missing.contains(&claim.inode)).collect();
         let still_there = self.still_there(&claims);
-        let fate = |claim: &&Claim| match &still_there {
-            Ok(inodes) if inodes.contains(&claim.inode) => Held::ByNobody,
+        let holding = |claim: &&Claim| match &still_there {
+            Ok(inodes) if inodes.contains(&claim.inode) => Held::ByNoProcess,
             Ok(_) => {
                 Held::Unknown(Gap::new(Source::Processes, Why::Stale, "it was closed while its holder was looked for"))
             }
             Err(gap) => Held::Unknown(Gap { source: Source::Processes, ..gap.clone() }),
         };
-        claims.iter().map(|claim| (claim.inode, fate(claim))).collect()
+        claims.iter().map(|claim| (claim.inode, holding(claim))).collect()
     }
 
     fn still_there(&self, claims: &[&Claim]) -> Result<HashSet<u64>, Gap> {
@@ -165,15 +166,15 @@ impl Owners {
     }
 }
 
-/// What is known of an inode's holder.
+/// What is known of an inode's owner.
 enum Held {
     By(Process),
-    ByNobody,
+    ByNoProcess,
     Unknown(Gap),
 }
 
-/// An owner where nothing can be asked, because what was read is not this machine.
-pub(super) fn unasked(why: Why, detail: &str) -> Owner {
+/// The owner of a socket that is not of this machine: nothing can be read of it.
+pub(super) fn unread(why: Why, detail: &str) -> Owner {
     let gap = |source| Gap::new(source, why, detail);
     Owner::Held(Holder { cgroup: Reading::Gap(gap(Source::Cgroups)), process: Reading::Gap(gap(Source::Processes)) })
 }
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn time_wait_and_tunnels_are_named_without_asking_anybody() {
+    fn time_wait_and_tunnels_are_named_without_a_process() {
         let owners = Owners::live(Path::new("/nonexistent"), vec![(8472, "flannel.1".to_owned())], false);
         let owner =
             owners.of(&[claim(Protocol::Tcp, State::TimeWait, 8472, 0), claim(Protocol::Udp, State::Close, 8472, 5)]);

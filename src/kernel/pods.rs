@@ -13,7 +13,7 @@ use crate::{
     kernel::{
         cgroup::cgroup_of_process,
         ephemeral::Counting,
-        known::{Known, Process},
+        known::{Known, KnownProcess},
         privileges,
         proc_net::why,
         process::{is_gone, pids, sees_the_node},
@@ -101,7 +101,7 @@ impl Found {
     fn look(
         &mut self,
         directory: &Path,
-        process: &mut Process,
+        process: &mut KnownProcess,
         passed: &mut HashSet<u64>,
         text: &mut Vec<u8>,
     ) -> io::Result<()> {

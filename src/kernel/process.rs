@@ -1,4 +1,4 @@
-//! Processes below `/proc`: which of them hold a socket, told apart from later ones of the same pid.
+//! Processes below `/proc`: which of them own a socket, distinguished from later ones of the same pid.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -6,6 +6,8 @@ use std::{
     os::unix::fs::DirEntryExt,
     path::{Path, PathBuf},
 };
+
+use procfs_core::{FromBufRead, process::Status};
 
 use crate::{
     facts::{FdUse, Gap, Process, Source, Why, text},
@@ -23,27 +25,27 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 pub(super) struct Processes<'a> {
     proc: &'a Path,
     command_lines: bool,
-    /// Whose descriptors were looked through, or could not be.
-    asked: HashSet<u32>,
+    /// Processes whose descriptors were searched, or could not be.
+    searched: HashSet<u32>,
     denied: u32,
 }
 
 impl<'a> Processes<'a> {
     pub(super) fn new(proc: &'a Path, command_lines: bool) -> Self {
-        Self { proc, command_lines, asked: HashSet::new(), denied: 0 }
+        Self { proc, command_lines, searched: HashSet::new(), denied: 0 }
     }
 
     /// Every pid that is to be seen.
-    pub(super) fn everybody(&self) -> Result<Vec<u32>, Gap> {
+    pub(super) fn every_pid(&self) -> Result<Vec<u32>, Gap> {
         pids(self.proc)
             .map(|pids| pids.into_iter().map(|(pid, _)| pid).collect())
             .map_err(|error| Gap::new(Source::Processes, why(&error), format!("{}: {error}", self.proc.display())))
     }
 
-    /// Who among `pids` holds the sockets that are `missing`; the oldest process where several do. What is found is
-    /// missing no more.
-    pub(super) fn holders(&mut self, mut pids: Vec<u32>, missing: &mut HashSet<u64>) -> HashMap<u64, Process> {
-        pids.retain(|pid| self.asked.insert(*pid));
+    /// The owners among `pids` of the sockets that are `missing`; the oldest process where there are several. What is found
+    /// is removed from `missing`.
+    pub(super) fn owners(&mut self, mut pids: Vec<u32>, missing: &mut HashSet<u64>) -> HashMap<u64, Process> {
+        pids.retain(|pid| self.searched.insert(*pid));
         let mut by_age = Vec::with_capacity(pids.len());
         for pid in pids {
             match self.started(pid) {
@@ -76,8 +78,8 @@ impl<'a> Processes<'a> {
         found
     }
 
-    /// Why a holder may have been overlooked, if one may have been.
-    pub(super) fn blind(&self) -> Option<Gap> {
+    /// Why an owner may have been overlooked, if one may have been.
+    pub(super) fn overlooked(&self) -> Option<Gap> {
         let detail = if self.denied > 0 {
             format!("{} processes do not show their descriptors: that takes CAP_SYS_PTRACE", self.denied)
         } else if !sees_the_node(self.proc) {
@@ -188,14 +190,14 @@ pub(super) fn sees_the_node(proc: &Path) -> bool {
     // With the mount option hidepid not even the first process is to be seen.
     !first.is_empty()
         && (initial
-            || is_outside(&read(own.join("status")))
+            || Status::from_buf_read(read(own.join("status")).as_bytes()).is_ok_and(|status| is_outside(&status))
             || first != ours && first.lines().any(|line| line.starts_with("0::") && line.ends_with("/init.scope")))
 }
 
-/// `NSpid` begins with the pid in the namespace of the `/proc` that was read: two numbers are two namespaces.
-fn is_outside(status: &str) -> bool {
-    let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    pids.is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
+/// Whether a `/proc` is of a pid namespace outside this process' own. `NSpid` begins with the pid in the namespace of that
+/// `/proc`: two numbers are two namespaces.
+fn is_outside(status: &Status) -> bool {
+    status.nspid.as_ref().is_some_and(|pids| pids.len() > 1)
 }
 
 /// A process that ended holds nothing.
@@ -208,7 +210,8 @@ fn socket_inode(link: &str) -> Option<u64> {
     link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Field 22 of `/proc/<pid>/stat`; field 2, the command, may hold anything, parentheses too.
+/// Field 22 of `/proc/<pid>/stat`; field 2, the command, may hold anything, parentheses too. Not `procfs_core`'s `Stat`:
+/// it panics on a line whose parentheses are not where they should be, and this is read of every process of a node.
 fn started(stat: &str) -> Option<u64> {
     let (_, behind_command) = stat.rsplit_once(')')?;
     behind_command.split_ascii_whitespace().nth(19)?.parse().ok()
@@ -221,7 +224,8 @@ fn arguments(line: &[u8]) -> String {
     arguments.join(" ").trim_end().to_owned()
 }
 
-/// The soft limit in `Max open files  1024  524288  files`.
+/// The soft limit in `Max open files  1024  524288  files`. Not `procfs_core`'s `Limits`: it takes the end of what could be
+/// read for the end of the file, needs all sixteen limits for this one, and can overflow on a line with fewer words.
 fn open_files_limit(limits: &str) -> Option<u64> {
     let numbers = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match numbers.split_ascii_whitespace().next()? {
@@ -250,20 +254,20 @@ mod tests {
         fs::write(directory.join("cmdline"), b"/bin/evil\0--name\0x\ny\0").expect("written");
     }
 
-    fn holder(proc: &Path, pids: &[u32], inode: u64) -> Option<Process> {
+    fn owner(proc: &Path, pids: &[u32], inode: u64) -> Option<Process> {
         let mut missing = HashSet::from([inode]);
-        let found = Processes::new(proc, true).holders(pids.to_vec(), &mut missing);
+        let found = Processes::new(proc, true).owners(pids.to_vec(), &mut missing);
         assert_eq!(missing.is_empty(), !found.is_empty());
         found.into_values().next()
     }
 
     #[test]
-    fn the_oldest_holder_is_named_whatever_its_pid() {
+    fn the_oldest_owner_is_named_whatever_its_pid() {
         let proc = tempfile::tempdir().expect("a directory");
         process(proc.path(), 10, 900, 4711);
         process(proc.path(), 11, 100, 4711);
         process(proc.path(), 12, 50, 4712);
-        let found = holder(proc.path(), &[10, 11, 12, 99], 4711).expect("found");
+        let found = owner(proc.path(), &[10, 11, 12, 99], 4711).expect("found");
         assert_eq!((found.pid, found.started), (11, 100));
     }
 
@@ -271,35 +275,35 @@ mod tests {
     fn names_and_command_lines_are_cleaned() {
         let proc = tempfile::tempdir().expect("a directory");
         process(proc.path(), 10, 900, 4711);
-        let found = holder(proc.path(), &[10], 4711).expect("found");
+        let found = owner(proc.path(), &[10], 4711).expect("found");
         assert_eq!((found.command.as_str(), found.command_line.as_deref()), ("evil[31m", Some("/bin/evil --name xy")));
     }
 
     #[test]
-    fn a_process_that_hides_its_descriptors_may_be_the_holder() {
+    fn a_process_that_hides_its_descriptors_may_be_the_owner() {
         let proc = tempfile::tempdir().expect("a directory");
         process(proc.path(), 10, 900, 4712);
         process(proc.path(), 11, 901, 4712);
         fs::remove_dir_all(proc.path().join("11/fd")).expect("removed");
         fs::write(proc.path().join("11/fd"), "").expect("written");
         let mut processes = Processes::new(proc.path(), false);
-        assert!(processes.holders(vec![10], &mut HashSet::from([4711])).is_empty());
-        let blind = |processes: &Processes<'_>| processes.blind().expect("a gap").detail;
+        assert!(processes.owners(vec![10], &mut HashSet::from([4711])).is_empty());
+        let blind = |processes: &Processes<'_>| processes.overlooked().expect("a gap").detail;
         assert!(blind(&processes).contains("no hostPID"));
-        assert!(processes.holders(vec![11], &mut HashSet::from([4711])).is_empty());
+        assert!(processes.owners(vec![11], &mut HashSet::from([4711])).is_empty());
         assert!(blind(&processes).starts_with("1 processes"));
     }
 
     #[test]
-    fn command_lines_are_left_alone_unless_asked_for() {
+    fn command_lines_are_not_read_unless_wanted() {
         let proc = tempfile::tempdir().expect("a directory");
         process(proc.path(), 10, 900, 4711);
-        let found = Processes::new(proc.path(), false).holders(vec![10], &mut HashSet::from([4711]));
+        let found = Processes::new(proc.path(), false).owners(vec![10], &mut HashSet::from([4711]));
         assert_eq!(found[&4711].command_line, None);
     }
 
     #[test]
-    fn a_pid_that_became_another_process_is_nobody() {
+    fn a_pid_that_became_another_process_is_not_described() {
         let proc = tempfile::tempdir().expect("a directory");
         process(proc.path(), 10, 900, 4711);
         let described = |started| Processes::new(proc.path(), false).describe(10, started).expect("readable");
@@ -309,8 +313,15 @@ mod tests {
 
     #[test]
     fn a_proc_outside_the_own_pid_namespace_shows_the_node() {
-        assert!(is_outside("Name:\tx\nNSpid:\t4711\t12\n"));
-        assert!(!is_outside("Name:\tx\nNSpid:\t12\n"));
+        let own = fs::read_to_string("/proc/thread-self/status").expect("a file of procfs");
+        let of = |pids: Option<Vec<i32>>| {
+            let mut status = Status::from_buf_read(own.as_bytes()).expect("a status");
+            status.nspid = pids;
+            is_outside(&status)
+        };
+        assert!(of(Some(vec![4711, 12])));
+        assert!(!of(Some(vec![12])));
+        assert!(!of(None));
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::{
     facts::{Family, Gap, PortRange, Protocol, State},
     kernel::{
-        netlink::{Malformed, Request, SocketLine, attributes, bytes_at},
+        netlink::{Malformed, Request, SockDiagConnection, attributes, bytes_at},
         record::{Ask, Record},
     },
 };
@@ -31,9 +31,9 @@ const TIMER_RETRANSMIT: u8 = 1;
 /// A table that changes under the walk may show a socket twice.
 ///
 /// # Errors
-/// As [`super::netlink::Line::dump`]; `NotSupported` when the kernel has no diag module for the protocol.
+/// As [`super::netlink::Connection::dump`]; `NotSupported` when the kernel has no diag module for the protocol.
 pub(super) fn walk<T: Clone>(
-    line: &mut SocketLine,
+    connection: &mut SockDiagConnection,
     ask: &Ask<'_>,
     families: &[Family],
     mut collected: T,
@@ -51,7 +51,7 @@ pub(super) fn walk<T: Clone>(
             body: &body,
         };
         // Each dump starts from a copy, so that a torn one takes only its own with it.
-        collected = line.dump(
+        collected = connection.dump(
             &request,
             || collected.clone(),
             |collected, message| {

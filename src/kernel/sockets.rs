@@ -8,7 +8,7 @@ use std::{
 use crate::{
     facts::{Clients, Family, Gap, PortSet, Protocol, Socket, Source, State, Why},
     kernel::{
-        netlink::{SocketLine, socket_line},
+        netlink::{SockDiagConnection, sock_diag_connection},
         proc_net,
         record::{Accepting, Ask, Record, States},
         sock_diag, sockstat,
@@ -22,7 +22,7 @@ const CLIENTS: usize = 4096;
 #[derive(Debug)]
 pub struct Sockets {
     net: PathBuf,
-    line: Option<RefCell<SocketLine>>,
+    sock_diag: Option<RefCell<SockDiagConnection>>,
 }
 
 /// Every listener, and how listeners were read.
@@ -31,19 +31,19 @@ pub struct Listeners {
     /// By protocol, port and address.
     pub sockets: Vec<Socket>,
     /// `sock_diag`, or which protocols came from elsewhere and what that cannot tell, for people.
-    pub told_by: String,
+    pub read_from: String,
 }
 
 impl Sockets {
     /// The live sockets in the network namespace of the calling thread, which must be the same at every walk; `proc` is
     /// where the host's `/proc` is mounted.
     pub fn live(proc: &Path) -> Self {
-        Self { net: proc.join("thread-self/net"), line: Some(RefCell::new(socket_line())) }
+        Self { net: proc.join("thread-self/net"), sock_diag: Some(RefCell::new(sock_diag_connection())) }
     }
 
     /// What the text tables in the directory `net` recorded.
     pub fn recorded(net: &Path) -> Self {
-        Self { net: net.to_owned(), line: None }
+        Self { net: net.to_owned(), sock_diag: None }
     }
 
     /// Every listening TCP and SCTP socket, and every unconnected UDP socket with a local port. The cost depends on
@@ -60,22 +60,22 @@ impl Sockets {
             let states = if protocol == Protocol::Udp { States::UNCONNECTED } else { States::LISTENING };
             let ask = Ask { source: Source::Listeners, protocol, states, ports: None };
             match self.walk(&ask, Vec::new(), |seen, record| seen.push(*record)) {
-                Ok((seen, told_by)) => {
+                Ok((seen, read_from)) => {
                     records.extend(seen);
-                    from_text.extend((told_by == ToldBy::Text).then(|| protocol.to_string()));
+                    from_text.extend((read_from == ReadFrom::Text).then(|| protocol.to_string()));
                 }
                 Err(gap) if protocol == Protocol::Sctp && gap.why == Why::NotSupported => sctp = false,
                 Err(gap) => return Err(gap),
             }
         }
-        let mut told_by = match from_text.as_slice() {
+        let mut read_from = match from_text.as_slice() {
             [] => "sock_diag".to_owned(),
             protocols => format!("/proc/net for {}, which tells neither v6only nor cgroup", protocols.join(" and ")),
         };
         if !sctp {
-            told_by.push_str("; no SCTP");
+            read_from.push_str("; no SCTP");
         }
-        Ok(Listeners { sockets: in_order(records), told_by })
+        Ok(Listeners { sockets: in_order(records), read_from })
     }
 
     /// The sockets with a peer whose local port is in `ports`, at most 4,096: those in SYN-SENT and UDP first, those
@@ -109,26 +109,27 @@ impl Sockets {
         ask: &Ask<'_>,
         collected: T,
         mut each: impl FnMut(&mut T, &Record),
-    ) -> Result<(T, ToldBy), Gap> {
+    ) -> Result<(T, ReadFrom), Gap> {
         // Without tables no SCTP is loaded: to be asked, the kernel would look for a module.
-        let line = self.line.as_ref().filter(|_| ask.protocol != Protocol::Sctp || self.net.join("sctp").exists());
-        if let Some(line) = line {
+        let connection =
+            self.sock_diag.as_ref().filter(|_| ask.protocol != Protocol::Sctp || self.net.join("sctp").exists());
+        if let Some(connection) = connection {
             // UDP has tens of thousands of buckets, which are walked once for each family.
             let only_v4 = ask.protocol == Protocol::Udp && sockstat::has_no_udp6(&self.net);
             let families = if only_v4 { &[Family::V4][..] } else { &Family::BOTH };
-            match sock_diag::walk(&mut line.borrow_mut(), ask, families, collected.clone(), &mut each) {
-                Ok(seen) => return Ok((seen, ToldBy::SockDiag)),
+            match sock_diag::walk(&mut connection.borrow_mut(), ask, families, collected.clone(), &mut each) {
+                Ok(seen) => return Ok((seen, ReadFrom::SockDiag)),
                 Err(gap) if gap.why == Why::NotSupported => {}
                 Err(gap) => return Err(gap),
             }
         }
-        proc_net::walk(&self.net, ask, collected, each).map(|seen| (seen, ToldBy::Text))
+        proc_net::walk(&self.net, ask, collected, each).map(|seen| (seen, ReadFrom::Text))
     }
 }
 
 /// Where a walk went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ToldBy {
+pub(super) enum ReadFrom {
     SockDiag,
     Text,
 }
@@ -202,6 +203,6 @@ mod tests {
         std::fs::write(net.path().join("udp"), "heading\n").expect("written");
         let listeners = sockets.listeners().expect("both tables");
         assert_eq!(listeners.sockets.iter().map(|socket| socket.local_port).collect::<Vec<_>>(), [30080]);
-        assert!(listeners.told_by.starts_with("/proc/net for tcp and udp"), "{}", listeners.told_by);
+        assert!(listeners.read_from.starts_with("/proc/net for tcp and udp"), "{}", listeners.read_from);
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn of(net: &Path) -> Result<SockStat, Gap> {
 }
 
 /// The most sockets of one protocol, TIME_WAIT included, that the network namespace whose `/proc/<pid>/net` is at `net`
-/// can have. Where it has fewer than `few` of any kind, they are told instead: one file is enough for that.
+/// can have. Where it has fewer than `few` of any kind, they are returned instead: one file is enough for that.
 ///
 /// # Errors
 /// As [`read`].
@@ -49,14 +49,14 @@ pub(super) fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
     Ok(tcp.saturating_add(tcp_time_wait).max(udp))
 }
 
-/// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no UDP socket of IPv6, as far as can be told.
+/// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no UDP socket of IPv6, as far as the file shows.
 pub(super) fn has_no_udp6(net: &Path) -> bool {
     let (path, mut buffer) = (net.join("sockstat6"), [0; LONGEST]);
-    told(&path, &mut buffer).is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line == b"UDP6: inuse 0"))
+    content(&path, &mut buffer).is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line == b"UDP6: inuse 0"))
 }
 
-/// What a file tells, in one read.
-fn told<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Gap> {
+/// The content of a file, in one read.
+fn content<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Gap> {
     let read = File::open(path).and_then(|mut file| file.read(buffer));
     let read = read.map_err(|error| unread(Source::Sockstat, path, &error))?;
     Ok(buffer.get(..read).unwrap_or_default())
@@ -72,20 +72,20 @@ struct Sums {
 }
 
 impl Sums {
-    /// What `sockstat` tells, of both families where it does not tell them apart.
+    /// The counts in `sockstat`, which are of both families where it does not separate them.
     fn of_v4(net: &Path) -> Result<Self, Gap> {
         let path = net.join("sockstat");
         let mut sums = Self::default();
-        sums.add(&path, told(&path, &mut [0; LONGEST])?)?;
+        sums.add(&path, content(&path, &mut [0; LONGEST])?)?;
         Ok(sums)
     }
 
-    /// Adds what `sockstat6` tells; a kernel without IPv6 has none.
+    /// Adds the counts in `sockstat6`; a kernel without IPv6 has none.
     fn add_v6(&mut self, net: &Path) -> Result<(), Gap> {
         let path = net.join("sockstat6");
-        match told(&path, &mut [0; LONGEST]) {
+        match content(&path, &mut [0; LONGEST]) {
             Err(gap) if gap.why == Why::NotSupported => Ok(()),
-            told => self.add(&path, told?),
+            content => self.add(&path, content?),
         }
     }
 
@@ -102,7 +102,7 @@ impl Sums {
                 _ => return Some(()),
             };
             *sum = Some(sum.unwrap_or(0).saturating_add(count(counts, "inuse")?));
-            // Told once, for both families together.
+            // Given once, for both families together.
             if let (Some(wait), "TCP") = (wait, protocol) {
                 *wait = Some(count(counts, "tw")?);
                 self.tcp_everywhere = Some(count(counts, "alloc")?);

@@ -1,4 +1,4 @@
-//! What each reader takes, beside what it sees.
+//! The time that each reader takes.
 
 use std::{
     cell::RefCell,
@@ -16,20 +16,20 @@ pub type Took = BTreeMap<Source, Duration>;
 pub(super) struct Stopwatch(RefCell<Took>);
 
 impl Stopwatch {
-    /// What `reader` says.
+    /// What `reader` returns.
     pub(super) fn on<T>(&self, source: Source, reader: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
-        let said = reader();
+        let read = reader();
         self.add(source, begun);
-        said
+        read
     }
 
-    /// What `reader` says in the end.
+    /// What `reader` returns in the end.
     pub(super) async fn awaiting<T>(&self, source: Source, reader: impl Future<Output = T>) -> T {
         let begun = Instant::now();
-        let said = reader.await;
+        let read = reader.await;
         self.add(source, begun);
-        said
+        read
     }
 
     /// A source may be read in several places.

@@ -19,17 +19,17 @@
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{PROXY_METRICS, by_port, capital, holder_evidence, holder_name, socket_in_words},
-    range::{health_checks, ranges_in_words, reserve},
-    this_node,
+    ephemeral::ranges_in_words,
+    node_ports::reserve,
+    wording::{MOST_SOCKETS, capital},
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
+    dataplane::{PROXY_METRICS, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
     facts::{Family, Gap, Mode, Owner, Protocol, Snapshot, Socket, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
 
-/// How many sockets on one port are told.
-const TOLD: usize = 8;
 /// kube-proxy's own health.
 const PROXY_HEALTH: u16 = 10256;
 
@@ -39,6 +39,11 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Pods],
     uses: &[Source::Sockstat],
+    socket_needs: &[
+        SocketNeed::Clients(Ports::HealthCheckNodePorts),
+        SocketNeed::Clients(Ports::UnreadyHostNetworkPods),
+        SocketNeed::Clients(Ports::Proxy),
+    ],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("client_socket_blocks_port.rs"),
@@ -53,7 +58,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let pods = snapshot.cluster.pods.get()?;
 
     let connected = by_port(&clients.sockets);
-    let health_checks = health_checks(services).map(|(service, port)| Absent {
+    let health_checks = served_health_checks(services).map(|(service, port)| Absent {
         subject: Subject::service(service),
         port,
         protocol: Protocol::Tcp,
@@ -133,7 +138,7 @@ fn proxy(snapshot: &Snapshot) -> Vec<Absent<'static>> {
         .into_iter()
         .filter(|port| *port != PROXY_METRICS || !answers)
         .map(|port| Absent {
-            subject: this_node(snapshot),
+            subject: Subject::this_node(snapshot),
             port,
             protocol: Protocol::Tcp,
             families: None,
@@ -147,19 +152,17 @@ fn evidence(snapshot: &Snapshot, absent: &Absent<'_>, sockets: &[&Socket]) -> Ev
     let Absent { port, protocol, whose, .. } = absent;
     // A live process can be told to let go; TIME_WAIT cannot.
     let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
-    let holder = owned.or(sockets.first()).map_or_else(String::new, |socket| holder_name(snapshot, socket));
+    let holder = owned.or(sockets.first()).map_or_else(String::new, |socket| owner_name(snapshot, &socket.owner));
     let sentence = format!(
         "{} has an outgoing connection from port {port}/{protocol}, on which nobody listens: {whose} cannot have it.",
         capital(&holder)
     );
     let mut evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
-    for socket in sockets.iter().take(TOLD) {
+    for socket in sockets.iter().take(MOST_SOCKETS) {
         evidence = evidence.value("socket", socket_in_words(socket));
-        evidence.values.extend(holder_evidence(snapshot, socket));
+        evidence.values.extend(owner_evidence(snapshot, &socket.owner));
     }
-    if sockets.len() > TOLD {
-        evidence = evidence.value("socket", format!("and {} more", sockets.len() - TOLD));
-    }
+    evidence = evidence.and_more("socket", sockets.len(), MOST_SOCKETS);
     evidence.values.extend(ranges_in_words(snapshot));
     let ports = [*port].into_iter().collect();
     let evidence = reserve(snapshot, &ports).into_iter().fold(evidence, Evidence::remedy);
@@ -177,7 +180,7 @@ mod tests {
             ContainerPort, Pod, Service, ServiceKind, State,
             healthy::{World, gap, seen},
         },
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     const REMOTE: &str = "192.0.2.9:443";

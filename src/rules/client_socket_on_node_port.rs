@@ -28,20 +28,19 @@ use std::{
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{ByPort, by_port, capital, holder_evidence, holder_name, place, service_port, socket_in_words},
-    range::{effective_ephemeral, ranges_in_words, reserve},
-    setup::{Local, Setup, Setups, locals},
-    this_node,
+    ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
+    node_ports::reserve,
+    wording::{MOST_SOCKETS, capital},
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
-    facts::{
-        Family, Gap, Mode, PortSet, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, View, Why,
+    dataplane::{
+        ByPort, Candidate, Candidates, LocalAddress, by_port, local_addresses, owner_evidence, owner_name, place,
+        service_port, socket_in_words,
     },
+    facts::{Family, Gap, Mode, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
-
-/// How many sockets of one Service port are told.
-const TOLD: usize = 8;
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("client-socket-on-node-port"),
@@ -49,6 +48,12 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Addresses],
     uses: &[Source::Sockstat, Source::IpVs, Source::IpVsConn],
+    socket_needs: &[
+        SocketNeed::Clients(Ports::NodePorts),
+        SocketNeed::Clients(Ports::ExternalIps),
+        SocketNeed::Owners(Ports::NodePorts),
+        SocketNeed::Owners(Ports::ExternalIps),
+    ],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("client_socket_on_node_port.rs"),
@@ -73,22 +78,21 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         }
     }
     // Where the range was not read, `listener-on-node-port` says that these could not be told apart.
-    if let Ok(ephemeral) = effective_ephemeral(snapshot) {
-        sockets.extend(listeners.iter().filter(|it| may_be_client(it, &ephemeral)).map(|it| (it, Some(false))));
-    }
+    let ephemeral = EphemeralPorts::of(snapshot);
+    sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
 
     let node = Node {
         snapshot,
         claims: Claims::of(services, &sockets.iter().map(|(socket, _)| (socket.protocol, socket.local_port)).collect()),
-        setups: Setups::of(snapshot, interfaces, limits),
-        locals: locals(interfaces),
+        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
+        locals: local_addresses(interfaces),
         virtual_servers: virtual_servers(snapshot),
     };
     let mut judgements = node.judge(&sockets);
     if !all_outgoing_listed {
         let detail = "there are more connections on NodePorts than are listed; those that hang come first";
         let verdict = Verdict::Unknown(Gap::new(Source::Clients, Why::Ambiguous, detail));
-        judgements.push(Judgement { subject: this_node(snapshot), port: None, protocol: None, verdict });
+        judgements.push(Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict });
     }
     Ok(judgements)
 }
@@ -107,15 +111,6 @@ fn accepted(socket: &Socket, listeners: &ByPort<'_>) -> Option<bool> {
         return Some(true);
     }
     answers.iter().all(Option::is_some).then_some(false)
-}
-
-/// An unconnected UDP socket in the effective ephemeral range is a client more often than not.
-fn may_be_client(socket: &Socket, ephemeral: &PortSet) -> bool {
-    is_unconnected(socket) && ephemeral.contains(socket.local_port)
-}
-
-fn is_unconnected(socket: &Socket) -> bool {
-    socket.protocol == Protocol::Udp && socket.state == State::Close
 }
 
 /// A Service port at whose address and port a socket may be.
@@ -171,8 +166,8 @@ fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16
 struct Node<'a> {
     snapshot: &'a Snapshot,
     claims: Claims<'a>,
-    setups: Setups,
-    locals: Vec<Local>,
+    candidates: Candidates,
+    locals: Vec<LocalAddress>,
     /// What IPVS serves, or why that is predicted instead.
     virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
 }
@@ -203,7 +198,8 @@ impl<'a> Node<'a> {
                         "a connection on a NodePort was accepted, unless an IPv6 listener is v6only, which was not told",
                     )),
                 };
-                let subject = claim.map_or_else(|| this_node(self.snapshot), |claim| Subject::service(claim.service));
+                let subject =
+                    claim.map_or_else(|| Subject::this_node(self.snapshot), |claim| Subject::service(claim.service));
                 let hit = Hit { socket, claim, severity };
                 hits.entry((subject, socket.protocol, socket.local_port)).or_default().push(hit);
             }
@@ -218,23 +214,23 @@ impl<'a> Node<'a> {
             .collect()
     }
 
-    /// What holds in every possible setup: the mildest severity, where none is silent. Nothing where all are.
+    /// What holds in every possible candidate: the mildest severity, where none is silent. Nothing where all are.
     fn severity(&self, socket: &Socket, claim: Option<Claim<'_>>) -> Result<Option<Severity>, Gap> {
         let severities: Vec<_> =
-            self.setups.candidates.iter().map(|setup| self.severity_in(setup, socket, claim)).collect();
+            self.candidates.iter().map(|candidate| self.severity_in(candidate, socket, claim)).collect();
         match severities.iter().min().copied().flatten() {
             Some(mildest) => Ok(Some(mildest)),
             None if severities.iter().all(Option::is_none) => Ok(None),
-            None => Err(self.setups.ambiguity()),
+            None => Err(self.candidates.ambiguity()),
         }
     }
 
-    fn severity_in(&self, setup: &Setup, socket: &Socket, claim: Option<Claim<'_>>) -> Option<Severity> {
-        if !self.takes(setup, socket, claim) {
+    fn severity_in(&self, candidate: &Candidate, socket: &Socket, claim: Option<Claim<'_>>) -> Option<Severity> {
+        if !self.takes(candidate, socket, claim) {
             return None;
         }
         let asked_again = socket.retransmits > 0;
-        Some(match setup.mode {
+        Some(match candidate.mode() {
             Mode::Iptables | Mode::Nftables => Severity::Info,
             Mode::Cilium if socket.protocol == Protocol::Udp || asked_again => Severity::Warning,
             Mode::Cilium => Severity::Info,
@@ -248,9 +244,9 @@ impl<'a> Node<'a> {
     }
 
     /// Whether the proxy takes what arrives at a socket's local address and port and is not remembered otherwise.
-    fn takes(&self, setup: &Setup, socket: &Socket, claim: Option<Claim<'_>>) -> bool {
+    fn takes(&self, candidate: &Candidate, socket: &Socket, claim: Option<Claim<'_>>) -> bool {
         let mut bound = self.bound(socket).iter().filter(|local| socket.serves(Family::of(local.ip)) == Some(true));
-        match (setup.mode, claim, &self.virtual_servers) {
+        match (candidate.mode(), claim, &self.virtual_servers) {
             (Mode::Ipvs, _, Ok(servers)) => {
                 bound.any(|local| servers.contains(&(socket.protocol, local.ip, socket.local_port)))
             }
@@ -258,12 +254,12 @@ impl<'a> Node<'a> {
             (_, Some(Claim { by_node_port: false, .. }), _) => true,
             (_, Some(Claim { service, .. }), _) => bound
                 .filter(|local| service.families.contains(&Family::of(local.ip)))
-                .any(|local| setup.may_take(*local)),
+                .any(|local| candidate.may_take(*local)),
         }
     }
 
     /// The node's addresses at which a socket is; they are sorted.
-    fn bound(&self, socket: &Socket) -> &[Local] {
+    fn bound(&self, socket: &Socket) -> &[LocalAddress] {
         if socket.local.is_unspecified() {
             return &self.locals;
         }
@@ -280,13 +276,11 @@ impl<'a> Node<'a> {
         };
         let worst = &hits[0];
         let mut evidence = Evidence::new(severity, self.sentence(worst, severity));
-        for hit in hits.iter().filter(|hit| hit.severity.is_ok()).take(TOLD) {
+        for hit in hits.iter().filter(|hit| hit.severity.is_ok()).take(MOST_SOCKETS) {
             evidence = evidence.value("socket", socket_in_words(hit.socket));
-            evidence.values.extend(holder_evidence(self.snapshot, hit.socket));
+            evidence.values.extend(owner_evidence(self.snapshot, &hit.socket.owner));
         }
-        if hits.len() > TOLD {
-            evidence = evidence.value("socket", format!("and {} more", hits.len() - TOLD));
-        }
+        evidence = evidence.and_more("socket", hits.len(), MOST_SOCKETS);
         evidence = self.facts(evidence, worst);
         if severity == Severity::Critical {
             evidence = evidence.affects([Vantage::Node]);
@@ -296,7 +290,7 @@ impl<'a> Node<'a> {
 
     fn sentence(&self, hit: &Hit<'_>, severity: Severity) -> String {
         let socket = hit.socket;
-        let ipvs = self.setups.mode.as_ref().is_ok_and(|mode| mode.value == Mode::Ipvs);
+        let ipvs = self.candidates.mode.as_ref().is_ok_and(|mode| mode.value == Mode::Ipvs);
         let ends = match (severity, ipvs, socket.protocol, socket.state) {
             (Severity::Critical, _, Protocol::Udp, _) => {
                 "ipvs takes the answers for new clients and sends them to a pod"
@@ -317,7 +311,7 @@ impl<'a> Node<'a> {
             }
             None => "an IPVS virtual server that no Service explains".to_owned(),
         };
-        format!("{} sends from {}, {whose}: {ends}.", capital(&holder_name(self.snapshot, socket)), place(socket))
+        format!("{} sends from {}, {whose}: {ends}.", capital(&owner_name(self.snapshot, &socket.owner)), place(socket))
     }
 
     /// The Service, the proxy, the ranges, and the kernel's own lines.
@@ -334,9 +328,9 @@ impl<'a> Node<'a> {
             );
             evidence = evidence.value("service", words);
         }
-        evidence = evidence.value("proxy mode", self.setups.mode_in_words());
+        evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
         evidence.values.extend(ranges_in_words(self.snapshot));
-        if !self.setups.candidates.iter().any(|setup| setup.mode == Mode::Ipvs) {
+        if !self.candidates.iter().any(|candidate| candidate.mode() == Mode::Ipvs) {
             return evidence;
         }
         evidence = match &self.virtual_servers {
@@ -353,7 +347,7 @@ impl<'a> Node<'a> {
                     it.protocol == socket.protocol && it.to == (socket.local.to_canonical(), socket.local_port)
                 })
                 .filter(|it| it.from == (socket.remote.to_canonical(), socket.remote_port) || is_unconnected(socket))
-                .take(TOLD)
+                .take(MOST_SOCKETS)
                 .fold(evidence, |evidence, it| {
                     let end = |(ip, port)| SocketAddr::new(ip, port);
                     let (from, to, pod) = (end(it.from), end(it.to), end(it.destination));
@@ -363,7 +357,7 @@ impl<'a> Node<'a> {
     }
 
     fn remedies(&self, evidence: Evidence, socket: &Socket) -> Evidence {
-        let holder = holder_name(self.snapshot, socket);
+        let holder = owner_name(self.snapshot, &socket.owner);
         let port = socket.local_port;
         let reserved = &self.snapshot.kernel.sysctls.ip_local_reserved_ports;
         if reserved.seen().is_some_and(|reserved| reserved.contains(port)) {

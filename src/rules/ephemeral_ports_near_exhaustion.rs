@@ -17,13 +17,9 @@
 
 use std::net::SocketAddr;
 
-use super::{
-    Limits, Patience, Rule, Scope,
-    holders::{owner_evidence, pod_of_uid},
-    range::{effective_ephemeral, ports_in_words},
-    this_node,
-};
+use super::{Limits, Patience, Rule, Scope, ephemeral::effective_ephemeral, node_ports::ports_in_words};
 use crate::{
+    dataplane::{owner_evidence, pod_of_uid},
     facts::{
         DestinationUse, EphemeralUse, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source, View, Why,
     },
@@ -39,6 +35,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::EphemeralUse, Source::Sysctls],
     uses: &[Source::Sockstat, Source::PodNamespaces],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("ephemeral_ports_near_exhaustion.rs"),
@@ -57,7 +54,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         tw_reuse: sysctls.tcp_tw_reuse.get().copied(),
     };
     let verdict = judge(snapshot, limits, used, &ports, Whose::Node);
-    let host = Judgement { subject: this_node(snapshot), port: None, protocol: None, verdict };
+    let host = Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict };
     Ok(std::iter::once(host).chain(pods(snapshot, limits)).collect())
 }
 
@@ -70,7 +67,7 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
         Reading::Gap(gap) => {
             let namespaces = snapshot.kernel.pod_namespaces.seen();
             let some = namespaces.is_some_and(|namespaces| !namespaces.is_empty());
-            return some.then(|| unknown(this_node(snapshot), gap.clone())).into_iter().collect();
+            return some.then(|| unknown(Subject::this_node(snapshot), gap.clone())).into_iter().collect();
         }
     };
     match &snapshot.kernel.pod_namespaces {
@@ -235,7 +232,7 @@ mod tests {
             Protocol,
             healthy::{gap, ip, seen, squatter},
         },
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     const CAPACITY: u32 = 28_232;

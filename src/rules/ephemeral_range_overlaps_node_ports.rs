@@ -17,12 +17,13 @@
 
 use super::{
     Limits, Patience, Rule, Scope,
-    range::{at_most, counted, effective_ephemeral, ranges_in_words, reserve, served},
-    this_node,
+    ephemeral::{effective_ephemeral, ranges_in_words},
+    node_ports::{at_most, counted, reserve},
 };
 use crate::{
+    dataplane::served_node_ports,
     facts::{Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -31,6 +32,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Sysctls, Source::NodePortRange],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("ephemeral_range_overlaps_node_ports.rs"),
@@ -49,7 +51,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         }
         _ => Verdict::Healthy,
     };
-    Ok(vec![Judgement { subject: this_node(snapshot), port: None, protocol: None, verdict }])
+    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }])
 }
 
 /// Two ranges that meet.
@@ -105,7 +107,7 @@ impl Overlap<'_> {
     /// The NodePorts of Services that the kernel may choose.
     fn allocated(&self) -> Result<PortSet, Gap> {
         let services = self.snapshot.cluster.services.get()?;
-        let ports: PortSet = served(services).map(|(_, _, port)| port).collect();
+        let ports: PortSet = served_node_ports(services).map(|(_, _, port)| port).collect();
         Ok(ports.intersection(&self.uncovered))
     }
 
@@ -138,7 +140,7 @@ mod tests {
             healthy::{World, gap},
         },
         findings::Subject,
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn subject() -> Subject {

@@ -25,18 +25,18 @@ use std::{collections::HashMap, net::IpAddr};
 
 use super::{
     Limits, Patience, Rule, Scope,
-    addresses::{Claim, Field, kind_in_words, listed, nodes_by_address, service_in_words},
-    endpoints::Endpoints,
-    holders::{ByPort, Own, Proxy, by_port, holder_evidence, holder_name, move_off, socket_in_words},
-    range::effective_ephemeral,
-    reach,
-    setup::mode_in_words,
+    ephemeral::EphemeralPorts,
+    holders::{move_off, release},
+    node_addresses::{kind_in_words, nodes_by_address},
+    wording::{listed, service_in_words},
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
-    facts::{
-        Family, Gap, Learned, Mode, Node, NodeAddressKind, Protocol, Service, ServicePort, Snapshot, Socket, Source,
-        State, View,
+    dataplane::{
+        ByPort, Endpoints, ExternalAddress, Field, Own, Proxy, answering_vantage_points, by_port, mode_in_words,
+        owner_evidence, owner_name, socket_in_words, vantage_points,
     },
+    facts::{Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
@@ -46,6 +46,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Services],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::ExternalIps), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::One,
     scope: Scope::Cluster,
     page: include_str!("external_ip_is_node_address.rs"),
@@ -55,7 +56,7 @@ pub(super) static RULE: Rule = Rule {
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
     let services = snapshot.cluster.services.get()?;
-    if services.iter().flat_map(|service| Claim::of(service)).next().is_none() {
+    if services.iter().flat_map(|service| ExternalAddress::of(service)).next().is_none() {
         return Ok(Vec::new());
     }
     let nodes = snapshot.cluster.nodes.get()?;
@@ -66,7 +67,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let owners = nodes_by_address(nodes);
     let claims: Vec<_> = services
         .iter()
-        .flat_map(|service| Claim::of(service))
+        .flat_map(|service| ExternalAddress::of(service))
         .map(|claim| (claim, owners.get(&claim.ip).map_or(&[][..], Vec::as_slice)))
         .filter(|(claim, owners)| !owners.is_empty() || is_on_link(snapshot, claim.ip))
         .collect();
@@ -106,7 +107,7 @@ struct Here<'a> {
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
 
 impl Here<'_> {
-    fn judge(&self, claim: &Claim<'_>, owners: &Owners<'_>) -> Vec<Judgement> {
+    fn judge(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Vec<Judgement> {
         let judgement = |port: Option<&ServicePort>, verdict| Judgement {
             subject: Subject::service(claim.service),
             port: port.map(|port| port.port),
@@ -183,7 +184,7 @@ impl Here<'_> {
     }
 
     /// A process of this node that loses a port of the address to the Service.
-    fn listener(&self, claim: &Claim<'_>, port: &ServicePort) -> Result<Option<&Socket>, Gap> {
+    fn listener(&self, claim: &ExternalAddress<'_>, port: &ServicePort) -> Result<Option<&Socket>, Gap> {
         let listeners = self.listeners.as_ref().map_err(Clone::clone)?;
         let takes_part = |socket: &&Socket| {
             (socket.local.is_unspecified() || socket.local == claim.ip)
@@ -195,7 +196,7 @@ impl Here<'_> {
         for socket in on_port {
             if self.endpoints.includes(claim.service, port, &self.places(socket, claim.ip), socket.local_port)
                 // An old proxy opens a socket on each external IP of its node.
-                || (socket.local == claim.ip && self.proxy.shares_holder(socket))
+                || (socket.local == claim.ip && self.proxy.shares_owner(socket))
             {
                 continue;
             }
@@ -204,9 +205,7 @@ impl Here<'_> {
                 Own::Unknown => return Err(Own::untold()),
                 Own::No => {}
             }
-            // An unconnected UDP socket on an ephemeral port is a client more often than not.
-            let udp = socket.protocol == Protocol::Udp && socket.state == State::Close;
-            if udp && effective_ephemeral(self.snapshot)?.contains(socket.local_port) {
+            if EphemeralPorts::of(self.snapshot).may_be_client(socket)? {
                 continue;
             }
             return Ok(Some(socket));
@@ -225,14 +224,14 @@ impl Here<'_> {
     /// From where a listener would answer on an address.
     fn answers(&self, socket: &Socket, ip: IpAddr) -> impl Iterator<Item = Vantage> {
         let vantages = match self.snapshot.kernel.interfaces.seen() {
-            Some(interfaces) => reach::answers(socket, ip, interfaces),
-            None => reach::vantages(ip),
+            Some(interfaces) => answering_vantage_points(socket, ip, interfaces),
+            None => vantage_points(ip),
         };
         vantages.iter().copied()
     }
 
     /// ipvs: the other nodes take the whole address.
-    fn bound(&self, claim: &Claim<'_>, owners: &Owners<'_>, severity: Severity) -> Evidence {
+    fn bound(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>, severity: Severity) -> Evidence {
         let end = match severity {
             Severity::Info if self.alone => "the cluster has no other Node that could lose it",
             Severity::Info => "this node keeps it, but every other node in ipvs mode takes it for its own",
@@ -248,7 +247,7 @@ impl Here<'_> {
     }
 
     /// Not ipvs, as far as known: every node takes the Service's ports of the address.
-    fn shared(&self, claim: &Claim<'_>, owners: &Owners<'_>) -> Evidence {
+    fn shared(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Evidence {
         let end = match self.mode {
             Ok(_) => "every node takes the Service's ports of that address, and no others",
             Err(_) => "every node takes at least the Service's ports of that address",
@@ -258,8 +257,14 @@ impl Here<'_> {
     }
 
     /// A process of this node loses its port.
-    fn captured(&self, claim: &Claim<'_>, owners: &Owners<'_>, port: &ServicePort, socket: &Socket) -> Evidence {
-        let holder = holder_name(self.snapshot, socket);
+    fn captured(
+        &self,
+        claim: &ExternalAddress<'_>,
+        owners: &Owners<'_>,
+        port: &ServicePort,
+        socket: &Socket,
+    ) -> Evidence {
+        let holder = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
             "{}: new connections to its port {}/{}, where {holder} listens, go to the Service instead.",
             self.opening(claim, owners),
@@ -269,13 +274,13 @@ impl Here<'_> {
         let mut evidence = Evidence::new(Severity::Critical, sentence)
             .affects(self.answers(socket, claim.ip))
             .value("listener", socket_in_words(socket));
-        evidence.values.extend(holder_evidence(self.snapshot, socket));
+        evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
         self.with_facts(evidence, claim, owners).remedy(format!("or {}", move_off(self.snapshot, socket)))
     }
 
     /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`: of the owners, the one that
     /// makes it worst.
-    fn opening(&self, claim: &Claim<'_>, owners: &Owners<'_>) -> String {
+    fn opening(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> String {
         let worst = owners.iter().min_by_key(|(node, kind)| {
             (self.is_own(node, claim.ip), *kind != NodeAddressKind::InternalIp, node.name.as_str())
         });
@@ -287,7 +292,7 @@ impl Here<'_> {
         format!("Service {namespace}/{name} claims {}, {whose}, as {}", claim.ip, claim.field)
     }
 
-    fn with_facts(&self, evidence: Evidence, claim: &Claim<'_>, owners: &Owners<'_>) -> Evidence {
+    fn with_facts(&self, evidence: Evidence, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Evidence {
         let held = match (&self.links, self.held(claim.ip)) {
             (Err(gap), _) => format!("unknown: {}", gap.detail),
             (Ok(_), Some(link)) => format!("yes, {} is on {link}", claim.ip),
@@ -306,7 +311,7 @@ impl Here<'_> {
             .value("owner", owner)
             .value("held on this node", held)
             .value("proxy mode", mode_in_words(&self.mode))
-            .remedy(claim.release())
+            .remedy(release(claim))
             .remedy("to keep new ones out, enable the admission plugin DenyServiceExternalIPs")
     }
 }

@@ -4,7 +4,7 @@
 //! The proxy looks for external IPs before it looks for NodePorts. On that one address the Service with the external
 //! IP answers, on all others the one with the NodePort: the same port of the same node leads to two Services, and
 //! neither `kubectl describe` says a word. A Service without endpoints takes nothing. One with
-//! `externalTrafficPolicy: Local` and endpoints on other nodes only takes the connections of this node and its pods; in
+//! `externalTrafficPolicy: LocalAddress` and endpoints on other nodes only takes the connections of this node and its pods; in
 //! nftables mode those from elsewhere get no answer at all, in iptables mode they go to the NodePort.
 //!
 //! ## Silent when
@@ -25,17 +25,14 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule, Scope,
-    addresses::{Claim, service_in_words},
-    endpoints::{Backing, Endpoints},
-    fate::{Fate, First},
-    holders::service_port,
-    range::{move_service, served},
-    reach::vantages,
-    setup::{Local, Setup, Setups, locals},
-    spare::spare_port,
+    Limits, Patience, Rule, Scope, free_ports::free_port, holders::release, node_ports::move_service,
+    wording::service_in_words,
 };
 use crate::{
+    dataplane::{
+        Backing, Candidate, Candidates, Claim, Endpoints, ExternalAddress, LocalAddress, Outcome, local_addresses,
+        served_node_ports, service_port, vantage_points,
+    },
     facts::{Family, Gap, Protocol, Service, ServicePort, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
@@ -49,6 +46,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Services],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("external_ip_shadows_node_port.rs"),
@@ -58,14 +56,15 @@ pub(super) static RULE: Rule = Rule {
 fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let services = snapshot.cluster.services.get()?;
-    if services.iter().flat_map(|service| Claim::of(service)).next().is_none() {
+    if services.iter().flat_map(|service| ExternalAddress::of(service)).next().is_none() {
         return Ok(Vec::new());
     }
     let interfaces = snapshot.kernel.interfaces.get()?;
-    let locals: BTreeMap<IpAddr, Local> = locals(interfaces).into_iter().map(|local| (local.ip, local)).collect();
+    let locals: BTreeMap<IpAddr, LocalAddress> =
+        local_addresses(interfaces).into_iter().map(|local| (local.ip, local)).collect();
 
     let mut by_port: HashMap<(Protocol, u16), Vec<Taker<'_>>> = HashMap::new();
-    for claim in services.iter().flat_map(|service| Claim::of(service)) {
+    for claim in services.iter().flat_map(|service| ExternalAddress::of(service)) {
         let Some(local) = locals.get(&claim.ip) else { continue };
         if !claim.service.families.contains(&Family::of(claim.ip)) {
             continue;
@@ -81,11 +80,11 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         takers.sort_by_key(|it| (&it.claim.service.namespace, &it.claim.service.name, it.local.ip));
     }
     let node = Node {
-        setups: Setups::of(snapshot, interfaces, limits),
+        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
         endpoints: Endpoints::of(snapshot),
-        spare: spare_port(snapshot),
+        spare: free_port(snapshot),
     };
-    Ok(served(services)
+    Ok(served_node_ports(services)
         .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
         .flat_map(|(service, port, takers)| {
             let other = |taker: &&Taker<'_>| !std::ptr::eq(taker.port, port);
@@ -101,14 +100,14 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 
 /// A Service port that takes one address of this node.
 struct Taker<'a> {
-    claim: Claim<'a>,
+    claim: ExternalAddress<'a>,
     port: &'a ServicePort,
-    local: Local,
+    local: LocalAddress,
 }
 
 /// What every pair is judged against.
 struct Node<'a> {
-    setups: Setups,
+    candidates: Candidates,
     endpoints: Endpoints<'a>,
     /// A nodePort that the loser could have instead.
     spare: Option<u16>,
@@ -121,7 +120,7 @@ impl Node<'_> {
             return Vec::new();
         }
         let outcomes: Vec<Option<Affected>> =
-            self.setups.candidates.iter().flat_map(|setup| self.outcomes(setup, service, port, taker)).collect();
+            self.candidates.iter().flat_map(|candidate| self.outcomes(candidate, service, port, taker)).collect();
         if outcomes.iter().all(Option::is_none) {
             return Vec::new();
         }
@@ -146,12 +145,12 @@ impl Node<'_> {
     /// What comes of it with each value that unknown endpoints may have; nothing where no NodePort is served.
     fn outcomes(
         &self,
-        setup: &Setup,
+        candidate: &Candidate,
         service: &Service,
         port: &ServicePort,
         taker: &Taker<'_>,
     ) -> Vec<Option<Affected>> {
-        if !setup.captures(taker.local) {
+        if !candidate.captures(taker.local) {
             return vec![None];
         }
         let family = Family::of(taker.local.ip);
@@ -159,7 +158,7 @@ impl Node<'_> {
         let own = self.endpoints.possible(service, port, family);
         takers
             .iter()
-            .flat_map(|taking| own.iter().map(|losing| Some(affected(setup, taker.local, *taking, *losing))))
+            .flat_map(|taking| own.iter().map(|losing| Some(affected(candidate, taker.local, *taking, *losing))))
             .collect()
     }
 
@@ -168,9 +167,9 @@ impl Node<'_> {
         let family = Family::of(taker.local.ip);
         let unread = [(taker.claim.service, taker.port), (service, port)];
         let unread = unread.iter().find_map(|(service, port)| self.endpoints.backing(service, port, family).err());
-        match self.setups.candidates.len() {
-            1 => unread.unwrap_or_else(|| self.setups.ambiguity()),
-            _ => self.setups.ambiguity(),
+        match self.candidates.are_several() {
+            false => unread.unwrap_or_else(|| self.candidates.ambiguity()),
+            true => self.candidates.ambiguity(),
         }
     }
 
@@ -195,19 +194,21 @@ impl Node<'_> {
             .value("its endpoints", self.endpoints.in_words(taker.claim.service, taker.port, family))
             .value("taken from", format!("{}, nodePort {number}/{protocol}", service_in_words(service)))
             .value("other addresses", "of this node keep going to the NodePort's Service")
-            .value("proxy mode", self.setups.mode_in_words())
+            .value("proxy mode", self.candidates.mode_in_words())
             .remedy(move_service(self.spare, service, port))
-            .remedy(format!("or {}", taker.claim.release()))
+            .remedy(format!("or {}", release(&taker.claim)))
     }
 }
 
 /// From where the NodePort is lost on an address.
-fn affected(setup: &Setup, local: Local, taking: Backing, losing: Backing) -> Affected {
+fn affected(candidate: &Candidate, local: LocalAddress, taking: Backing, losing: Backing) -> Affected {
     let is_lost = |vantage: &Vantage| {
-        let (taken, own) = (setup.fate_of_claimed(local, *vantage, taking), setup.fate(local, *vantage, losing));
-        setup.external_ip_or_node_port(taken, own) == Some(First::ExternalIp) && [taken, own].contains(&Fate::Pod)
+        let (taken, own) =
+            (candidate.outcome_of_external_ip(local, *vantage, taking), candidate.outcome(local, *vantage, losing));
+        candidate.external_ip_or_node_port(taken, own) == Some(Claim::ExternalIp)
+            && [taken, own].contains(&Outcome::Pod)
     };
-    vantages(local.ip).iter().copied().filter(is_lost).collect()
+    vantage_points(local.ip).iter().copied().filter(is_lost).collect()
 }
 
 fn severity(affected: &Affected) -> Severity {
@@ -222,7 +223,7 @@ mod tests {
             Mode, Snapshot, Why,
             healthy::{PEER, PRIMARY, SECOND, World, gap, ip},
         },
-        rules::expect::{expect_certain, expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},
     };
 
     fn world(address: &str, change: impl FnOnce(World) -> World) -> Snapshot {

@@ -19,11 +19,11 @@
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::service_port,
-    range::{bands_here, move_service, range_in_words},
-    spare::spare_port,
+    free_ports::free_port,
+    node_ports::{bands_here, move_service, range_in_words},
 };
 use crate::{
+    dataplane::service_port,
     facts::{Gap, Service, ServicePort, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
@@ -34,6 +34,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Info,
     needs: &[Source::Services, Source::NodePortRange],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("fixed_node_port_in_dynamic_band.rs"),
@@ -54,7 +55,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     if !in_band.is_empty() && in_band.iter().all(|(_, port, _)| port.fixed.is_none()) {
         return Err(no_managed_fields());
     }
-    let spare = spare_port(snapshot);
+    let spare = free_port(snapshot);
     Ok(in_band
         .into_iter()
         .filter_map(|(service, port, number)| {
@@ -100,7 +101,7 @@ mod tests {
             Snapshot,
             healthy::{gap, objects},
         },
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn world(port: u16, fixed: Option<bool>) -> Snapshot {

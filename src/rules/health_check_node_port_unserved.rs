@@ -1,7 +1,7 @@
 //! A load balancer asks this node for a Service's health, and nobody answers, or somebody else does.
 //!
 //! ## Why it hurts
-//! A Service of type LoadBalancer with `externalTrafficPolicy: Local` has a healthCheckNodePort. The load balancer
+//! A Service of type LoadBalancer with `externalTrafficPolicy: LocalAddress` has a healthCheckNodePort. The load balancer
 //! asks it on each node, and sends nothing to a node that does not answer as expected. When kube-proxy could not bind
 //! the port, because another process or an outgoing connection has it, this node's pods get no traffic from outside.
 //! kube-proxy says so once, in an Event `FailedToStartServiceHealthcheck` of the Service. On a dual-stack node it has a
@@ -15,16 +15,18 @@
 //!
 //! ## Fix
 //! Free the port; kube-proxy tries again at its next sync. To have another healthCheckNodePort drawn, set
-//! `externalTrafficPolicy` to Cluster and back to Local.
+//! `externalTrafficPolicy` to Cluster and back to LocalAddress.
 
 use std::collections::HashMap;
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{ByPort, Own, Proxy, by_port, holder_evidence, holder_name, kubectl, move_off, socket_in_words},
-    range::{health_checks, ranges_in_words},
+    ephemeral::ranges_in_words,
+    holders::{kubectl, move_off},
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
+    dataplane::{ByPort, Own, Proxy, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
     facts::{
         Family, Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why,
         text::shell_word,
@@ -38,6 +40,11 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Listeners, Source::Services],
     uses: &[],
+    socket_needs: &[
+        SocketNeed::HealthCheckAnswers,
+        SocketNeed::Owners(Ports::HealthCheckNodePorts),
+        SocketNeed::Owners(Ports::Proxy),
+    ],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("health_check_node_port_unserved.rs"),
@@ -48,7 +55,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
     let listeners = snapshot.kernel.listeners.get()?;
     let services = snapshot.cluster.services.get()?;
-    if health_checks(services).next().is_none() {
+    if served_health_checks(services).next().is_none() {
         return Ok(Vec::new());
     }
     let answers = snapshot.kernel.health_checks.seen().into_iter().flatten();
@@ -58,7 +65,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         answers: answers.map(|answer| (answer.port, answer)).collect(),
         proxy: Proxy::of(snapshot),
     };
-    Ok(health_checks(services).filter_map(|(service, port)| node.judge(service, port)).collect())
+    Ok(served_health_checks(services).filter_map(|(service, port)| node.judge(service, port)).collect())
 }
 
 /// What every health check is judged against.
@@ -151,18 +158,18 @@ impl<'a> Node<'a> {
             }
             Wrong::Other(socket, _) => format!(
                 "is not served here, {} answers instead: its load balancer sends nothing to this node",
-                holder_name(self.snapshot, socket)
+                owner_name(self.snapshot, &socket.owner)
             ),
             Wrong::OfFamily(socket, family) => format!(
                 "is not served here over {family}, {} keeps the proxy off the port: a load balancer that asks over {family} sends nothing to this node",
-                holder_name(self.snapshot, socket)
+                owner_name(self.snapshot, &socket.owner)
             ),
         };
         let sentence = format!("The health check of {name} on {port}/tcp {what}.");
         let mut evidence = Evidence::new(severity, sentence);
         if let Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) = wrong {
             evidence = evidence.value("listener", socket_in_words(socket));
-            evidence.values.extend(holder_evidence(self.snapshot, socket));
+            evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
         }
         if let Wrong::Other(_, Some(named)) = wrong {
             evidence = evidence.value("answers for", format!("Service {named}"));
@@ -170,7 +177,7 @@ impl<'a> Node<'a> {
         evidence = evidence
             .value(
                 "service",
-                format!("{name} type LoadBalancer, externalTrafficPolicy Local, healthCheckNodePort {port}"),
+                format!("{name} type LoadBalancer, externalTrafficPolicy LocalAddress, healthCheckNodePort {port}"),
             )
             .value(
                 "proxy mode",
@@ -191,7 +198,7 @@ impl<'a> Node<'a> {
             Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) => evidence.remedy(move_off(self.snapshot, socket)),
         };
         evidence.remedy(format!(
-            "or have another port drawn: {} -p '{{\"spec\":{{\"externalTrafficPolicy\":\"Cluster\"}}}}', then the same with Local",
+            "or have another port drawn: {} -p '{{\"spec\":{{\"externalTrafficPolicy\":\"Cluster\"}}}}', then the same with LocalAddress",
             kubectl("patch", service)
         ))
     }
@@ -205,7 +212,7 @@ mod tests {
             ServiceKind,
             healthy::{World, gap, objects, proxy_holder, seen},
         },
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn balanced(it: World) -> World {

@@ -21,16 +21,14 @@ use std::collections::HashMap;
 
 use super::{
     Limits, Patience, Rule, Scope,
-    endpoints::{Backing, Endpoints},
-    fate::{Fate, First},
-    holders::service_port,
-    host_ports::{covers, host_ports},
-    range::{move_service, range_in_words, served},
-    reach::vantages,
-    setup::{Local, Setup, Setups, is_link_local, locals},
-    spare::spare_port,
+    free_ports::free_port,
+    node_ports::{move_service, range_in_words},
 };
 use crate::{
+    dataplane::{
+        Backing, Candidate, Candidates, Claim, Endpoints, LocalAddress, Outcome, covers, host_ports, is_link_local,
+        local_addresses, served_node_ports, service_port, vantage_points,
+    },
     facts::{ContainerPort, Family, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
@@ -41,6 +39,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Pods, Source::Services, Source::Addresses],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("host_port_equals_node_port.rs"),
@@ -57,7 +56,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     for (pod, port, number) in host_ports(snapshot, pods) {
         by_port.entry((port.protocol, number)).or_default().push((pod, port));
     }
-    let hits: Vec<_> = served(services)
+    let hits: Vec<_> = served_node_ports(services)
         .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
         .collect();
     if hits.is_empty() {
@@ -65,10 +64,10 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     }
     let node = Node {
         snapshot,
-        setups: Setups::of(snapshot, interfaces, limits),
-        locals: locals(interfaces),
+        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
+        locals: local_addresses(interfaces),
         endpoints: Endpoints::of(snapshot),
-        spare: spare_port(snapshot),
+        spare: free_port(snapshot),
     };
     Ok(hits
         .into_iter()
@@ -89,8 +88,8 @@ struct Clash<'a> {
 /// What every clash is judged against.
 struct Node<'a> {
     snapshot: &'a Snapshot,
-    setups: Setups,
-    locals: Vec<Local>,
+    candidates: Candidates,
+    locals: Vec<LocalAddress>,
     endpoints: Endpoints<'a>,
     /// A nodePort that a Service could have instead.
     spare: Option<u16>,
@@ -111,7 +110,7 @@ enum Winner {
 
 impl Node<'_> {
     fn judge(&self, clash: &Clash<'_>) -> Option<Judgement> {
-        let outcomes: Vec<_> = self.setups.candidates.iter().flat_map(|setup| self.outcomes(setup, clash)).collect();
+        let outcomes: Vec<_> = self.candidates.iter().flat_map(|candidate| self.outcomes(candidate, clash)).collect();
         let mildest = outcomes.iter().min_by_key(|outcome| outcome.as_ref().map(|(severity, ..)| *severity));
         let verdict = match mildest? {
             Some((severity, winner, affected)) => {
@@ -121,7 +120,7 @@ impl Node<'_> {
                 Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), &affected))
             }
             None if outcomes.iter().all(Option::is_none) => return None,
-            None => Verdict::Unknown(self.setups.ambiguity()),
+            None => Verdict::Unknown(self.candidates.ambiguity()),
         };
         Some(Judgement {
             subject: Subject::pod(clash.pod),
@@ -133,13 +132,13 @@ impl Node<'_> {
 
     /// How bad it is, who wins and who loses, with each value that unknown endpoints may have; nothing where the two
     /// do not meet.
-    fn outcomes(&self, setup: &Setup, clash: &Clash<'_>) -> Vec<Option<(Severity, Winner, Affected)>> {
-        let meeting: Vec<Local> = self
+    fn outcomes(&self, candidate: &Candidate, clash: &Clash<'_>) -> Vec<Option<(Severity, Winner, Affected)>> {
+        let meeting: Vec<LocalAddress> = self
             .locals
             .iter()
             .copied()
             .filter(|local| clash.service.families.contains(&Family::of(local.ip)))
-            .filter(|local| covers(clash.host, local.ip) && setup.captures(*local))
+            .filter(|local| covers(clash.host, local.ip) && candidate.captures(*local))
             .collect();
         if meeting.is_empty() {
             return vec![None];
@@ -148,7 +147,7 @@ impl Node<'_> {
         let backings = four.iter().flat_map(|four| six.iter().map(move |six| [*four, *six]));
         backings
             .map(|backings| {
-                let (winner, affected) = winner(setup, &meeting, backings);
+                let (winner, affected) = winner(candidate, &meeting, backings);
                 let critical = affected.contains(&Vantage::Remote);
                 Some((if critical { Severity::Critical } else { Severity::Warning }, winner, affected))
             })
@@ -186,7 +185,7 @@ impl Node<'_> {
             let words = self.endpoints.in_words(service, port, *family);
             evidence = evidence.value("endpoints", format!("{family}: {words}"));
         }
-        evidence = evidence.value("proxy mode", self.setups.mode_in_words());
+        evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
         if let Some(range) = self.snapshot.cluster.node_port_range.seen() {
             evidence = evidence.value("NodePort range", range_in_words(range));
         }
@@ -201,16 +200,17 @@ impl Node<'_> {
 }
 
 /// Who wins where both could answer, and from where the other one is lost.
-fn winner(setup: &Setup, meeting: &[Local], [four, six]: [Backing; 2]) -> (Winner, Affected) {
+fn winner(candidate: &Candidate, meeting: &[LocalAddress], [four, six]: [Backing; 2]) -> (Winner, Affected) {
     let mut winner = Winner::PodForNow;
     let mut affected = Affected::new();
-    let places = meeting.iter().flat_map(|local| vantages(local.ip).iter().map(move |vantage| (*local, *vantage)));
+    let places =
+        meeting.iter().flat_map(|local| vantage_points(local.ip).iter().map(move |vantage| (*local, *vantage)));
     // What is link-local nobody can answer.
     for (local, vantage) in places.filter(|(local, _)| !is_link_local(local.ip)) {
-        let fate = setup.fate(local, vantage, if local.ip.is_ipv4() { four } else { six });
-        let (wins, lost) = match (setup.node_port_or_host_port(fate), fate) {
-            (Some(First::NodePort), _) => (Winner::Service, true),
-            (Some(_), Fate::Pod) => (Winner::Pod, true),
+        let outcome = candidate.outcome(local, vantage, if local.ip.is_ipv4() { four } else { six });
+        let (wins, lost) = match (candidate.node_port_or_host_port(outcome), outcome) {
+            (Some(Claim::NodePort), _) => (Winner::Service, true),
+            (Some(_), Outcome::Pod) => (Winner::Pod, true),
             (Some(_), _) => (Winner::PodForNow, false),
             (None, _) => (Winner::Undefined, false),
         };
@@ -228,7 +228,7 @@ mod tests {
             Mode, Why,
             healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
         },
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn clash(change: impl FnOnce(World) -> World) -> Snapshot {

@@ -20,18 +20,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    Limits, Patience, Rule, Scope,
-    holders::{
-        ByPort, by_port, capital, group, holder_evidence, holder_name, move_off, place, socket_in_words, workers,
-    },
-    host_ports::{covers, host_ports},
-    range::{effective_ephemeral, served},
-    reach,
-    setup::{Local, locals, other_loopback},
-};
+use super::{Limits, Patience, Rule, Scope, socket_needs::{Ports, SocketNeed}, ephemeral::EphemeralPorts, holders::move_off, wording::capital};
 use crate::{
-    facts::{ContainerPort, Interfaces, Pod, Protocol, Snapshot, Socket, Source, State, View},
+    dataplane::{
+        ByPort, LocalAddress, answering_vantage_points, by_port, covers, group, host_ports, local_addresses,
+        other_loopback, owner_evidence, owner_name, place, served_node_ports, socket_in_words, workers,
+    },
+    facts::{ContainerPort, Interfaces, Pod, Protocol, Snapshot, Socket, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
 
@@ -41,6 +36,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Listeners, Source::Pods, Source::Services, Source::Addresses],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::HostPorts)],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("host_port_takes_listener.rs"),
@@ -54,9 +50,10 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let services = snapshot.cluster.services.get()?;
     let interfaces = snapshot.kernel.interfaces.get()?;
 
-    let node_ports: BTreeSet<_> = served(services).map(|(_, port, number)| (port.protocol, number)).collect();
+    let node_ports: BTreeSet<_> =
+        served_node_ports(services).map(|(_, port, number)| (port.protocol, number)).collect();
     let all: BTreeSet<_> = host_ports(snapshot, pods).map(|(_, port, number)| (port.protocol, number)).collect();
-    let node = Node { snapshot, interfaces, locals: locals(interfaces), listening, all };
+    let node = Node { snapshot, interfaces, locals: local_addresses(interfaces), listening, all };
     Ok(host_ports(snapshot, pods)
         .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
         .flat_map(|(pod, port, number)| {
@@ -70,7 +67,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 struct Node<'a> {
     snapshot: &'a Snapshot,
     interfaces: &'a Interfaces,
-    locals: Vec<Local>,
+    locals: Vec<LocalAddress>,
     listening: ByPort<'a>,
     /// Every hostPort of the node.
     all: BTreeSet<(Protocol, u16)>,
@@ -81,14 +78,14 @@ impl Node<'_> {
         let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
         let taken = locals.filter(|local| covers(port, local.ip));
         let affected: Affected =
-            taken.flat_map(|local| reach::answers(socket, local.ip, self.interfaces)).copied().collect();
+            taken.flat_map(|local| answering_vantage_points(socket, local.ip, self.interfaces)).copied().collect();
         if affected.is_empty() {
             return None;
         }
-        let verdict = match (socket.protocol, socket.state, effective_ephemeral(self.snapshot)) {
-            (Protocol::Udp, State::Close, Ok(ephemeral)) if ephemeral.contains(socket.local_port) => return None,
-            (Protocol::Udp, State::Close, Err(gap)) => Verdict::Unknown(gap),
-            _ => Verdict::Problem(self.evidence(pod, port, socket, &affected)),
+        let verdict = match EphemeralPorts::of(self.snapshot).may_be_client(socket) {
+            Ok(true) => return None,
+            Err(gap) => Verdict::Unknown(gap),
+            Ok(false) => Verdict::Problem(self.evidence(pod, port, socket, &affected)),
         };
         Some(Judgement {
             subject: Subject::pod(pod),
@@ -106,7 +103,7 @@ impl Node<'_> {
 
     fn evidence(&self, pod: &Pod, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {
         let severity = if self.may_hold_them(socket) { Severity::Info } else { Severity::Warning };
-        let holder = holder_name(self.snapshot, socket);
+        let holder = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
             "{} listens on {}, the hostPort of pod {}/{}: new connections go to the pod instead.",
             capital(&holder),
@@ -115,7 +112,7 @@ impl Node<'_> {
             pod.name
         );
         let mut evidence = Evidence::new(severity, sentence).value("listener", socket_in_words(socket));
-        evidence.values.extend(holder_evidence(self.snapshot, socket));
+        evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
         if severity == Severity::Info {
             evidence =
                 evidence.value("other hostPorts", "have a socket of the same holder: it may keep them for the pods");
@@ -143,7 +140,7 @@ mod tests {
             healthy::{PRIMARY, gap, ip},
         },
         findings::Vantage,
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn edge(change: fn(&mut Pod)) -> Snapshot {

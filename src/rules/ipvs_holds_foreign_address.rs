@@ -22,17 +22,15 @@ use std::{
 
 use super::{
     Limits, Patience, Rule, Scope,
-    addresses::{Claim, NodesByAddress, kind_in_words, listed, nodes_by_address},
-    setup::mode_in_words,
-    this_node,
+    holders::release,
+    node_addresses::{NodesByAddress, kind_in_words, nodes_by_address},
+    wording::{MOST_LISTED, listed},
 };
 use crate::{
+    dataplane::{ExternalAddress, mode_in_words},
     facts::{API_SERVER, Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
-
-/// More addresses than this are counted.
-const MOST_TOLD: usize = 16;
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("ipvs-holds-foreign-address"),
@@ -40,6 +38,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Addresses],
     uses: &[Source::ResolvConf],
+    socket_needs: &[],
     patience: Patience::One,
     scope: Scope::Node,
     page: include_str!("ipvs_holds_foreign_address.rs"),
@@ -64,7 +63,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             Err(missing) => gap = gap.or(Some(missing)),
         }
     }
-    let subject = this_node(snapshot);
+    let subject = Subject::this_node(snapshot);
     let judgement = |verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict };
     let mut told: Vec<Judgement> = gap.map(|gap| judgement(Verdict::Unknown(gap))).into_iter().collect();
     if !foreign.is_empty() {
@@ -111,7 +110,7 @@ struct Known<'a> {
     /// This node's addresses on other links: these are its own whatever its name is.
     own: HashSet<IpAddr>,
     /// Cluster IPs, and claims of the held addresses.
-    services: Result<(HashSet<IpAddr>, HashMap<IpAddr, Claim<'a>>), Gap>,
+    services: Result<(HashSet<IpAddr>, HashMap<IpAddr, ExternalAddress<'a>>), Gap>,
 }
 
 impl<'a> Known<'a> {
@@ -121,7 +120,7 @@ impl<'a> Known<'a> {
             let cluster_ips = services.iter().flat_map(|service| &service.cluster_ips).copied();
             let mut claims: Vec<_> = services
                 .iter()
-                .flat_map(|service| Claim::of(service))
+                .flat_map(|service| ExternalAddress::of(service))
                 .filter(|claim| held.contains(&claim.ip))
                 .collect();
             // Of several Services with one address, the last of the alphabet is named.
@@ -185,7 +184,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn claim(&self, ip: IpAddr) -> Option<&Claim<'a>> {
+    fn claim(&self, ip: IpAddr) -> Option<&ExternalAddress<'a>> {
         self.services.as_ref().ok()?.1.get(&ip)
     }
 
@@ -216,7 +215,7 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
         }
     };
     let mut evidence = Evidence::new(Severity::Critical, summary);
-    for (address, owners) in foreign.iter().take(MOST_TOLD) {
+    for (address, owners) in foreign.iter().take(MOST_LISTED) {
         let Address { ip, prefix, link } = address;
         evidence = evidence
             .value("address", format!("{ip}/{prefix} on {link}"))
@@ -226,7 +225,7 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
         evidence = match known.claim(*ip) {
             Some(claim) => evidence
                 .value("claimed by", format!("{}/{} ({})", claim.service.namespace, claim.service.name, claim.field))
-                .remedy(claim.release()),
+                .remedy(release(claim)),
             None => evidence
                 .value("claimed by", "no Service: it was left behind")
                 .remedy(format!("ip addr del {ip}/{prefix} dev {link}")),
@@ -244,7 +243,7 @@ mod tests {
             healthy::{PEER, gap, ip, seen},
         },
         findings::Subject,
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn ipvs() -> Snapshot {

@@ -18,17 +18,19 @@
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{
-        DAEMON_PORTS, Own, Proxy, by_port, capital, holder_evidence, holder_name, move_off, place, socket_in_words,
-        workers,
-    },
-    range::{allocated_if_known, bands_here, effective_ephemeral, ranges_in_words, reserve},
-    setup::{Local, Setups, locals, other_loopback},
-    this_node,
+    ephemeral::{EphemeralPorts, ranges_in_words},
+    holders::move_off,
+    node_ports::{allocated_if_known, bands_here, reserve},
+    wording::capital,
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
-    facts::{Family, Gap, NodePortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, State, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Verdict},
+    dataplane::{
+        Candidates, DAEMON_PORTS, LocalAddress, Own, Proxy, by_port, local_addresses, other_loopback, owner_evidence,
+        owner_name, place, socket_in_words, workers,
+    },
+    facts::{Family, NodePortRange, PortSet, Reading, Snapshot, Socket, Source, View},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -37,6 +39,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Info,
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange, Source::Addresses],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("listener_in_node_port_range.rs"),
@@ -53,10 +56,10 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let node = Node {
         snapshot,
         range,
-        setups: Setups::of(snapshot, interfaces, limits),
-        locals: locals(interfaces),
+        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
+        locals: local_addresses(interfaces),
         proxy: Proxy::of(snapshot),
-        ephemeral: effective_ephemeral(snapshot),
+        ephemeral: EphemeralPorts::of(snapshot),
     };
     let by_port = by_port(listeners);
     let latent = by_port
@@ -70,10 +73,10 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 struct Node<'a> {
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
-    setups: Setups,
-    locals: Vec<Local>,
+    candidates: Candidates,
+    locals: Vec<LocalAddress>,
     proxy: Proxy<'a>,
-    ephemeral: Result<PortSet, Gap>,
+    ephemeral: EphemeralPorts,
 }
 
 impl Node<'_> {
@@ -81,18 +84,19 @@ impl Node<'_> {
         if self.proxy.owns(socket) == Own::Yes {
             return None;
         }
-        let by_kernel = self.ephemeral.as_ref().map(|ports| ports.contains(socket.local_port));
-        let verdict = match (is_unconnected(socket), by_kernel) {
-            (true, Ok(true)) => return None,
-            (true, Err(gap)) => Verdict::Unknown(gap.clone()),
-            (_, by_kernel) => match self.setups.all(|setup| self.bound(socket).any(|local| setup.may_take(local))) {
-                Some(false) => return None,
-                None => Verdict::Unknown(self.setups.ambiguity()),
-                Some(true) => Verdict::Problem(self.evidence(socket, by_kernel.is_ok_and(|it| it))),
-            },
+        let verdict = match self.ephemeral.may_be_client(socket) {
+            Ok(true) => return None,
+            Err(gap) => Verdict::Unknown(gap),
+            Ok(false) => {
+                match self.candidates.agree(|candidate| self.bound(socket).any(|local| candidate.may_take(local))) {
+                    Some(false) => return None,
+                    None => Verdict::Unknown(self.candidates.ambiguity()),
+                    Some(true) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),
+                }
+            }
         };
         Some(Judgement {
-            subject: this_node(self.snapshot),
+            subject: Subject::this_node(self.snapshot),
             port: Some(socket.local_port),
             protocol: Some(socket.protocol),
             verdict,
@@ -100,7 +104,7 @@ impl Node<'_> {
     }
 
     /// The node's addresses on which a socket answers.
-    fn bound(&self, socket: &Socket) -> impl Iterator<Item = Local> {
+    fn bound(&self, socket: &Socket) -> impl Iterator<Item = LocalAddress> {
         let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
         locals
             .filter(|local| socket.serves(Family::of(local.ip)) == Some(true))
@@ -108,14 +112,14 @@ impl Node<'_> {
     }
 
     fn evidence(&self, socket: &Socket, by_kernel: bool) -> Evidence {
-        let holder = holder_name(self.snapshot, socket);
+        let holder = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
             "{} listens on {}, inside the NodePort range: a Service that gets this port takes its new connections.",
             capital(&holder),
             place(socket)
         );
         let mut evidence = Evidence::new(Severity::Info, sentence).value("listener", socket_in_words(socket));
-        evidence.values.extend(holder_evidence(self.snapshot, socket));
+        evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
         if by_kernel {
             evidence = evidence.value(
                 "chosen by",
@@ -135,7 +139,7 @@ impl Node<'_> {
         if let Reading::Gap(_) = self.snapshot.cluster.services {
             evidence = evidence.value("services", "no cluster was given: one may have this port already");
         }
-        evidence = evidence.value("proxy mode", self.setups.mode_in_words());
+        evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
         evidence.values.extend(ranges_in_words(self.snapshot));
         evidence = evidence.remedy(move_off(self.snapshot, socket));
         if by_kernel {
@@ -144,11 +148,6 @@ impl Node<'_> {
         }
         evidence
     }
-}
-
-/// A UDP socket that has no peer: a server, or a client that sends to many.
-fn is_unconnected(socket: &Socket) -> bool {
-    socket.protocol == Protocol::Udp && socket.state == State::Close
 }
 
 #[cfg(test)]
@@ -160,7 +159,7 @@ mod tests {
             healthy::{SECOND, gap, objects, proxy_holder, seen},
         },
         findings::Subject,
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn subject() -> Subject {

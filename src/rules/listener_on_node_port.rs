@@ -25,20 +25,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Limits, Patience, Rule, Scope,
-    endpoints::{Backing, Endpoints},
-    fate::Fate,
-    holders::{
-        Own, Proxy, by_port, capital, holder_evidence, holder_name, move_off, place, service_port, socket_in_words,
-        workers,
-    },
-    host_ports::{covers, host_ports},
-    range::{effective_ephemeral, move_service, range_in_words, served},
-    reach,
-    setup::{Local, Setup, Setups, locals, other_loopback},
-    spare::spare_port,
+    ephemeral::EphemeralPorts,
+    free_ports::free_port,
+    holders::move_off,
+    node_ports::{move_service, range_in_words},
+    wording::capital,
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
-    facts::{Family, Gap, Interfaces, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Source, State, View},
+    dataplane::{
+        Backing, Candidate, Candidates, Endpoints, LocalAddress, Outcome, Own, Proxy, answering_vantage_points,
+        by_port, covers, host_ports, local_addresses, other_loopback, owner_evidence, owner_name, place,
+        served_node_ports, service_port, socket_in_words, workers,
+    },
+    facts::{Family, Gap, Interfaces, Mode, Service, ServicePort, Snapshot, Socket, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
@@ -48,6 +48,11 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Listeners, Source::Services, Source::Addresses],
     uses: &[],
+    socket_needs: &[
+        SocketNeed::Owners(Ports::NodePorts),
+        SocketNeed::Owners(Ports::HostNetworkPods),
+        SocketNeed::Owners(Ports::Proxy),
+    ],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("listener_on_node_port.rs"),
@@ -61,7 +66,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let interfaces = snapshot.kernel.interfaces.get()?;
 
     let by_port = by_port(listeners);
-    let hits: Vec<_> = served(services)
+    let hits: Vec<_> = served_node_ports(services)
         .map(|(service, port, number)| (service, port, by_port.at((port.protocol, number))))
         .filter(|(_, _, sockets)| !sockets.is_empty())
         .collect();
@@ -70,12 +75,12 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     }
     let node = Node {
         snapshot,
-        setups: Setups::of(snapshot, interfaces, limits),
-        locals: locals(interfaces),
+        candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
+        locals: local_addresses(interfaces),
         interfaces,
         endpoints: Endpoints::of(snapshot),
         proxy: Proxy::of(snapshot),
-        spare: spare_port(snapshot),
+        spare: free_port(snapshot),
     };
     Ok(hits
         .into_iter()
@@ -88,8 +93,8 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 /// What every socket is judged against.
 struct Node<'a> {
     snapshot: &'a Snapshot,
-    setups: Setups,
-    locals: Vec<Local>,
+    candidates: Candidates,
+    locals: Vec<LocalAddress>,
     interfaces: &'a Interfaces,
     endpoints: Endpoints<'a>,
     proxy: Proxy<'a>,
@@ -98,10 +103,10 @@ struct Node<'a> {
 }
 
 /// A destination and a vantage point, and who answers there.
-type Fates = BTreeMap<(Vantage, Local), Fate>;
+type Outcomes = BTreeMap<(Vantage, LocalAddress), Outcome>;
 
 /// The same, and everybody who may answer there.
-type PossibleFates = BTreeMap<(Vantage, Local), BTreeSet<Fate>>;
+type PossibleOutcomes = BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>;
 
 impl Node<'_> {
     fn judge(&self, service: &Service, port: &ServicePort, socket: &Socket, workers: usize) -> Option<Judgement> {
@@ -132,14 +137,11 @@ impl Node<'_> {
         if self.endpoints.includes(service, port, &bound, socket.local_port) || self.is_host_port(socket) {
             return Some(Ok(()));
         }
-        if socket.protocol == Protocol::Udp && socket.state == State::Close {
-            return match effective_ephemeral(self.snapshot) {
-                Ok(ephemeral) if ephemeral.contains(socket.local_port) => Some(Ok(())),
-                Ok(_) => None,
-                Err(gap) => Some(Err(gap)),
-            };
+        match EphemeralPorts::of(self.snapshot).may_be_client(socket) {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => None,
+            Err(gap) => Some(Err(gap)),
         }
-        None
     }
 
     /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject.
@@ -150,55 +152,55 @@ impl Node<'_> {
         })
     }
 
-    /// What every possible setup and backing agree on.
+    /// What every possible candidate and backing agree on.
     fn verdict(&self, service: &Service, port: &ServicePort, socket: &Socket, workers: usize) -> Option<Verdict> {
         let mut gap = None;
-        let mut possible: Option<PossibleFates> = None;
+        let mut possible: Option<PossibleOutcomes> = None;
         let mut ever_lost = false;
-        for setup in &self.setups.candidates {
-            let mut fates = vec![Fates::new()];
+        for candidate in self.candidates.iter() {
+            let mut outcomes = vec![Outcomes::new()];
             for family in service.families.iter().copied().filter(|family| socket.serves(*family) == Some(true)) {
                 gap = gap.or(self.endpoints.backing(service, port, family).err());
                 let backings = self.endpoints.possible(service, port, family);
-                fates = fates
+                outcomes = outcomes
                     .iter()
                     .flat_map(|so_far| {
                         backings.iter().map(|backing| {
-                            let mut fates = so_far.clone();
-                            fates.extend(self.fates(setup, socket, family, *backing));
-                            fates
+                            let mut outcomes = so_far.clone();
+                            outcomes.extend(self.outcomes(candidate, socket, family, *backing));
+                            outcomes
                         })
                     })
                     .collect();
             }
-            for fates in fates {
-                ever_lost |= fates.values().any(|fate| *fate != Fate::Listener);
+            for outcomes in outcomes {
+                ever_lost |= outcomes.values().any(|outcome| *outcome != Outcome::Listener);
                 possible = Some(match possible {
-                    None => fates.into_iter().map(|(place, fate)| (place, BTreeSet::from([fate]))).collect(),
-                    Some(possible) => joined(possible, &fates),
+                    None => outcomes.into_iter().map(|(place, outcome)| (place, BTreeSet::from([outcome]))).collect(),
+                    Some(possible) => joined(possible, &outcomes),
                 });
             }
         }
         let mut lost = possible?;
-        lost.retain(|_, fates| !fates.contains(&Fate::Listener));
+        lost.retain(|_, outcomes| !outcomes.contains(&Outcome::Listener));
         if !lost.is_empty() {
             return Some(Verdict::Problem(self.evidence(service, port, socket, workers, &lost)));
         }
         if ever_lost {
-            return Some(Verdict::Unknown(gap.unwrap_or_else(|| self.setups.ambiguity())));
+            return Some(Verdict::Unknown(gap.unwrap_or_else(|| self.candidates.ambiguity())));
         }
         self.is_trap(socket).then(|| Verdict::Problem(self.trap(service, port, socket)))
     }
 
     /// Who answers from each vantage point on each address where the listener would.
-    fn fates(&self, setup: &Setup, socket: &Socket, family: Family, backing: Backing) -> Fates {
+    fn outcomes(&self, candidate: &Candidate, socket: &Socket, family: Family, backing: Backing) -> Outcomes {
         let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
         let of_family = locals.filter(|local| Family::of(local.ip) == family);
         of_family
             .flat_map(|local| {
-                let vantages = reach::answers(socket, local.ip, self.interfaces);
-                let fate = move |vantage| setup.fate(local, vantage, backing).over(socket.protocol);
-                vantages.iter().map(move |vantage| ((*vantage, local), fate(*vantage)))
+                let vantages = answering_vantage_points(socket, local.ip, self.interfaces);
+                let outcome = move |vantage| candidate.outcome(local, vantage, backing).over(socket.protocol);
+                vantages.iter().map(move |vantage| ((*vantage, local), outcome(*vantage)))
             })
             .collect()
     }
@@ -209,7 +211,7 @@ impl Node<'_> {
         port: &ServicePort,
         socket: &Socket,
         workers: usize,
-        lost: &PossibleFates,
+        lost: &PossibleOutcomes,
     ) -> Evidence {
         let affects: BTreeSet<Vantage> = lost.keys().map(|(vantage, _)| *vantage).collect();
         let severity = if affects.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
@@ -220,7 +222,7 @@ impl Node<'_> {
                 severity,
                 format!(
                     "{} listens on {}, the NodePort of {name}: new connections {ends}.",
-                    capital(&holder_name(self.snapshot, socket)),
+                    capital(&owner_name(self.snapshot, &socket.owner)),
                     place(socket),
                 ),
             ),
@@ -233,13 +235,13 @@ impl Node<'_> {
         }
         let kinds: BTreeSet<_> = lost.values().collect();
         for vantage in &affects {
-            for &fates in &kinds {
-                let of_fates = |((seen, local), it): (&(Vantage, Local), &BTreeSet<Fate>)| {
-                    (seen == vantage && it == fates).then(|| local.ip.to_string())
+            for &outcomes in &kinds {
+                let of_fates = |((seen, local), it): (&(Vantage, LocalAddress), &BTreeSet<Outcome>)| {
+                    (seen == vantage && it == outcomes).then(|| local.ip.to_string())
                 };
                 let addresses: Vec<String> = lost.iter().filter_map(of_fates).collect();
                 if !addresses.is_empty() {
-                    let words = fates.iter().map(|fate| fate.words()).collect::<Vec<_>>().join(" or ");
+                    let words = outcomes.iter().map(|outcome| outcome.words()).collect::<Vec<_>>().join(" or ");
                     evidence = evidence.value(from(*vantage), format!("to {} {words}", addresses.join(", ")));
                 }
             }
@@ -253,7 +255,7 @@ impl Node<'_> {
 
     /// In iptables mode an address outside nodePortAddresses is safe only as long as the Service has endpoints.
     fn is_trap(&self, socket: &Socket) -> bool {
-        let iptables = self.setups.mode.as_ref().is_ok_and(|mode| mode.value == Mode::Iptables);
+        let iptables = self.candidates.mode.as_ref().is_ok_and(|mode| mode.value == Mode::Iptables);
         iptables
             && !socket.local.is_unspecified()
             && !socket.local.is_loopback()
@@ -264,7 +266,7 @@ impl Node<'_> {
     fn trap(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         let sentence = format!(
             "{} listens on {}, the NodePort of {}, on an address outside nodePortAddresses: it will be refused whenever the Service has no endpoints.",
-            capital(&holder_name(self.snapshot, socket)),
+            capital(&owner_name(self.snapshot, &socket.owner)),
             place(socket),
             service_port(service, &port.name),
         );
@@ -275,7 +277,7 @@ impl Node<'_> {
     /// What people would ask each other for.
     fn with_facts(&self, mut evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         evidence = evidence.value("listener", socket_in_words(socket));
-        evidence.values.extend(holder_evidence(self.snapshot, socket));
+        evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
         evidence = evidence.value(
             "service",
             format!(
@@ -284,22 +286,22 @@ impl Node<'_> {
                 service.kind.name(),
                 socket.local_port,
                 port.protocol,
-                if service.external_local { "Local" } else { "Cluster" },
+                if service.external_local { "LocalAddress" } else { "Cluster" },
             ),
         );
         for family in &service.families {
             let words = self.endpoints.in_words(service, port, *family);
             evidence = evidence.value("endpoints", format!("{family}: {words}"));
         }
-        evidence = evidence.value("proxy mode", self.setups.mode_in_words());
+        evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
         evidence = evidence.value(
             "nodePortAddresses",
-            match &self.setups.node_port_addresses {
+            match &self.candidates.node_port_addresses {
                 Some(addresses) if addresses.is_empty() => {
-                    format!("the mode's default (from {})", self.setups.settings)
+                    format!("the mode's default (from {})", self.candidates.settings)
                 }
-                Some(addresses) => format!("{} (from {})", addresses.join(","), self.setups.settings),
-                None => self.setups.settings.clone(),
+                Some(addresses) => format!("{} (from {})", addresses.join(","), self.candidates.settings),
+                None => self.candidates.settings.clone(),
             },
         );
         match self.snapshot.cluster.node_port_range.seen() {
@@ -310,18 +312,22 @@ impl Node<'_> {
 }
 
 /// Who may answer in either case. An address that only one of them knows is lost in neither.
-fn joined(mut possible: PossibleFates, other: &Fates) -> PossibleFates {
-    possible.retain(|place, fates| {
-        fates.extend(other.get(place));
+fn joined(mut possible: PossibleOutcomes, other: &Outcomes) -> PossibleOutcomes {
+    possible.retain(|place, outcomes| {
+        outcomes.extend(other.get(place));
         other.contains_key(place)
     });
     possible
 }
 
 /// How a connection ends, in a few words.
-fn outcome(fates: impl Iterator<Item = Fate>, external_local: bool) -> &'static str {
-    let fates: BTreeSet<Fate> = fates.collect();
-    match (fates.contains(&Fate::Pod), fates.contains(&Fate::Refused), fates.contains(&Fate::TimedOut)) {
+fn outcome(outcomes: impl Iterator<Item = Outcome>, external_local: bool) -> &'static str {
+    let outcomes: BTreeSet<Outcome> = outcomes.collect();
+    match (
+        outcomes.contains(&Outcome::Pod),
+        outcomes.contains(&Outcome::Refused),
+        outcomes.contains(&Outcome::TimedOut),
+    ) {
         (true, false, false) => "go to the Service's pods instead",
         (false, true, false) => "are refused, since the Service has no endpoints",
         (false, false, true) if external_local => "time out, since the Service has no endpoint on this node",

@@ -28,23 +28,15 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    Limits, Patience, Rule, Scope,
-    holders::service_port,
-    range::{range_in_words, served},
-    setup::mode_in_words,
-    this_node,
-};
+use super::{Limits, Patience, Rule, Scope, node_ports::range_in_words, wording::MOST_SOCKETS};
 use crate::{
+    dataplane::{mode_in_words, served_node_ports, service_port},
     facts::{
         Gap, IpVsConnection, MasqueradedFlow, Mode, Protocol, Reading, Service, Snapshot, Source, View, VirtualServer,
         Why,
     },
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
-
-/// How many connections are told.
-const TOLD: usize = 8;
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("masquerade-uses-node-ports"),
@@ -52,6 +44,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Services],
     uses: &[Source::IpVs, Source::IpVsConn, Source::Conntrack],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("masquerade_uses_node_ports.rs"),
@@ -69,7 +62,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         servers => servers.get()?,
     };
     let verdict = if servers.is_empty() { Verdict::Healthy } else { verdict(snapshot, services, servers)? };
-    Ok(vec![Judgement { subject: this_node(snapshot), port: None, protocol: None, verdict }])
+    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }])
 }
 
 fn verdict(snapshot: &Snapshot, services: &[Arc<Service>], servers: &[VirtualServer]) -> Result<Verdict, Gap> {
@@ -115,7 +108,7 @@ impl<'a> Taken<'a> {
 }
 
 fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>]) -> Evidence {
-    let owners: BTreeMap<(Protocol, u16), String> = served(services)
+    let owners: BTreeMap<(Protocol, u16), String> = served_node_ports(services)
         .map(|(service, port, node_port)| ((port.protocol, node_port), service_port(service, &port.name)))
         .collect();
     let interfaces = snapshot.kernel.interfaces.seen();
@@ -123,7 +116,7 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
     let summary = "ipvs takes answers to masqueraded connections for new clients of a Service, since their source port \
                    on this node is its NodePort: these connections hang.";
     let mut evidence = Evidence::new(Severity::Critical, summary);
-    for Taken { flow, connection } in taken.iter().take(TOLD) {
+    for Taken { flow, connection } in taken.iter().take(MOST_SOCKETS) {
         let MasqueradedFlow { protocol, source, translated, server } = flow;
         let owner = owners.get(&(*protocol, translated.1)).map_or("no Service explains it", String::as_str);
         evidence = evidence
@@ -143,9 +136,7 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
             )
             .value("service", owner);
     }
-    if taken.len() > TOLD {
-        evidence = evidence.value("connection", format!("and {} more", taken.len() - TOLD));
-    }
+    evidence = evidence.and_more("connection", taken.len(), MOST_SOCKETS);
     if let Some(range) = snapshot.cluster.node_port_range.seen() {
         evidence = evidence.value("NodePort range", range_in_words(range));
     }
@@ -174,7 +165,7 @@ mod tests {
             healthy::{PRIMARY, gap, ip, seen},
         },
         findings::Subject,
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     const SERVER: (&str, u16) = ("198.51.100.7", 443);

@@ -4,55 +4,56 @@
 //!
 //! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
 
-mod addresses;
-mod census;
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
-mod concern;
-mod endpoints;
+mod endpoints_needed;
+mod ephemeral;
 mod ephemeral_ports_near_exhaustion;
 mod ephemeral_range_overlaps_node_ports;
 mod external_ip_is_node_address;
 mod external_ip_shadows_node_port;
-mod fate;
 mod fixed_node_port_in_dynamic_band;
+mod free_ports;
 mod health_check_node_port_unserved;
 mod holders;
 mod host_port_equals_node_port;
 mod host_port_takes_listener;
-mod host_ports;
 mod ipvs_holds_foreign_address;
 mod limits;
 mod listener_in_node_port_range;
 mod listener_on_node_port;
 mod masquerade_uses_node_ports;
+mod node_addresses;
 mod node_port_outside_range;
 mod node_port_range_covers_daemons;
 mod node_port_range_crowded;
 mod node_port_range_disagreement;
+mod node_ports;
+mod node_query;
 mod own_port_taken;
-mod owner;
+mod port_usage;
 mod proxy_left_behind;
 mod proxy_near_fd_limit;
-mod range;
-mod reach;
-mod setup;
-mod spare;
+mod rule;
+mod socket_needs;
+mod wording;
 
 use std::{
     collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-pub use census::{Census, Choice, Use, census};
-pub use concern::endpoints_of_concern;
+pub use endpoints_needed::endpoints_needed;
+pub use free_ports::FreePorts;
 pub use limits::Limits;
-pub use owner::{Answer, Answered, Claim, Claimant, Ownership, owner};
-pub use spare::Spare;
+pub use node_query::node_query;
+pub use port_usage::{Choice, PortUsage, PortUse, port_usage};
+pub use rule::{Patience, Rule, Scope};
+pub use socket_needs::{Ports, SocketNeed, node_ports_or_default};
 
 use crate::{
-    facts::{Snapshot, Source, View},
-    findings::{Judgements, RuleId, Severity, Subject},
+    facts::{Source, View},
+    findings::Judgements,
 };
 
 /// Every rule, in the order in which a person should read them.
@@ -79,63 +80,6 @@ pub static RULES: &[&Rule] = &[
     &node_port_range_covers_daemons::RULE,
     &own_port_taken::RULE,
 ];
-
-/// One rule: a value, not a trait.
-#[derive(Debug)]
-pub struct Rule {
-    /// Its name.
-    pub id: RuleId,
-    /// Its title: what is wrong, in a few words.
-    pub title: &'static str,
-    /// The worst it can say.
-    pub ceiling: Severity,
-    /// The facts without which it cannot say anything at all.
-    pub needs: &'static [Source],
-    /// What else it looks at of [`SELDOM`].
-    pub uses: &'static [Source],
-    /// How long a problem must last before an agent tells it.
-    pub patience: Patience,
-    /// Whether it uses no fact of the node, so that one voice in the cluster suffices.
-    pub scope: Scope,
-    /// Its own source file, whose head is its documentation page.
-    pub page: &'static str,
-    /// The rule itself.
-    pub check: fn(View<'_>, &Limits) -> Judgements,
-}
-
-impl Rule {
-    /// Whether it looks at these facts, as far as they are among those that few rules look at.
-    pub fn looks_at(&self, source: Source) -> bool {
-        self.needs.contains(&source) || self.uses.contains(&source)
-    }
-
-    /// Its documentation in Markdown: the head of its source file.
-    pub fn documentation(&self) -> String {
-        self.page.lines().map_while(|line| line.strip_prefix("//!")).fold(String::new(), |mut text, line| {
-            text.push_str(line.strip_prefix(' ').unwrap_or(line));
-            text.push('\n');
-            text
-        })
-    }
-}
-
-/// How long a problem must last before an agent tells it. `check` has no patience: one look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// Two consecutive scans: creation, roll-out and restarts pass by.
-    TwoScans,
-    /// One: the problem is permanent state.
-    One,
-}
-
-/// Whose facts a rule judges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// This node's: each node tells its own.
-    Node,
-    /// The cluster's: one voice suffices. What such a rule says of a Node is that Node's own.
-    Cluster,
-}
 
 /// Facts that take long to read, or that few rules look at.
 pub const SELDOM: [Source; 9] = [
@@ -183,12 +127,7 @@ pub fn ask(rules: &[&'static Rule], view: View<'_>, limits: &Limits) -> impl Ite
     rules.iter().map(move |rule| Opinion::of(rule, view, limits))
 }
 
-/// The node that was looked at, as whom a finding is about.
-fn this_node(snapshot: &Snapshot) -> Subject {
-    Subject::node(snapshot.node_name(), snapshot.own_node().and_then(|node| node.uid.as_deref()))
-}
-
 #[cfg(test)]
-pub(crate) mod expect;
+pub(crate) mod expectations;
 #[cfg(test)]
 mod tests;

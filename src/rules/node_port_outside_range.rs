@@ -14,11 +14,11 @@
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::service_port,
-    range::{known_range, move_service, range_in_words},
-    spare::spare_port,
+    free_ports::free_port,
+    node_ports::{known_range, move_service, range_in_words},
 };
 use crate::{
+    dataplane::service_port,
     facts::{NodePortRange, Protocol, Service, ServicePort, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
@@ -29,6 +29,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Services, Source::NodePortRange],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Cluster,
     page: include_str!("node_port_outside_range.rs"),
@@ -50,7 +51,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     }
     // A port outside a range that was only assumed disproves the assumption.
     known_range(snapshot)?;
-    let spare = spare_port(snapshot);
+    let spare = free_port(snapshot);
     Ok(node_ports
         .map(|(service, port, number)| Judgement {
             subject: Subject::service(service),
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{Snapshot, Why, healthy::gap},
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn world(port: u16) -> Snapshot {

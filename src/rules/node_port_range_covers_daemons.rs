@@ -17,26 +17,25 @@ use std::collections::BTreeMap;
 
 use super::{
     Limits, Patience, Rule, Scope,
-    holders::{DAEMON_PORTS, Own, Proxy, by_port, holder_name, place},
-    range::{allocated_if_known, at_most, counted, range_in_words},
-    this_node,
+    node_ports::{allocated_if_known, at_most, counted, range_in_words},
+    wording::MOST_LISTED,
+    socket_needs::{Ports, SocketNeed},
 };
 use crate::{
+    dataplane::{DAEMON_PORTS, Own, Proxy, by_port, owner_name, place},
     facts::{Gap, NodePortRange, Owner, PortSet, Protocol, Snapshot, Socket, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
 
 /// Whoever loses one of these loses the node: ssh, the API server, the kubelet.
 const VITAL: [u16; 3] = [22, 6443, 10250];
-/// How many listening daemons are told.
-const TOLD: usize = 16;
-
 pub(super) static RULE: Rule = Rule {
     id: RuleId("node-port-range-covers-daemons"),
     title: "NodePorts can be given that this node's daemons need",
     ceiling: Severity::Warning,
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("node_port_range_covers_daemons.rs"),
@@ -74,7 +73,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     } else {
         Verdict::Healthy
     };
-    Ok(vec![Judgement { subject: this_node(snapshot), port: None, protocol: None, verdict }])
+    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }])
 }
 
 /// Whether a socket belongs to the node itself and not to a pod. Only a cgroup other than the root tells.
@@ -107,12 +106,10 @@ fn evidence(
     };
     let sentence = format!("The NodePort range {} holds {holds}: a Service may take them over.", range.range);
     let mut evidence = Evidence::new(at_most(range, severity), sentence);
-    for socket in daemons.values().take(TOLD) {
-        evidence = evidence.value("daemon", format!("{} is {}", place(socket), holder_name(snapshot, socket)));
+    for socket in daemons.values().take(MOST_LISTED) {
+        evidence = evidence.value("daemon", format!("{} is {}", place(socket), owner_name(snapshot, &socket.owner)));
     }
-    if daemons.len() > TOLD {
-        evidence = evidence.value("daemon", format!("and {} more", daemons.len() - TOLD));
-    }
+    evidence = evidence.and_more("daemon", daemons.len(), MOST_LISTED);
     if !well_known.is_empty() {
         evidence = evidence.value("well-known ports inside", counted(well_known));
     }
@@ -133,7 +130,7 @@ mod tests {
             healthy::{daemon, gap, proxy_holder},
         },
         findings::Subject,
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn subject() -> Subject {

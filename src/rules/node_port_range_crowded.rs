@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use super::{
     Limits, Patience, Rule, Scope,
-    addresses::listed,
-    range::{Bands, allocated, bands_here, known_range, most_ports_in_words, range_in_words},
+    node_ports::{Bands, allocated, bands_here, known_range, most_ports_in_words, range_in_words},
+    wording::listed,
 };
 use crate::{
     facts::{NodePortRange, PortRange, Service, Source, View},
@@ -35,6 +35,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Services, Source::NodePortRange],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Cluster,
     page: include_str!("node_port_range_crowded.rs"),
@@ -149,7 +150,7 @@ mod tests {
             Protocol, ServicePort, Snapshot, Why,
             healthy::{gap, objects},
         },
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     /// The rows of the API server's arithmetic: range, static band, dynamic band.

@@ -20,12 +20,12 @@
 
 use super::{
     Limits, Patience, Rule, Scope,
-    addresses::listed,
-    range::{allocated, effective_ephemeral, known_range, ports_in_words, range_in_words, reserve},
-    setup::mode_in_words,
-    this_node,
+    ephemeral::effective_ephemeral,
+    node_ports::{allocated, known_range, ports_in_words, range_in_words, reserve},
+    wording::listed,
 };
 use crate::{
+    dataplane::mode_in_words,
     facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Snapshot, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
@@ -36,6 +36,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::NodePortRange],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Cluster,
     page: include_str!("node_port_range_disagreement.rs"),
@@ -56,7 +57,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let claims = claims.into_iter().map(|claim| claimed(snapshot, range, claim));
     let claims = judged(&Subject::cluster(), claims);
     // Another node may reserve other ports.
-    let reserved = judged(&this_node(snapshot), [reserved(snapshot, range)]);
+    let reserved = judged(&Subject::this_node(snapshot), [reserved(snapshot, range)]);
     Ok(claims.into_iter().chain(reserved).collect())
 }
 
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{Reading, Why, healthy::gap},
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn claimed(by: Claimant, ranges: &[&str], mode: Mode) -> Snapshot {

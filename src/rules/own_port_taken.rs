@@ -11,14 +11,11 @@
 //! ## Fix
 //! Find out who has the port, and move it; or give the agent another one with `--listen`, and tell Prometheus.
 
-use super::{
-    Limits, Patience, Rule, Scope,
-    holders::{holder_evidence, holder_name, socket_in_words, who_holds},
-    this_node,
-};
+use super::{Limits, Patience, Rule, Scope, holders::who_holds};
 use crate::{
+    dataplane::{owner_evidence, owner_name, socket_in_words},
     facts::{OwnPort, Protocol, Reading, Snapshot, Socket, Source, State, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -27,6 +24,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::OwnPort],
     uses: &[],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("own_port_taken.rs"),
@@ -41,20 +39,20 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     };
     let verdict = if own.taken { Verdict::Problem(evidence(snapshot, *own)) } else { Verdict::Healthy };
     let port = Some(own.address.port());
-    Ok(vec![Judgement { subject: this_node(snapshot), port, protocol: Some(Protocol::Tcp), verdict }])
+    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port, protocol: Some(Protocol::Tcp), verdict }])
 }
 
 fn evidence(snapshot: &Snapshot, own: OwnPort) -> Evidence {
     let address = own.address;
     let holder = holder(snapshot, own);
-    let who = holder.map_or_else(|| "somebody else".to_owned(), |socket| holder_name(snapshot, socket));
+    let who = holder.map_or_else(|| "somebody else".to_owned(), |socket| owner_name(snapshot, &socket.owner));
     let summary = format!(
         "{who} has {address}/tcp, the agent's own port: its metrics and findings cannot be read, detection goes on."
     );
     let mut evidence = Evidence::new(Severity::Warning, summary).value("wanted", format!("{address}/tcp"));
     if let Some(socket) = holder {
         evidence = evidence.value("listener", socket_in_words(socket));
-        evidence.values.extend(holder_evidence(snapshot, socket));
+        evidence.values.extend(owner_evidence(snapshot, &socket.owner));
     }
     evidence
         .remedy(who_holds(Protocol::Tcp, address.port()))
@@ -73,7 +71,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::healthy::gap,
-        rules::expect::{expect_healthy, expect_problem, expect_unknown},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
     fn taken(mut world: Snapshot) -> Snapshot {
@@ -84,7 +82,7 @@ mod tests {
     #[test]
     fn whoever_has_the_port_is_named() {
         let world = taken(Snapshot::healthy().listens("0.0.0.0:29517"));
-        let evidence = expect_problem(&RULE, &world, &this_node(&world));
+        let evidence = expect_problem(&RULE, &world, &Subject::this_node(&world));
         assert_eq!(evidence.severity, Severity::Warning);
         assert!(evidence.summary.contains("192.0.2.1:29517/tcp"), "{}", evidence.summary);
         assert!(evidence.values.contains(&("listener", "tcp LISTEN 0.0.0.0:29517".to_owned())), "{evidence:#?}");
@@ -93,21 +91,21 @@ mod tests {
     #[test]
     fn a_port_without_a_listener_is_taken_all_the_same() {
         let world = taken(Snapshot::healthy().listens("192.0.2.2:29517"));
-        let evidence = expect_problem(&RULE, &world, &this_node(&world));
+        let evidence = expect_problem(&RULE, &world, &Subject::this_node(&world));
         assert!(evidence.summary.starts_with("somebody else has"), "{}", evidence.summary);
     }
 
     #[test]
     fn an_agent_that_has_its_port_and_a_person_who_needs_none_are_fine() {
         let world = Snapshot::healthy();
-        expect_healthy(&RULE, &world, &this_node(&world));
+        expect_healthy(&RULE, &world, &Subject::this_node(&world));
         let looked = Snapshot { own_port: OwnPort::not_asked(), ..world };
-        expect_healthy(&RULE, &looked, &this_node(&looked));
+        expect_healthy(&RULE, &looked, &Subject::this_node(&looked));
     }
 
     #[test]
     fn unread_is_unknown() {
         let world = Snapshot { own_port: gap(Source::OwnPort, Why::Unreachable), ..Snapshot::healthy() };
-        assert_eq!(expect_unknown(&RULE, &world, &this_node(&world)).source, Source::OwnPort);
+        assert_eq!(expect_unknown(&RULE, &world, &Subject::this_node(&world)).source, Source::OwnPort);
     }
 }

@@ -23,18 +23,14 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use super::{
-    Limits, Patience, Rule, Scope,
-    addresses::{Claim, listed},
-    setup::{is_link_local, mode_in_words},
-    this_node,
-};
+use super::{Limits, Patience, Rule, Scope, wording::listed};
 use crate::{
+    dataplane::{ExternalAddress, is_link_local, mode_in_words},
     facts::{
         Address, Gap, IPVS_LINKS, Interfaces, Mode, Netfilter, Reading, Service, Snapshot, Source, View, VirtualServer,
         Why,
     },
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
 };
 
 /// What takes everything away.
@@ -46,6 +42,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Addresses],
     uses: &[Source::IpVs, Source::Netfilter],
+    socket_needs: &[],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("proxy_left_behind.rs"),
@@ -62,7 +59,7 @@ const NFTABLES_TABLE: &str = "kube-proxy";
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
     let interfaces = snapshot.kernel.interfaces.get()?;
-    let subject = this_node(snapshot);
+    let subject = Subject::this_node(snapshot);
     let judgement = |verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict };
     let mode = snapshot.proxy_mode();
     let traces = traces(snapshot, interfaces);
@@ -189,7 +186,7 @@ fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a 
 }
 
 fn addresses_of(service: &Service) -> impl Iterator<Item = IpAddr> {
-    service.cluster_ips.iter().copied().chain(Claim::of(service).map(|claim| claim.ip))
+    service.cluster_ips.iter().copied().chain(ExternalAddress::of(service).map(|claim| claim.ip))
 }
 
 fn stale_addresses(stale: &[&Address]) -> Evidence {

@@ -23,16 +23,11 @@ use std::{collections::HashSet, sync::Arc};
 
 use ipnet::IpNet;
 
-use super::{
-    Limits, Patience, Rule, Scope,
-    holders::{Own, Proxy, holder_name, holds_ports},
-    range::{most_ports_in_words, served},
-    setup::{locals, mode_in_words},
-    this_node,
-};
+use super::{Limits, Patience, Rule, Scope, socket_needs::{Ports, SocketNeed}, node_ports::most_ports_in_words};
 use crate::{
+    dataplane::{Own, Proxy, holds_ports, local_addresses, mode_in_words, owner_name, served_node_ports},
     facts::{Family, Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -41,6 +36,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Critical,
     needs: &[Source::Services],
     uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::NodePorts), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
     scope: Scope::Node,
     page: include_str!("proxy_near_fd_limit.rs"),
@@ -59,13 +55,13 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         Ok(Some(evidence)) => Verdict::Problem(evidence),
         Err(gap) => Verdict::Unknown(gap),
     };
-    let subject = this_node(snapshot);
+    let subject = Subject::this_node(snapshot);
     Ok(vec![Judgement { subject, port: None, protocol: None, verdict }])
 }
 
 /// Every NodePort that a proxy might hold: none ever held SCTP.
 fn node_ports(services: &[Arc<Service>]) -> HashSet<(Protocol, u16)> {
-    served(services)
+    served_node_ports(services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp)
         .map(|(_, port, number)| (port.protocol, number))
         .collect()
@@ -129,9 +125,9 @@ impl Descriptors {
         if let Some(fds) = seen {
             return Ok(Self { limit: fds.limit, place: "the limits of its process in /proc", open });
         }
-        Err(match (&facts.metrics, proxy.holder_of_node_ports()) {
+        Err(match (&facts.metrics, proxy.owner_of_node_ports()) {
             (Reading::Gap(_), Some(socket)) => {
-                let holder = holder_name(snapshot, socket);
+                let holder = owner_name(snapshot, &socket.owner);
                 let detail = format!("{holder} holds NodePorts, but its limit of file descriptors is not known");
                 Gap::new(Source::ProxyProcess, Why::NotSupported, detail)
             }
@@ -205,7 +201,7 @@ impl Demand {
             Ok(config) => (addresses(snapshot, &config.node_port_addresses)?, None),
             Err(gap) => ([1, 1], Some(gap)),
         };
-        let sockets = served(services)
+        let sockets = served_node_ports(services)
             .filter(|(_, port, _)| match port.protocol {
                 Protocol::Tcp => true,
                 Protocol::Udp => !localhost_only,
@@ -233,7 +229,7 @@ fn addresses(snapshot: &Snapshot, configured: &[String]) -> Result<[u64; 2], Gap
         if of_family.is_empty() || of_family.iter().any(|cidr| cidr.prefix_len() == 0) {
             continue;
         }
-        let locals = locals(snapshot.kernel.interfaces.get()?);
+        let locals = local_addresses(snapshot.kernel.interfaces.get()?);
         let inside = locals.iter().filter(|local| of_family.iter().any(|cidr| cidr.contains(&local.ip)));
         *count = inside.count() as u64;
     }

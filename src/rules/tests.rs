@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{expect::blank, *};
+use super::{expectations::blank, *};
 use crate::{
     facts::{Mode, Snapshot},
-    findings::Verdict,
+    findings::{RuleId, Severity, Verdict},
 };
 
 #[test]
@@ -62,6 +62,7 @@ fn a_rule_that_panics_is_contained() {
         ceiling: Severity::Info,
         needs: &[],
         uses: &[],
+        socket_needs: &[],
         patience: Patience::One,
         scope: Scope::Node,
         page: "",

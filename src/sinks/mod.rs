@@ -4,41 +4,41 @@
 //!
 //! Of the rules only their catalogue and what they make of ports are known here: titles, pages, who uses which port, who owns one.
 
-mod catalogue;
-mod document;
 pub mod events;
+mod findings_document;
 mod fleet;
-mod indented;
+mod html_page;
+mod indented_json;
 mod junit;
 mod map;
 pub mod metrics;
 mod npd;
 mod owner;
 mod owners;
-mod page;
-mod paint;
 mod report;
+mod reported_gaps;
+mod rule_pages;
 mod sarif;
 mod table;
-mod unseen;
+mod terminal;
 mod xml;
 
-pub use catalogue::{catalogue, explanation, handbook_page};
-pub use document::{Document, document_schema, write_json, write_yaml};
+pub use findings_document::{FindingsDocument, findings_schema, write_json, write_yaml};
 pub use fleet::{Fleet, Heard, Wanted, fleet_schema, listed};
+pub use html_page::write_html_page;
 pub use junit::write_junit;
 pub use map::{write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};
 pub use owner::{owner_schema, write_owner, write_owner_json};
 pub use owners::{NodeOwner, owners_schema, write_owners, write_owners_json};
-pub use page::write_page;
-pub use paint::Style;
-#[cfg(target_os = "linux")] // for `demo`
-pub(crate) use paint::{Ink, tidy, wrap};
-pub use report::{Outcome, Report};
+pub use report::{CheckResult, Report};
+pub use reported_gaps::ReportedGap;
+pub use rule_pages::{rule_page_markdown, rule_page_text, rules_table};
 pub use sarif::write_sarif;
 pub use table::{write_fleet_rows, write_fleet_table, write_fleet_wide, write_rows, write_table, write_wide};
-pub use unseen::Unseen;
+pub use terminal::Style;
+#[cfg(target_os = "linux")] // for `demo`
+pub(crate) use terminal::{Ink, tidy, wrap};
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! One line for node-problem-detector, whose custom plugins say 0, 1 or 2 and a message (its `max_output_length` is
 //! 80 bytes by default).
 
-use super::{Outcome, Report};
+use super::{CheckResult, Report};
 use crate::{facts::text::clean, findings::Finding};
 
 /// The longest line, in bytes.
@@ -9,18 +9,18 @@ pub const NPD_LINE: usize = 80;
 
 /// The line, without a line end.
 pub fn npd_line(report: &Report<'_>) -> String {
-    let line = match report.outcome() {
-        Outcome::Findings => {
+    let line = match report.result() {
+        CheckResult::Findings => {
             let more = report.findings().count().saturating_sub(1);
             let more = if more > 0 { format!(" (+{more} more)") } else { String::new() };
             let worst = report.findings().next().map(in_short).unwrap_or_default();
             format!("{}{more}", clean(&worst, NPD_LINE - more.len()))
         }
-        Outcome::NotChecked => match report.failures().first() {
+        CheckResult::NotChecked => match report.failures().first() {
             Some(gap) => format!("not checked: {}", gap.detail),
             None => "not checked".to_owned(),
         },
-        Outcome::Clear => "no port conflicts".to_owned(),
+        CheckResult::Clear => "no port conflicts".to_owned(),
     };
     clean(&line, NPD_LINE)
 }

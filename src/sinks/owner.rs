@@ -10,20 +10,20 @@ use serde::Serialize;
 
 use super::{
     Style,
-    indented::write_indented,
-    paint::{Ink, tidy, wrap},
+    indented_json::write_indented_json,
+    terminal::{Ink, tidy, wrap},
 };
 use crate::{
-    facts::{Gap, Protocol},
+    dataplane::{Answered, Claimant, Ownership},
+    facts::Protocol,
     findings::{Severity, Vantage},
-    rules::{Answer, Answered, Claimant, Ownership},
 };
 
 /// Who claims a port of one node, who answers, and who loses.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve owner of a port")]
-struct Document {
+struct OwnerDocument {
     /// Always `portreeve.owner/v1`.
     #[schemars(extend("const" = "portreeve.owner/v1"))]
     schema: String,
@@ -34,21 +34,21 @@ struct Document {
     /// The proxy's mode and how it is known, for people.
     proxy_mode: String,
     /// One entry a protocol.
-    protocols: Vec<Owned>,
+    protocols: Vec<ProtocolEntry>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Owned {
+pub(super) struct ProtocolEntry {
     /// The protocol.
     protocol: Protocol,
     /// Everybody who claims the port, in the order in which a new connection meets them.
-    claimants: Vec<Who>,
+    claimants: Vec<ClaimantEntry>,
     /// Who answers, by vantage point; addresses that fare alike share an entry.
-    answers: Vec<Fate>,
+    answers: Vec<AnswerEntry>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Who {
+struct ClaimantEntry {
     /// By what right: `external-ip`, `node-port`, `host-port`, `listener`, or `proxy` for the proxy's own socket.
     claim: String,
     /// Who it is, for people.
@@ -58,7 +58,7 @@ struct Who {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Fate {
+struct AnswerEntry {
     /// From where a connection comes.
     from: Vantage,
     /// The node's addresses it goes to.
@@ -78,7 +78,7 @@ struct Fate {
 
 /// The JSON Schema of the document.
 pub fn owner_schema() -> Schema {
-    schema_for!(Document)
+    schema_for!(OwnerDocument)
 }
 
 /// Writes the document.
@@ -86,42 +86,46 @@ pub fn owner_schema() -> Schema {
 /// # Errors
 /// When the writer fails.
 pub fn write_owner_json(node: &str, owned: &[Ownership], out: &mut dyn Write) -> io::Result<()> {
-    let document = Document {
+    let document = OwnerDocument {
         schema: "portreeve.owner/v1".to_owned(),
         node: tidy(node),
         port: owned.first().map_or(0, |it| it.port),
         proxy_mode: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
         protocols: protocols(owned),
     };
-    write_indented(&document, out)
+    write_indented_json(&document, out)
 }
 
-pub(super) fn protocols(owned: &[Ownership]) -> Vec<Owned> {
-    let who = |it: &Claimant| Who { claim: it.claim.name().to_owned(), name: tidy(&it.name), detail: tidy(&it.detail) };
-    let of_protocol = |it: &Ownership| Owned {
+pub(super) fn protocols(owned: &[Ownership]) -> Vec<ProtocolEntry> {
+    let claimant = |it: &Claimant| ClaimantEntry {
+        claim: it.claim.name().to_owned(),
+        name: tidy(&it.name),
+        detail: tidy(&it.detail),
+    };
+    let of_protocol = |it: &Ownership| ProtocolEntry {
         protocol: it.protocol,
-        claimants: it.claimants.iter().map(who).collect(),
+        claimants: it.claimants.iter().map(claimant).collect(),
         answers: grouped(&it.answers),
     };
     owned.iter().map(of_protocol).collect()
 }
 
-fn grouped(answers: &[Answered]) -> Vec<Fate> {
-    let mut groups: Vec<Fate> = Vec::new();
-    for Answered { from, to, answer, by, loser } in answers {
-        let why = match answer {
-            Answer::Unknown(Gap { detail, .. }) => Some(tidy(detail)),
-            _ => None,
+fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
+    let mut groups: Vec<AnswerEntry> = Vec::new();
+    for Answered { from, to, outcome, by, loser } in answers {
+        let (answer, why) = match outcome {
+            Ok(outcome) => (outcome.name(), None),
+            Err(gap) => ("unknown", Some(tidy(&gap.detail))),
         };
-        let same = |it: &&mut Fate| {
-            it.from == *from && it.answer == answer.name() && it.by == *by && it.loser == *loser && it.why == why
+        let same = |it: &&mut AnswerEntry| {
+            it.from == *from && it.answer == answer && it.by == *by && it.loser == *loser && it.why == why
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.to.push(*to),
-            None => groups.push(Fate {
+            None => groups.push(AnswerEntry {
                 from: *from,
                 to: vec![*to],
-                answer: answer.name().to_owned(),
+                answer: answer.to_owned(),
                 by: *by,
                 loser: *loser,
                 why,
@@ -154,29 +158,29 @@ pub fn write_owner(owned: &[Ownership], style: &Style, out: &mut dyn Write) -> i
             }
         }
         writeln!(out, "\n  who answers")?;
-        for fate in grouped(answers) {
-            write_fate(&fate, style, out)?;
+        for entry in grouped(answers) {
+            write_answer(&entry, style, out)?;
         }
     }
     Ok(())
 }
 
-fn write_fate(fate: &Fate, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+fn write_answer(entry: &AnswerEntry, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let number = |index: Option<usize>| index.map(|index| index + 1);
-    let ends = match (fate.answer.as_str(), number(fate.by)) {
+    let ends = match (entry.answer.as_str(), number(entry.by)) {
         ("process", Some(by)) => format!("the process of {by}"),
         ("pod", Some(by)) => format!("a pod of {by}"),
-        ("unknown", _) => format!("not known: {}", fate.why.as_deref().unwrap_or_default()),
+        ("unknown", _) => format!("not known: {}", entry.why.as_deref().unwrap_or_default()),
         ("timed-out", Some(by)) => format!("nobody, by {by}: it times out"),
         ("nowhere", Some(by)) => format!("nobody, by {by}: it leads nowhere"),
         (_, Some(by)) => format!("nobody, by {by}: it is refused"),
         _ => "nobody: it is refused".to_owned(),
     };
-    let loser = number(fate.loser).map(|loser| format!("; {loser} loses")).unwrap_or_default();
-    let to: Vec<String> = fate.to.iter().map(ToString::to_string).collect();
+    let loser = number(entry.loser).map(|loser| format!("; {loser} loses")).unwrap_or_default();
+    let to: Vec<String> = entry.to.iter().map(ToString::to_string).collect();
     let text = format!("to {}: {ends}{loser}", to.join(", "));
-    let ink = if fate.loser.is_some() { Ink::Bad(Severity::Critical) } else { Ink::Plain };
-    let label = format!("{:<15}", fate.from.to_string());
+    let ink = if entry.loser.is_some() { Ink::Bad(Severity::Critical) } else { Ink::Plain };
+    let label = format!("{:<15}", entry.from.to_string());
     for (index, line) in wrap(&text, style.width.saturating_sub(19)).into_iter().enumerate() {
         let label = if index == 0 { label.as_str() } else { "               " };
         writeln!(out, "  {label}  {}", style.paint(ink, &line))?;

@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use super::{
     Style,
-    document::Unknown,
-    indented::write_indented,
-    owner::{Owned, protocols, write_owner},
-    paint::{Ink, tidy},
+    findings_document::Unknown,
+    indented_json::write_indented_json,
+    owner::{ProtocolEntry, protocols, write_owner},
+    terminal::{Ink, tidy},
 };
-use crate::{facts::Gap, findings::Severity, rules::Ownership};
+use crate::{dataplane::Ownership, facts::Gap, findings::Severity};
 
 /// Who owns a port of one node, or why that cannot be told.
 #[derive(Debug)]
@@ -27,19 +27,19 @@ pub struct NodeOwner {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve owners of a port")]
-struct Document {
+struct OwnersDocument {
     /// Always `portreeve.owners/v1`.
     #[schemars(extend("const" = "portreeve.owners/v1"))]
     schema: String,
     /// The port.
     port: u16,
     /// One entry for each agent. Of nodes without one nothing is known.
-    nodes: Vec<Node>,
+    nodes: Vec<NodeEntry>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Node {
+struct NodeEntry {
     /// The node's name.
     node: String,
     /// The proxy's mode and how it is known, for people; absent where nothing could be told.
@@ -47,14 +47,14 @@ struct Node {
     proxy_mode: Option<String>,
     /// One entry a protocol; absent where nothing could be told.
     #[serde(skip_serializing_if = "Option::is_none")]
-    protocols: Option<Vec<Owned>>,
+    protocols: Option<Vec<ProtocolEntry>>,
     /// Why nothing could be told.
     unknown: Vec<Unknown>,
 }
 
 /// The JSON Schema of the document.
 pub fn owners_schema() -> Schema {
-    schema_for!(Document)
+    schema_for!(OwnersDocument)
 }
 
 /// Writes the document.
@@ -62,15 +62,15 @@ pub fn owners_schema() -> Schema {
 /// # Errors
 /// When the writer fails.
 pub fn write_owners_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) -> io::Result<()> {
-    let node = |it: &NodeOwner| Node {
+    let node = |it: &NodeOwner| NodeEntry {
         node: tidy(&it.node),
         proxy_mode: it.owned.as_ref().ok().and_then(|owned| Some(tidy(&owned.first()?.mode))),
         protocols: it.owned.as_ref().ok().map(|owned| protocols(owned)),
         unknown: it.owned.as_ref().err().map(Unknown::of).into_iter().collect(),
     };
     let nodes = owners.iter().map(node).collect();
-    let document = Document { schema: "portreeve.owners/v1".to_owned(), port, nodes };
-    write_indented(&document, out)
+    let document = OwnersDocument { schema: "portreeve.owners/v1".to_owned(), port, nodes };
+    write_indented_json(&document, out)
 }
 
 /// Writes it for people, node by node.

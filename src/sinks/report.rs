@@ -1,6 +1,6 @@
 //! What every report reads: one look, its board, and how severe a finding must be to count.
 
-use super::{Unseen, unseen};
+use super::{ReportedGap, reported_gaps};
 use crate::{
     facts::{Gap, Reading, Snapshot, Why},
     findings::{Finding, Severity},
@@ -8,23 +8,23 @@ use crate::{
     rules::{RULES, Rule},
 };
 
-/// One look, ready to be told.
+/// One snapshot and its findings, ready to be printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
     /// What was seen.
     pub snapshot: &'a Snapshot,
-    /// What is wrong, and what could not be told.
+    /// What is wrong, and which rules have no answer.
     pub board: &'a Board,
-    /// Findings milder than this are neither told nor counted. Where nothing was chosen, all are told, and those from
-    /// [`Severity::Warning`] on count.
+    /// Findings milder than this are neither reported nor counted. Where nothing was chosen, all are reported, and those
+    /// from [`Severity::Warning`] on count.
     pub min_severity: Option<Severity>,
-    /// The rules that were asked.
+    /// The rules that were run.
     pub rules: &'a [&'static Rule],
 }
 
-/// What a look comes to; its number is the exit code of `check`, and of a node-problem-detector plugin.
+/// The result of a check; its number is the exit code of `check`, and of a node-problem-detector plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CheckResult {
     /// Nothing that counts.
     Clear = 0,
     /// Findings that count.
@@ -39,26 +39,26 @@ impl<'a> Report<'a> {
         Self { snapshot, board, min_severity: None, rules: RULES }
     }
 
-    /// The findings that are told, worst first.
+    /// The findings that are reported, worst first.
     pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
         let mildest = self.min_severity.unwrap_or(Severity::Info);
         self.board.findings.iter().filter(move |finding| finding.evidence.severity >= mildest)
     }
 
-    /// How many findings of a severity there are, told or not.
+    /// How many findings of a severity there are, reported or not.
     pub fn count(&self, severity: Severity) -> usize {
         self.board.findings.iter().filter(|finding| finding.evidence.severity == severity).count()
     }
 
     /// Whether there is a finding that counts, else whether all could be looked at that had to be.
-    pub fn outcome(&self) -> Outcome {
+    pub fn result(&self) -> CheckResult {
         let counts = self.min_severity.unwrap_or(Severity::Warning);
         if self.board.findings.iter().any(|finding| finding.evidence.severity >= counts) {
-            Outcome::Findings
+            CheckResult::Findings
         } else if self.failures().is_empty() {
-            Outcome::Clear
+            CheckResult::Clear
         } else {
-            Outcome::NotChecked
+            CheckResult::NotChecked
         }
     }
 
@@ -85,9 +85,9 @@ impl<'a> Report<'a> {
         failures
     }
 
-    /// Everything that could not be seen or told.
-    pub fn unseen(&self) -> Vec<Unseen<'a>> {
-        unseen::unseen(self.snapshot, self.board)
+    /// Everything that was not read, and every rule without an answer.
+    pub fn gaps(&self) -> Vec<ReportedGap<'a>> {
+        reported_gaps::reported_gaps(self.snapshot, self.board)
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Report, indented::write_indented, paint::tidy};
+use super::{Report, indented_json::write_indented_json, terminal::tidy};
 use crate::{
     findings::{Finding, Severity},
     rules::{RULES, Rule},
@@ -16,7 +16,7 @@ use crate::{
 /// When the writer fails.
 pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let notifications: Vec<Value> = report
-        .unseen()
+        .gaps()
         .iter()
         .map(|unseen| {
             let gap = unseen.gap;
@@ -48,7 +48,7 @@ pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
             "results": report.findings().map(|finding| result(report, finding)).collect::<Vec<_>>(),
         }],
     });
-    write_indented(&log, out)
+    write_indented_json(&log, out)
 }
 
 fn descriptor(rule: &Rule) -> Value {

@@ -13,7 +13,7 @@ use crate::{
     },
     findings::{Evidence, Finding, Key, RuleId, Severity, Subject, Unknown, Vantage},
     ledger::Board,
-    rules::census,
+    rules::port_usage,
 };
 
 const HOSTILE: &str = "web\u{1b}[31m\n\r\u{202e}<forged attr=\"'&\u{fffe}>]]>\u{200b}";
@@ -119,7 +119,7 @@ fn every_form(report: &Report<'_>) -> Vec<(&'static str, String)> {
         ("junit", written(|out| write_junit(report, out))),
         ("sarif", written(|out| write_sarif(report, out))),
         ("npd", npd_line(report)),
-        ("page", written(|out| write_page(Some(report), out))),
+        ("page", written(|out| write_html_page(Some(report), out))),
     ]
 }
 
@@ -145,7 +145,7 @@ fn what_failed_comes_first_and_is_never_fine() {
 
 #[test]
 fn the_map_shows_who_has_what() {
-    let census = census(&rich().0.node_port_range("30000-30511")).expect("the range is known");
+    let census = port_usage(&rich().0.node_port_range("30000-30511")).expect("the range is known");
     insta::assert_snapshot!("map", written(|out| write_map(&census, &style(), out)));
 }
 
@@ -157,21 +157,21 @@ fn the_document_is_stable() {
 #[test]
 fn the_outcome_counts_from_warning_on_unless_chosen() {
     let rich = rich();
-    let outcome = |min_severity| Report { min_severity, ..report(&rich) }.outcome();
-    assert_eq!(outcome(None), Outcome::Findings);
-    assert_eq!(outcome(Some(Severity::Critical)), Outcome::Findings);
+    let outcome = |min_severity| Report { min_severity, ..report(&rich) }.result();
+    assert_eq!(outcome(None), CheckResult::Findings);
+    assert_eq!(outcome(Some(Severity::Critical)), CheckResult::Findings);
     let mild = (rich.0.clone(), Board { findings: rich.1.findings[2..].to_vec(), unknown: rich.1.unknown.clone() });
-    assert_eq!(report(&mild).outcome(), Outcome::Clear, "what a profile may not see changes nothing");
-    assert_eq!(Report { min_severity: Some(Severity::Info), ..report(&mild) }.outcome(), Outcome::Findings);
-    assert_eq!(report(&healthy()).outcome(), Outcome::Clear);
-    assert_eq!(report(&blind()).outcome(), Outcome::NotChecked);
+    assert_eq!(report(&mild).result(), CheckResult::Clear, "what a profile may not see changes nothing");
+    assert_eq!(Report { min_severity: Some(Severity::Info), ..report(&mild) }.result(), CheckResult::Findings);
+    assert_eq!(report(&healthy()).result(), CheckResult::Clear);
+    assert_eq!(report(&blind()).result(), CheckResult::NotChecked);
 }
 
 #[test]
 fn a_finding_counts_even_where_something_failed() {
     let (world, _) = blind();
     let both = (world, rich().1);
-    assert_eq!(report(&both).outcome(), Outcome::Findings);
+    assert_eq!(report(&both).result(), CheckResult::Findings);
     assert!(!report(&both).failures().is_empty());
 }
 
@@ -197,7 +197,7 @@ fn hostile_text_breaks_no_line_of_any_form() {
 
 /// The page, and for messages its words without the picture.
 fn page_of(world: &(Snapshot, Board)) -> (String, String) {
-    let page = written(|out| write_page(Some(&report(world)), out));
+    let page = written(|out| write_html_page(Some(&report(world)), out));
     let words = page.split("<svg").next().unwrap_or_default().to_owned();
     (page, words)
 }
@@ -228,7 +228,7 @@ fn the_page_of_a_node_that_could_not_be_checked_never_says_that_all_is_well() {
     assert!(!page.contains("class=\"well\""), "{words}");
     let (calm, words) = page_of(&healthy());
     assert!(calm.contains("<p class=\"well\">Nothing that could be seen.</p>"), "{words}");
-    let early = written(|out| write_page(None, out));
+    let early = written(|out| write_html_page(None, out));
     assert!(early.contains("Nothing has been looked at yet.") && !early.contains("class=\"well\""), "{early}");
 }
 
@@ -269,7 +269,7 @@ fn commands_are_never_wrapped() {
 fn colour_changes_no_word() {
     let painted = Style { colour: true, ..style() };
     let rich = rich();
-    let census = census(&rich.0).expect("the range is known");
+    let census = port_usage(&rich.0).expect("the range is known");
     for (plain, coloured) in [
         (
             written(|out| write_table(&report(&rich), &style(), out)),
@@ -336,7 +336,7 @@ fn yaml_and_json_are_one_document() {
 
 #[test]
 fn every_document_follows_its_schema() {
-    let schema = document_schema().to_value();
+    let schema = findings_schema().to_value();
     let validator = jsonschema::validator_for(&schema).expect("a schema");
     for look in [rich(), healthy(), blind()] {
         let json: Value = serde_json::from_str(&written(|out| write_json(&report(&look), out))).expect("JSON");
@@ -359,7 +359,7 @@ fn node_problem_detector_gets_the_rule_first() {
 fn the_picture_is_well_formed_and_described() {
     let (world, _) = rich();
     for range in ["30000-32767", "1024-65535", "30080"] {
-        let census = census(&world.clone().node_port_range(range)).expect("the range is known");
+        let census = port_usage(&world.clone().node_port_range(range)).expect("the range is known");
         let svg = written(|out| write_svg(&census, out));
         let xml = roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{range}: {error}"));
         let text = |tag| xml.root_element().children().find(|it| it.has_tag_name(tag)).and_then(|it| it.text());

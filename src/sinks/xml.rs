@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::paint::tidy;
+use super::terminal::tidy;
 
 /// A stranger's text, for character data and for attributes in double quotes.
 pub(super) struct Escaped<'a>(pub(super) &'a str);

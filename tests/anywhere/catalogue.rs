@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use portreeve::rules::RULES;
 
 /// A rule; the test in which it speaks; the one in which something close to that is no reason to. Both are a file of
-/// `tests` and a function. One test may show both.
+/// `tests` and a function, and never the same one.
 type Row = (&'static str, (&'static str, &'static str), (&'static str, &'static str));
 
 const SEEN: &[Row] = &[
@@ -18,12 +18,12 @@ const SEEN: &[Row] = &[
     (
         "client-socket-on-node-port",
         ("node/ranges.rs", "a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only"),
-        ("node/ranges.rs", "a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only"),
+        ("node/near_misses.rs", "a_client_socket_beside_a_node_port_or_of_another_protocol_is_no_conflict"),
     ),
     (
         "client-socket-blocks-port",
         ("node/claims.rs", "a_connection_from_the_port_of_a_health_check_keeps_the_proxy_off_it"),
-        ("node/claims.rs", "a_connection_from_the_port_of_a_health_check_keeps_the_proxy_off_it"),
+        ("node/near_misses.rs", "connections_to_a_health_check_that_is_served_keep_nobody_off_it"),
     ),
     (
         "external-ip-is-node-address",
@@ -33,7 +33,7 @@ const SEEN: &[Row] = &[
     (
         "external-ip-shadows-node-port",
         ("node/claims.rs", "an_external_ip_of_this_node_takes_anothers_node_port_there"),
-        ("node/claims.rs", "an_external_ip_of_this_node_takes_anothers_node_port_there"),
+        ("node/near_misses.rs", "an_external_ip_with_another_port_or_of_another_node_shadows_nothing"),
     ),
     (
         "ipvs-holds-foreign-address",
@@ -43,12 +43,12 @@ const SEEN: &[Row] = &[
     (
         "ephemeral-range-overlaps-node-ports",
         ("node/ranges.rs", "the_overlap_is_critical_in_ipvs_mode_while_an_allocated_port_is_uncovered"),
-        ("node/ranges.rs", "the_overlap_is_critical_in_ipvs_mode_while_an_allocated_port_is_uncovered"),
+        ("node/near_misses.rs", "an_ephemeral_range_that_begins_behind_the_node_ports_or_spares_them_overlaps_nothing"),
     ),
     (
         "ephemeral-ports-near-exhaustion",
         ("node/corpus.rs", "thousands_of_connections_in_time_wait"),
-        ("node/corpus.rs", "thousands_of_connections_in_time_wait"),
+        ("node/near_misses.rs", "as_many_connections_as_exhaust_a_narrow_range_leave_the_usual_one_free"),
     ),
     (
         "host-port-equals-node-port",
@@ -58,7 +58,7 @@ const SEEN: &[Row] = &[
     (
         "host-port-takes-listener",
         ("node/claims.rs", "a_host_port_takes_what_a_process_listens_for"),
-        ("node/claims.rs", "a_host_port_takes_what_a_process_listens_for"),
+        ("node/near_misses.rs", "a_host_port_beside_a_listener_or_of_another_protocol_takes_nothing"),
     ),
     (
         "masquerade-uses-node-ports",
@@ -83,7 +83,7 @@ const SEEN: &[Row] = &[
     (
         "node-port-range-crowded",
         ("node/ranges.rs", "bands_are_counted_as_the_api_server_cuts_them"),
-        ("node/ranges.rs", "bands_are_counted_as_the_api_server_cuts_them"),
+        ("node/near_misses.rs", "a_band_that_is_in_use_up_to_its_threshold_is_not_crowded"),
     ),
     (
         "node-port-range-disagreement",
@@ -98,22 +98,25 @@ const SEEN: &[Row] = &[
     (
         "fixed-node-port-in-dynamic-band",
         ("lab/server.rs", "a_written_port_in_the_dynamic_band_is_worth_knowing_and_no_alarm"),
-        ("lab/server.rs", "a_written_port_in_the_dynamic_band_is_worth_knowing_and_no_alarm"),
+        (
+            "node/near_misses.rs",
+            "a_written_port_of_the_static_band_and_a_chosen_one_of_the_dynamic_band_are_in_their_place",
+        ),
     ),
     (
         "listener-in-node-port-range",
         ("node/claims.rs", "a_listener_inside_the_range_is_told_until_a_service_has_its_port"),
-        ("node/claims.rs", "a_listener_inside_the_range_is_told_until_a_service_has_its_port"),
+        ("node/near_misses.rs", "listeners_around_the_node_port_range_are_outside_of_it"),
     ),
     (
         "node-port-range-covers-daemons",
         ("node/corpus.rs", "a_range_without_daemons_and_one_that_covers_them"),
-        ("node/corpus.rs", "a_range_without_daemons_and_one_that_covers_them"),
+        ("node/near_misses.rs", "a_range_that_begins_behind_the_last_daemon_covers_none"),
     ),
     (
         "own-port-taken",
         ("node/agent.rs", "a_taken_port_is_a_finding_and_taken_as_soon_as_it_is_free"),
-        ("node/agent.rs", "a_taken_port_is_a_finding_and_taken_as_soon_as_it_is_free"),
+        ("node/near_misses.rs", "a_listener_on_the_agents_port_at_another_address_leaves_the_agent_its_own"),
     ),
 ];
 
@@ -127,13 +130,19 @@ fn complaint(rule: &str, (file, function): (&str, &str)) -> Option<String> {
     (!is_test || !is_about_it).then(|| format!("tests/{file} has no test {function} about {rule}"))
 }
 
+/// A test that shows both shows neither by itself.
+fn one_for_both((rule, speaks, silent): &Row) -> Option<String> {
+    (speaks == silent).then(|| format!("{rule}: {} is named for both", speaks.1))
+}
+
 #[test]
 fn every_rule_has_been_seen_to_speak_and_to_be_silent() {
     let seen: BTreeSet<&str> = SEEN.iter().map(|(rule, ..)| *rule).collect();
     let rules: BTreeSet<&str> = RULES.iter().map(|rule| rule.id.0).collect();
     assert_eq!(seen, rules);
     let witnesses = SEEN.iter().flat_map(|(rule, speaks, silent)| [(rule, *speaks), (rule, *silent)]);
-    let complaints: Vec<_> = witnesses.filter_map(|(rule, witness)| complaint(rule, witness)).collect();
+    let mut complaints: Vec<_> = witnesses.filter_map(|(rule, witness)| complaint(rule, witness)).collect();
+    complaints.extend(SEEN.iter().filter_map(one_for_both));
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
@@ -144,4 +153,11 @@ fn a_test_that_is_gone_or_about_something_else_is_no_witness() {
     let about_clients = ("node/ranges.rs", "a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only");
     assert!(complaint("client-socket-on-node-port", about_clients).is_none());
     assert!(complaint("host-port-equals-node-port", about_clients).is_some());
+}
+
+#[test]
+fn one_test_for_both_is_caught() {
+    let (one, another) = (("node/claims.rs", "a_test"), ("node/claims.rs", "another_test"));
+    assert!(one_for_both(&("own-port-taken", one, one)).is_some());
+    assert!(one_for_both(&("own-port-taken", one, another)).is_none());
 }

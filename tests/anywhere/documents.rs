@@ -73,6 +73,38 @@ fn a_broken_link_is_caught() {
     assert_eq!(broken(root(), document), [root().join("docs/nowhere.md")]);
 }
 
+/// The anchors that a page has: its headings, as GitHub writes them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| {
+        let kept = |it: &char| it.is_alphanumeric() || matches!(it, ' ' | '-' | '_');
+        heading.trim_start_matches('#').trim().to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn links_to_a_section_lead_to_one_that_is_there() {
+    let mut seen = 0;
+    for document in documents().iter().filter(|path| path.ends_with(".md")) {
+        let (path, page) = (root().join(document), text(document));
+        let targets =
+            page.split("](").skip(1).filter_map(|rest| rest.split(')').next()).filter(|it| !it.contains("://"));
+        for (file, section) in targets.filter_map(|target| target.split_once('#')) {
+            let other = path.parent().expect("a folder").join(file);
+            let linked = if file.is_empty() { page.clone() } else { fs::read_to_string(other).expect("a page") };
+            assert!(anchors(&linked).iter().any(|it| it == section), "{document} links to {file}#{section}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "documents link to sections");
+}
+
+#[test]
+fn a_heading_has_the_anchor_that_links_use() {
+    assert_eq!(anchors("# A\ntext\n## What it asks, of *us* (API)\n"), ["a", "what-it-asks-of-us-api"]);
+}
+
 #[test]
 fn no_document_names_a_folder_of_one_machine() {
     for document in documents() {

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portreeve::cli::handbook;
+use portreeve::cli::generated_documents;
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
@@ -16,7 +16,7 @@ fn docs() -> PathBuf {
 #[test]
 fn the_generated_documents_are_up_to_date() {
     let update = std::env::var_os("UPDATE").is_some();
-    for (name, wanted) in handbook() {
+    for (name, wanted) in generated_documents() {
         let path = docs().join(&name);
         if update {
             fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -29,7 +29,7 @@ fn the_generated_documents_are_up_to_date() {
 
 #[test]
 fn no_page_is_left_of_a_rule_that_is_gone() {
-    let wanted: BTreeSet<PathBuf> = handbook().into_iter().map(|(name, _)| docs().join(name)).collect();
+    let wanted: BTreeSet<PathBuf> = generated_documents().into_iter().map(|(name, _)| docs().join(name)).collect();
     for entry in fs::read_dir(docs().join("rules")).expect("pages") {
         let page = entry.expect("a page").path();
         assert!(wanted.contains(&page), "{} is of no rule", page.display());

@@ -11,4 +11,6 @@ mod generated;
 mod manifests;
 mod manifests_broken;
 mod manifests_settings;
+mod snapshots;
+mod statements;
 mod verdicts;

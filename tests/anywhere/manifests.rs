@@ -3,7 +3,7 @@
 use std::{fs, net::IpAddr, path::PathBuf};
 
 use portreeve::{
-    cluster::{self, Choice, ClusterSource, Environment, Input},
+    cluster::{self, ClusterSource, Environment, Input, SourceOptions},
     facts::{ClusterFacts, Family, NodeAddressKind, PortRange, Protocol, ServiceKind, Source, Why},
 };
 use tempfile::TempDir;
@@ -309,9 +309,10 @@ fn the_first_source_that_applies_is_taken() {
         let credentials = Credentials::Kubeconfig { paths, context: context.map(str::to_owned) };
         ClusterSource::Api(Access { credentials, api_server: None, request_timeout: Access::REQUEST_TIMEOUT })
     };
-    let discover = |chosen: &Choice, environment: &Environment| ClusterSource::discover(chosen.clone(), environment);
+    let discover =
+        |chosen: &SourceOptions, environment: &Environment| ClusterSource::discover(chosen.clone(), environment);
 
-    let mut chosen = Choice {
+    let mut chosen = SourceOptions {
         services: vec![Input::Stdin],
         kubeconfig: Some("/k".into()),
         context: Some("c".into()),

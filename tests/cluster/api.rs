@@ -62,24 +62,26 @@ fn a_plain_cluster_is_read_and_what_it_lacks_is_quiet() {
         Some((Source::ConfigMaps, Why::NotSupported))
     );
     assert_eq!(facts.node_port_range.get().expect("a range").source, RangeSource::Assumed);
-    let asked = fake.asked();
+    let requests = fake.requests();
     assert!(
-        asked.iter().any(|path| path.contains("fieldSelector=spec.type%21%3DExternalName%2Cspec.clusterIP%21%3DNone"))
+        requests
+            .iter()
+            .any(|path| path.contains("fieldSelector=spec.type%21%3DExternalName%2Cspec.clusterIP%21%3DNone"))
     );
-    assert!(asked.iter().any(|path| path.starts_with("/api/v1/pods?") && path.contains("spec.nodeName%3Dn1")));
+    assert!(requests.iter().any(|path| path.starts_with("/api/v1/pods?") && path.contains("spec.nodeName%3Dn1")));
 }
 
 #[test]
 fn every_request_is_in_the_access_table_and_every_row_is_used() {
     let fake = Fake::new(|path, _| small(path));
     fake.facts();
-    let used: BTreeSet<_> = fake.asked().iter().map(|path| row_of(path)).collect();
+    let used: BTreeSet<_> = fake.requests().iter().map(|path| row_of(path)).collect();
     assert_eq!(used.len(), ACCESS.len(), "rows that nothing asks for");
 }
 
 /// The row of the access table that allows a request.
-pub(crate) fn row_of(asked: &str) -> usize {
-    let path = asked.split('?').next().expect("a path").to_owned();
+pub(crate) fn row_of(request: &str) -> usize {
+    let path = request.split('?').next().expect("a path").to_owned();
     let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
     let (group, rest) = match parts.as_slice() {
         ["api", "v1", rest @ ..] => ("", rest),
@@ -90,7 +92,7 @@ pub(crate) fn row_of(asked: &str) -> usize {
     let rest = if let ["namespaces", _, rest @ ..] = rest { rest } else { rest };
     let (verb, name) = match rest {
         [resource] if resource.starts_with('/') => ("get", None),
-        [_] if asked.contains("watch=1") => ("watch", None),
+        [_] if request.contains("watch=1") => ("watch", None),
         [_] => ("list", None),
         [_, name] => ("get", Some(*name)),
         other => panic!("{other:?}"),
@@ -101,7 +103,7 @@ pub(crate) fn row_of(asked: &str) -> usize {
             && grant.verbs.contains(&verb)
             && name.is_none_or(|name| grant.names.contains(&name))
     });
-    granted.unwrap_or_else(|| panic!("{asked} is not in ACCESS"))
+    granted.unwrap_or_else(|| panic!("{request} is not in ACCESS"))
 }
 
 #[test]
@@ -147,7 +149,7 @@ fn a_list_that_never_ends_is_noticed() {
 }
 
 #[test]
-fn an_old_server_that_refuses_the_field_selector_is_asked_without() {
+fn an_old_server_that_refuses_the_field_selector_gets_none() {
     let fake = Fake::new(|path, _| {
         if path.contains("fieldSelector=spec.type") {
             Reply::Status(400, "field label not supported")
@@ -159,7 +161,7 @@ fn an_old_server_that_refuses_the_field_selector_is_asked_without() {
 }
 
 #[test]
-fn a_busy_server_is_asked_once_more_when_it_says_so() {
+fn a_busy_server_that_names_a_time_gets_one_retry() {
     let fake =
         Fake::new(
             |path, before| {
@@ -173,7 +175,7 @@ fn a_busy_server_is_asked_once_more_when_it_says_so() {
 }
 
 #[test]
-fn refusals_and_wrong_answers_say_what_they_are() {
+fn refusals_and_wrong_answers_are_named() {
     let (why, detail) = services_gap(|_| Reply::Status(403, "services is forbidden: User x cannot list"));
     assert_eq!(why, Why::NotPermitted);
     assert!(detail.ends_with("/api/v1/services: 403: services is forbidden: User x cannot list"), "{detail}");
@@ -229,7 +231,7 @@ fn what_cilium_and_calico_take_for_the_range_is_unread_where_it_is_forbidden() {
 }
 
 #[test]
-fn flagz_tells_the_range_in_each_of_its_spellings() {
+fn flagz_has_the_range_in_each_of_its_spellings() {
     let spellings = [
         "kube-apiserver flagz\nWarning: not for machines\n\nservice-node-port-range=20000-20999\nv=2\n",
         "service-node-port-range: 20000-20999\n",
@@ -254,7 +256,7 @@ fn a_flagz_without_the_range_is_named() {
 }
 
 #[test]
-fn the_pods_of_an_unknown_node_are_not_asked_for() {
+fn the_pods_of_an_unknown_node_are_not_requested() {
     let fake = Fake::new(|path, _| {
         if path.starts_with("/api/v1/nodes") {
             list("Node", &[r#"{"metadata":{"name":"other"}}"#])
@@ -277,7 +279,7 @@ fn a_server_that_hangs_runs_out_of_time_and_one_question_is_enough() {
     for gap in [facts.services.gap(), facts.nodes.gap(), facts.pods.gap(), facts.endpoint_slices.gap()] {
         assert_eq!(gap.expect("a gap").why, Why::TimedOut);
     }
-    assert_eq!(fake.asked().len(), 1);
+    assert_eq!(fake.requests().len(), 1);
     assert!(facts.configured);
 }
 
@@ -308,4 +310,18 @@ fn a_kubeconfig_that_cannot_be_used_is_an_error_with_its_name() {
     let gap = facts.services.gap().expect("a gap");
     assert_eq!(gap.why, Why::Unreachable);
     assert!(gap.detail.contains("kubeconfig") && gap.detail.contains("cluster url"), "{}", gap.detail);
+}
+
+#[test]
+fn a_value_of_the_wrong_type_in_a_config_map_costs_only_itself() {
+    const MAP: &str = r#"{"kind":"ConfigMap","metadata":{"name":"cilium-config","namespace":"kube-system"},
+        "data":{"kube-proxy-replacement":true,"node-port-range":["20000"],"other":{}}}"#;
+    let fake = Fake::new(|path, _| match path {
+        "/api/v1/namespaces/kube-system/configmaps/cilium-config" => Reply::Json(MAP.to_owned()),
+        path => small(path),
+    });
+    let facts = fake.facts();
+    assert_eq!(facts.proxy_config.get().expect("Cilium's").mode.as_deref(), Some("cilium"));
+    let rejected: Vec<_> = facts.rejected.iter().map(|gap| gap.detail.as_str()).collect();
+    assert!(matches!(rejected.as_slice(), [only] if only.contains("data[node-port-range] is a list")), "{rejected:?}");
 }

@@ -1,4 +1,4 @@
-//! An API server of a few lines: answers by path, remembers what was asked.
+//! An API server of a few lines: answers by path, remembers the requests.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use portreeve::{
 };
 use tempfile::TempDir;
 
-/// What the fake says to one request.
+/// What the fake answers to one request.
 pub(crate) enum Reply {
     Json(String),
     Html(&'static str),
@@ -30,7 +30,7 @@ pub(crate) enum Reply {
     Silence,
     /// Nothing, and the connection is closed.
     Hangup,
-    /// Lines of a watch, which then ends, or `Goes` on without a word.
+    /// Lines of a watch, which then ends, or `Goes` on without a line.
     Watch(Vec<String>, After),
 }
 
@@ -40,17 +40,17 @@ pub(crate) enum After {
     Goes,
 }
 
-/// What was asked, in order: path and query.
-pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
+/// The requests in order: path and query.
+pub(crate) type RequestLog = Arc<Mutex<Vec<String>>>;
 
 pub(crate) struct Fake {
     address: String,
-    asked: Asked,
+    requests: RequestLog,
     directory: TempDir,
 }
 
 impl Fake {
-    /// A server whose `answer` gets path and query, and how often exactly that was asked before.
+    /// A server whose `answer` gets path and query, and how often exactly that was requested before.
     pub(crate) fn new(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::at("127.0.0.1:0", answer)
     }
@@ -68,15 +68,15 @@ impl Fake {
     ) -> Self {
         let listener = TcpListener::bind(address).expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("an address"));
-        let asked = Asked::default();
-        let (answer, log) = (Arc::new(answer), Arc::clone(&asked));
+        let requests = RequestLog::default();
+        let (answer, log) = (Arc::new(answer), Arc::clone(&requests));
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (answer, log, token) = (Arc::clone(&answer), Arc::clone(&log), Arc::clone(&token));
                 thread::spawn(move || serve(&stream.expect("a connection"), answer.as_ref(), &log, &token));
             }
         });
-        Self { address, asked, directory: TempDir::new().expect("a directory") }
+        Self { address, requests, directory: TempDir::new().expect("a directory") }
     }
 
     /// Reads the facts from this server, on a host called `n1`.
@@ -103,8 +103,8 @@ impl Fake {
         &self.address
     }
 
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("the log").clone()
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().expect("the log").clone()
     }
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn access(address: &str, directory: &TempDir, token: &str, request_ti
     Access { credentials, api_server: None, request_timeout }
 }
 
-fn serve(mut stream: &TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &Asked, token: &Mutex<String>) {
+fn serve(mut stream: &TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &RequestLog, token: &Mutex<String>) {
     let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
     let Some(Ok(request)) = lines.next() else { return };
     let expected = format!("authorization: Bearer {}", token.lock().expect("the token"));

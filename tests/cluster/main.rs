@@ -1,4 +1,4 @@
-//! The cluster as an API server tells it; the server is a fake on loopback.
+//! The cluster as it is read from an API server, a fake on loopback.
 
 #![allow(clippy::disallowed_methods, reason = "makes the server and the files that readers are given")]
 
@@ -8,3 +8,4 @@ mod fake;
 mod nodes;
 mod plugin;
 mod watch;
+mod watch_failures;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use portreeve::{
-    cluster::{View, Watch},
+    cluster::{ClusterView, Watch},
     facts::{RangeSource, Why},
 };
 use tokio::sync::watch::Receiver;
@@ -17,7 +17,7 @@ use tokio::sync::watch::Receiver;
 use crate::{
     api::{list, small},
     fake::{Fake, Reply},
-    watch::{about, calm, pace, until},
+    watch::{about, calm, timing, until},
 };
 
 const OWN: &str = r#"{"metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}"#;
@@ -31,7 +31,7 @@ const TABLE: &str = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":
     "columnDefinitions":[{"name":"Name"},{"name":"Version"},{"name":"Internal-IP"},{"name":"External-IP"}],
     "rows":[{"cells":["n3","v1.36.3","10.0.0.3","<none>"]},{"cells":["n4","v1.36.3","10.0.0.4","203.0.113.4"]}]}"#;
 
-/// A server that answers as it is asked.
+/// A server that answers by the selectors of the request.
 fn answer(path: &str, own: &str, table: Reply) -> Reply {
     match path {
         path if !path.starts_with("/api/v1/nodes?") || path.contains("watch=1") => calm(path),
@@ -39,16 +39,16 @@ fn answer(path: &str, own: &str, table: Reply) -> Reply {
         path if path.contains("labelSelector=%21node-role") && path.ends_with("&includeObject=None") => table,
         path if path.contains("labelSelector=node-role") => list("Node", &[SERVER]),
         path if path.contains("metadata.name%21%3Dn1") => list("Node", &[SERVER, OTHER]),
-        _ => Reply::Status(400, "every Node was asked for"),
+        _ => Reply::Status(400, "every Node was requests for"),
     }
 }
 
-fn start(fake: &Fake) -> (Watch, Receiver<Arc<View>>) {
+fn start(fake: &Fake) -> (Watch, Receiver<Arc<ClusterView>>) {
     let access = fake.access("t", Duration::from_secs(20));
-    Watch::paced(access, Some("n1".to_owned()), "elsewhere".to_owned(), about(&[]).1, pace())
+    Watch::start_with(access, Some("n1".to_owned()), "elsewhere".to_owned(), about(&[]).1, timing())
 }
 
-fn addresses(view: &View) -> Vec<String> {
+fn addresses(view: &ClusterView) -> Vec<String> {
     let nodes = view.facts.nodes.seen().into_iter().flatten();
     nodes.flat_map(|node| node.addresses.iter().map(|it| format!("{} {}", node.name, it.ip))).collect()
 }
@@ -63,13 +63,13 @@ async fn this_one_is_read_whole_and_the_others_are_rows_of_a_table() {
     let range = view.facts.node_port_range.seen().expect("a range");
     assert_eq!((range.source, range.range.first), (RangeSource::NodeArguments, 20000));
     let nodes = |path: &&String| path.starts_with("/api/v1/nodes");
-    let asked = fake.asked();
-    assert!(asked.iter().filter(nodes).all(|path| path.contains("metadata.name%") && !path.contains("watch=1")));
+    let requests = fake.requests();
+    assert!(requests.iter().filter(nodes).all(|path| path.contains("metadata.name%") && !path.contains("watch=1")));
 }
 
 #[tokio::test]
 async fn where_nodes_have_addresses_of_both_families_they_are_read_whole() {
-    let fake = Fake::new(|path, _| answer(path, OWN_OF_BOTH_FAMILIES, Reply::Status(500, "a Table was asked for")));
+    let fake = Fake::new(|path, _| answer(path, OWN_OF_BOTH_FAMILIES, Reply::Status(500, "a Table was requests for")));
     let (_watch, views) = start(&fake);
     let view = until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some()).await;
     assert_eq!(addresses(&view), ["n1 10.0.0.1", "n1 2001:db8::1", "cp 10.0.0.2", "n3 10.0.0.3"]);
@@ -86,20 +86,20 @@ async fn a_server_without_tables_answers_with_a_list() {
 #[tokio::test]
 async fn without_the_others_nodes_are_a_gap_and_once_known_they_stay() {
     let known = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&known);
+    let shared = Arc::clone(&known);
     let fake = Fake::new(move |path, _| {
-        let table = if told.load(Ordering::Relaxed) { TABLE } else { r#"{"kind":"Table","rows":[]}"# };
+        let table = if shared.load(Ordering::Relaxed) { TABLE } else { r#"{"kind":"Table","rows":[]}"# };
         answer(path, OWN, Reply::Json(table.to_owned()))
     });
     let (_watch, views) = start(&fake);
-    let gap = |view: &View| view.facts.nodes.gap().map(|gap| gap.why);
+    let gap = |view: &ClusterView| view.facts.nodes.gap().map(|gap| gap.why);
     let view = until(&views, "settings", |view| gap(view) == Some(Why::Malformed)).await;
     assert!(view.facts.nodes.gap().expect("a gap").detail.contains("no column Name"), "{:?}", view.facts.nodes);
     known.store(true, Ordering::Relaxed);
     until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some_and(|nodes| nodes.len() == 4)).await;
     known.store(false, Ordering::Relaxed);
     let resource = portreeve::cluster::Resource::Nodes;
-    let view = until(&views, "trouble", |view| view.standings[&resource].trouble.is_some()).await;
+    let view = until(&views, "trouble", |view| view.statuses[&resource].failure.is_some()).await;
     assert_eq!(addresses(&view).len(), 5);
 }
 
@@ -110,6 +110,20 @@ async fn whoever_may_not_list_nodes_has_a_gap() {
         path => small(path),
     });
     let (_watch, views) = start(&fake);
-    let gap = |view: &View| view.facts.nodes.gap().map(|gap| gap.why);
+    let gap = |view: &ClusterView| view.facts.nodes.gap().map(|gap| gap.why);
     until(&views, "a gap", |view| gap(view) == Some(Why::NotPermitted)).await;
+}
+
+#[tokio::test]
+async fn a_field_of_the_wrong_type_in_this_node_is_rejected_by_name_and_the_rest_is_kept() {
+    const WRONG: &str = r#"{"metadata":{"name":"n1","labels":7},"status":{"capacity":"none","addresses":[
+        {"type":"InternalIP","address":"10.0.0.1"},{"type":"ExternalIP","address":5},{"type":"ExternalIP","address":"x"}]}}"#;
+    let fake = Fake::new(|path, _| answer(path, WRONG, Reply::Json(TABLE.to_owned())));
+    let (_watch, views) = start(&fake);
+    let view = until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some()).await;
+    assert!(addresses(&view).contains(&"n1 10.0.0.1".to_owned()), "{:?}", view.facts.nodes);
+    let rejected: Vec<_> = view.facts.rejected.iter().map(|gap| gap.detail.as_str()).collect();
+    for field in ["metadata.labels is 7", "status.addresses[1].address is 5", "status.addresses[2].address is \"x\""] {
+        assert!(rejected.iter().any(|it| it.contains("Node n1: ") && it.contains(field)), "{field}: {rejected:?}");
+    }
 }

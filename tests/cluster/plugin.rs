@@ -98,13 +98,13 @@ fn cluster(nodes: &'static [&'static str], agent: impl Fn(&str, &str, usize) -> 
 }
 
 /// Each node with why it is unknown, or `told`.
-fn standings(document: &Value) -> BTreeMap<String, String> {
-    let standing = |node: &Value| match node.get("findings") {
+fn statuses(document: &Value) -> BTreeMap<String, String> {
+    let status = |node: &Value| match node.get("findings") {
         Some(_) => "told".to_owned(),
         None => node["unknown"][0]["why"].as_str().expect("a reason").to_owned(),
     };
     let nodes = document["nodes"].as_array().expect("nodes").iter();
-    nodes.map(|node| (node["node"].as_str().expect("a name").to_owned(), standing(node))).collect()
+    nodes.map(|node| (node["node"].as_str().expect("a name").to_owned(), status(node))).collect()
 }
 
 const WORLD: &[&str] =
@@ -147,9 +147,9 @@ fn an_agent_that_cannot_be_asked_is_unknown_with_its_node_and_why() {
         ("unready", "unreachable"),
     ];
     let expected = expected.map(|(node, why)| (node.to_owned(), why.to_owned()));
-    assert_eq!(standings(&document), BTreeMap::from(expected), "{document:#}");
+    assert_eq!(statuses(&document), BTreeMap::from(expected), "{document:#}");
     assert_eq!((code, stderr.as_str()), (2, ""), "no findings, but not everybody was asked");
-    assert!(!fake.asked().iter().any(|path| path.contains("unready")), "nobody is there to be asked");
+    assert!(!fake.requests().iter().any(|path| path.contains("unready")), "nobody is there to be asked");
     assert!(!stdout.contains("listener-on-node-port"), "nobody speaks for another node");
     let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/fleet.schema.json"));
     let schema: Value = serde_json::from_str(&schema.expect("a schema")).expect("JSON");
@@ -191,7 +191,7 @@ fn agents_are_selected_by_their_labels_in_their_own_namespace() {
     assert_eq!(code, 2, "no agent, no knowledge");
     assert!(stdout.contains("no agent is listed"), "{stdout}");
     let label = "labelSelector=app.kubernetes.io%2Fname%3Dportreeve%2Capp.kubernetes.io%2Finstance%3Dblue";
-    assert!(fake.asked()[0].contains(label), "{:?}", fake.asked());
+    assert!(fake.requests()[0].contains(label), "{:?}", fake.requests());
     let (code, _, stderr) = plugin.run(&fake, &["findings", "--agent-namespace", "else/where"]);
     assert_eq!(code, 2);
     assert!(stderr.contains("namespaces/else%2Fwhere/pods"), "{stderr}");

@@ -186,8 +186,8 @@ fn text_and_sock_diag_agree_on_the_same_sockets() {
         sockets.into_iter().map(|socket| Socket { v6only: None, cgroup: None, device: 0, ..socket }).collect()
     };
     let by_text = text.listeners().expect("listeners");
-    assert!(by_text.told_by.contains("/proc/net for tcp and udp"), "{}", by_text.told_by);
-    assert_eq!(live().listeners().expect("listeners").told_by.split(';').next(), Some("sock_diag"));
+    assert!(by_text.read_from.contains("/proc/net for tcp and udp"), "{}", by_text.read_from);
+    assert_eq!(live().listeners().expect("listeners").read_from.split(';').next(), Some("sock_diag"));
     assert_eq!(by_text.sockets.len(), 3);
     assert_eq!(by_text.sockets, told_by_both(listeners()));
     let clients_by_text = text.clients(&every_port(), &by_text.sockets).expect("clients");

@@ -5,7 +5,8 @@ use std::net::TcpListener;
 
 use crate::stage::{Stage, connecting};
 
-fn edge(host_port: u16) -> Stage {
+/// A pod with a hostPort.
+pub(crate) fn edge(host_port: u16) -> Stage {
     Stage::new().document(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: edge, namespace: default, uid: uid-edge}}\nspec:\n  nodeName: n1\n  containers:\n  \
          - name: edge\n    ports: [{{containerPort: 80, hostPort: {host_port}, protocol: TCP}}]\nstatus: {{phase: Running, podIP: 10.244.0.7, podIPs: [{{ip: 10.244.0.7}}]}}"
@@ -47,7 +48,7 @@ fn a_host_port_takes_what_a_process_listens_for() {
 }
 
 /// A load balancer's Service whose health check is at 30999.
-fn balanced() -> Stage {
+pub(crate) fn balanced() -> Stage {
     Stage::new()
         .document(
             "apiVersion: v1\nkind: Service\nmetadata: {name: lb, namespace: default, uid: uid-lb}\nspec:\n  type: LoadBalancer\n  \
@@ -89,16 +90,20 @@ fn a_connection_from_the_port_of_a_health_check_keeps_the_proxy_off_it() {
     assert!(stage.check(&["--proxy-mode", "iptables"]).findings("client-socket-blocks-port").is_empty());
 }
 
+/// Adds a Service with an external IP.
+pub(crate) fn gate(stage: Stage, address: &str, port: u16) -> Stage {
+    let gate = format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: gate, namespace: default, uid: uid-gate}}\nspec:\n  \
+         clusterIP: 10.96.0.20\n  ipFamilies: [IPv4]\n  ports: [{{port: {port}, protocol: TCP}}]\n  externalIPs: [\"{address}\"]"
+    );
+    stage.document(&gate).endpoints("gate", "TCP", Some("n1"))
+}
+
 #[test]
 fn an_external_ip_of_this_node_takes_anothers_node_port_there() {
     let web = || Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"));
-    let taking = |stage: Stage, address: &str, port: u16| {
-        let gate = format!(
-            "apiVersion: v1\nkind: Service\nmetadata: {{name: gate, namespace: default, uid: uid-gate}}\nspec:\n  \
-             clusterIP: 10.96.0.20\n  ipFamilies: [IPv4]\n  ports: [{{port: {port}, protocol: TCP}}]\n  externalIPs: [\"{address}\"]"
-        );
-        stage.document(&gate).endpoints("gate", "TCP", Some("n1")).check(&["--proxy-mode", "nftables"])
-    };
+    let taking =
+        |stage: Stage, address: &str, port: u16| gate(stage, address, port).check(&["--proxy-mode", "nftables"]);
     let look = taking(web(), "192.0.2.1", 30080);
     assert_eq!(look.finding("external-ip-shadows-node-port", "web").0["severity"], "critical");
     // Another port, and an address on which this mode serves no NodePorts.

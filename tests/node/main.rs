@@ -13,6 +13,7 @@ mod corpus;
 mod healthy;
 mod hostile;
 mod matrix;
+mod near_misses;
 mod proxy;
 mod ranges;
 mod scale;

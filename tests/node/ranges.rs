@@ -71,7 +71,7 @@ fn a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only() {
 }
 
 /// A manifest with NodePorts `ports` on a range that a kube-apiserver Pod tells.
-fn crowd(range: &str, ports: impl IntoIterator<Item = u16>) -> Stage {
+pub(crate) fn crowd(range: &str, ports: impl IntoIterator<Item = u16>) -> Stage {
     ports
         .into_iter()
         .fold(Stage::new().node_port_range(range), |stage, port| stage.service(&format!("s{port}"), "TCP", port, ""))

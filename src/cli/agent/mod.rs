@@ -1,30 +1,17 @@
-//! `agent`: the same crank, turned without end, for a DaemonSet.
+//! `agent`: the loop of a DaemonSet, with its settings from flags, the environment and a file.
 
+mod log;
 mod settings;
 
 use std::{
-    collections::BTreeSet,
     env,
-    io::stderr,
-    panic,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Mutex, PoisonError},
-};
-
-use clap::ValueEnum;
-use serde::Deserialize;
-use tracing::error;
-use tracing_subscriber::{
-    filter::{LevelFilter, Targets},
-    fmt,
-    layer::{Layer as _, SubscriberExt as _},
-    util::SubscriberInitExt as _,
 };
 
 use self::settings::Settings;
-use super::{console::Console, said::environment};
-use crate::{agent, facts::text};
+use super::{console::Console, values::environment};
+use crate::agent;
 
 // Flags of the agent. Each may also come from the environment, or from the file of --config; flags win over the
 // environment, and that over the file.
@@ -49,30 +36,6 @@ pub(super) struct Args {
     probe: bool,
 }
 
-/// The form of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum LogFormat {
-    /// For people
-    Text,
-    /// One JSON object a line
-    Json,
-}
-
-/// The mildest log lines to write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum LogLevel {
-    /// What keeps the agent from its work
-    Error,
-    /// And what is wrong
-    Warn,
-    /// And what changed
-    Info,
-    /// And what is being done
-    Debug,
-}
-
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { settings, config, probe } = args;
     if probe {
@@ -84,55 +47,26 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let together =
         move || Ok::<_, String>(merged(&settings, config.as_deref())?.within(host_ip.as_deref(), node_name.clone()));
     let first = together().map_err(anyhow::Error::msg)?;
-    log(&first, console);
+    log::start(first.log_format(), first.log_level(), console);
     agent::run(Box::new(move || Ok(together()?.into_config(&environment()))))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where an agent with these settings beats. A file that somebody has spoiled since the agent read it is not its death:
-/// it is read only where it decides.
-fn heartbeat(said: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
-    match said.heartbeat() {
+/// Where an agent with these settings writes its heartbeat. The file of --config is read only where it decides: one that
+/// was broken after the agent read it does not make the agent count as dead.
+fn heartbeat(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
+    match given.heartbeat() {
         Some(path) => Ok(path.to_owned()),
-        None => Ok(merged(said, file)?.heartbeat_path()),
+        None => Ok(merged(given, file)?.heartbeat_path()),
     }
 }
 
-/// What was said on the command line and in the environment, over what the file says now.
-fn merged(said: &Settings, file: Option<&Path>) -> Result<Settings, String> {
+/// The command line and the environment, over what the file contains now.
+fn merged(given: &Settings, file: Option<&Path>) -> Result<Settings, String> {
     Ok(match file {
-        Some(path) => said.clone().over(settings::read(path)?),
-        None => said.clone(),
+        Some(path) => given.clone().over(settings::read(path)?),
+        None => given.clone(),
     })
-}
-
-fn log(settings: &Settings, console: &Console) {
-    // Each failed request of the client library is one of ours too, told once.
-    let quiet = |others| Targets::new().with_default(others).with_target("kube_client", LevelFilter::OFF);
-    let filter = match settings.log_level() {
-        LogLevel::Error => quiet(LevelFilter::ERROR),
-        LogLevel::Warn => quiet(LevelFilter::WARN),
-        LogLevel::Info => quiet(LevelFilter::WARN).with_target("portreeve", LevelFilter::INFO),
-        LogLevel::Debug => Targets::new().with_default(LevelFilter::INFO).with_target("portreeve", LevelFilter::DEBUG),
-    };
-    let lines = fmt::layer().with_writer(stderr);
-    let lines = match settings.log_format() {
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
-        LogFormat::Text => lines.compact().with_ansi(console.style.colour).boxed(),
-    };
-    tracing_subscriber::registry().with(lines).with(filter).init();
-    log_panics();
-}
-
-/// Makes a panic a line of the log like any other, and one that comes back with every look a single one.
-fn log_panics() {
-    let told = Mutex::new(BTreeSet::new());
-    panic::set_hook(Box::new(move |panic| {
-        let place = panic.location().map(ToString::to_string);
-        if told.lock().unwrap_or_else(PoisonError::into_inner).insert(place) {
-            error!("{}", text::clean(&panic.to_string(), 1024));
-        }
-    }));
 }
 
 #[cfg(test)]
@@ -164,12 +98,12 @@ mod tests {
     fn a_probe_reads_the_file_only_where_it_decides() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("agent.yaml");
-        let (said, unsaid) = (settings("/run/said"), Settings::default());
+        let (given, not_given) = (settings("/run/given"), Settings::default());
         std::fs::write(&file, "heartbeat: /run/file\n").expect("a file");
-        assert_eq!(heartbeat(&said, Some(&file)), Ok("/run/said".into()));
-        assert_eq!(heartbeat(&unsaid, Some(&file)), Ok("/run/file".into()));
+        assert_eq!(heartbeat(&given, Some(&file)), Ok("/run/given".into()));
+        assert_eq!(heartbeat(&not_given, Some(&file)), Ok("/run/file".into()));
         std::fs::write(&file, "heartbeet: /run/file\n").expect("a file");
-        assert_eq!(heartbeat(&said, Some(&file)), Ok("/run/said".into()));
-        assert!(heartbeat(&unsaid, Some(&file)).is_err());
+        assert_eq!(heartbeat(&given, Some(&file)), Ok("/run/given".into()));
+        assert!(heartbeat(&not_given, Some(&file)).is_err());
     }
 }

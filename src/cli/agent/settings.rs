@@ -14,14 +14,14 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::{
     super::{
-        nearest::nearest,
-        said::{duration, said_range},
+        did_you_mean::closest_word,
+        values::{configured_range, duration},
     },
-    LogFormat, LogLevel,
+    log::{LogFormat, LogLevel},
 };
 use crate::{
     agent::Config,
-    cluster::{ApiServer, Choice, ClusterSource, Environment, Input},
+    cluster::{ApiServer, ClusterSource, Environment, Input, SourceOptions},
     facts::{Learned, Mode, PortRange, Said, text},
     rules::Limits,
 };
@@ -29,14 +29,14 @@ use crate::{
 /// Where the agent answers: outside the NodePort range, the ephemeral range and every well-known daemon's ports.
 const PORT: u16 = 29517;
 const INTERVAL: Duration = Duration::from_secs(15);
-/// The share of one core that looks may take, per cent.
+/// The share of one core that scans may take, per cent.
 const CPU_PERCENT: f64 = 0.2;
 /// Memory of the pod itself: there with a read-only root too.
 const HEARTBEAT: &str = "/dev/shm/portreeve-heartbeat";
 /// The longest file that is read, in bytes: that of a ConfigMap.
 const LONGEST: u64 = 1024 * 1024;
 
-// What was said; nothing where it was not.
+// What is set; nothing where it is not.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct Settings {
@@ -124,14 +124,14 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Fills in what the downward API says, where nothing was said.
+    /// Fills in what the downward API says, where nothing is set.
     pub(super) fn within(self, host_ip: Option<&str>, node_name: Option<String>) -> Self {
         let host = host_ip.and_then(|ip| ip.parse::<IpAddr>().ok()).unwrap_or(Ipv4Addr::LOCALHOST.into());
         let given = Self { listen: Some(SocketAddr::new(host, PORT)), node: node_name, ..Self::default() };
         self.over(given)
     }
 
-    /// These settings, and where they say nothing, those of `under`.
+    /// These settings, and where they are not set, those of `under`.
     pub(super) fn over(self, under: Self) -> Self {
         Self {
             services: if self.services.is_empty() { under.services } else { self.services },
@@ -161,20 +161,20 @@ impl Settings {
         self.log_level.unwrap_or(LogLevel::Info)
     }
 
-    /// Where the agent beats, if that was said.
+    /// Where the agent writes its heartbeat, if that is set.
     pub(super) fn heartbeat(&self) -> Option<&Path> {
         self.heartbeat.as_deref()
     }
 
-    /// Where the agent beats.
+    /// Where the agent writes its heartbeat.
     pub(super) fn heartbeat_path(&self) -> PathBuf {
         self.heartbeat.clone().unwrap_or_else(|| HEARTBEAT.into())
     }
 
-    /// What the agent is started with, and with the defaults of what was not said.
+    /// The configuration of the agent, with defaults for what is not set.
     pub(super) fn into_config(self, environment: &Environment) -> Config {
         let heartbeat = Some(self.heartbeat_path());
-        let choice = Choice {
+        let choice = SourceOptions {
             services: self.services.into_iter().map(Input::from).collect(),
             kubeconfig: self.kubeconfig,
             context: self.context,
@@ -186,7 +186,7 @@ impl Settings {
             node: self.node,
             host_root: self.host_root.unwrap_or_else(|| "/".into()),
             said: Said { proxy_mode: self.proxy_mode.map(|value| Learned { value, place: "proxy-mode".to_owned() }) },
-            node_port_range: self.node_port_range.map(|range| said_range(range, "node-port-range")),
+            node_port_range: self.node_port_range.map(|range| configured_range(range, "node-port-range")),
             listen: self.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),
             interval: self.interval.unwrap_or(INTERVAL),
             cpu_percent: self.cpu_percent.unwrap_or(CPU_PERCENT),
@@ -208,7 +208,7 @@ pub(super) fn read(path: &Path) -> Result<Settings, String> {
     parse(&yaml).map_err(|(line, what)| text::clean(&format!("{place}:{line}: {what}"), 1024))
 }
 
-/// The settings of a document, or a line number and what is wrong there. An empty one says nothing.
+/// The settings of a document, or a line number and what is wrong there. An empty one sets nothing.
 fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
     if yaml.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
         return Ok(Settings::default());
@@ -218,7 +218,7 @@ fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
         let line = error.location().map_or(1, |location| location.line());
         let what = match error {
             serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
-                format!("unknown key {field:?}, did you mean {:?}?", nearest(field, expected))
+                format!("unknown key {field:?}, did you mean {:?}?", closest_word(field, expected))
             }
             error => {
                 serde_saphyr::MessageFormatter::format_message(&serde_saphyr::UserMessageFormatter, error).into_owned()

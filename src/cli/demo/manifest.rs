@@ -97,7 +97,7 @@ pub(super) fn endpoint_slice(service: &str, ports: &[Port], pods: &[&str]) -> Va
             json!({
                 "addresses": [ip],
                 "conditions": { "ready": true, "serving": true, "terminating": false },
-                "nodeName": super::incidents::NODE,
+                "nodeName": super::incident::NODE,
             })
         })
         .collect();

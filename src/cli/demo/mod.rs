@@ -1,5 +1,5 @@
-//! `demo`: makes the five incidents in throw-away network namespaces, looks at each as anybody would, and tells
-//! whether it was found.
+//! `demo`: makes the five incidents in throw-away network namespaces, runs `check` on each, and prints whether
+//! it was found.
 //!
 //! Three generations of this program take part. The *director* starts one *stage* an incident; a stage moves into new
 //! namespaces, starts the *parts* that hold its sockets, and an observer, `portreeve check`, that is given the
@@ -7,10 +7,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "starts processes, holds their sockets and writes into their namespaces")]
 
+mod incident;
 mod incidents;
-mod look;
 mod manifest;
 mod network;
+mod observed;
 mod part;
 mod report;
 mod stage;
@@ -21,17 +22,18 @@ use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 
 use self::{
-    incidents::{INCIDENTS, Incident, Steps, step_names},
-    look::Look,
-    report::Telling,
+    incident::{Incident, Steps},
+    incidents::{INCIDENTS, step_names},
+    observed::ObservedReport,
+    report::IncidentReport,
 };
 use super::console::Console;
 use crate::facts::text;
 
-/// The longest complaint of a stage that is told, in bytes.
+/// The longest error message of a stage that is printed, in bytes.
 const COMPLAINT: usize = 2000;
 
-// What `demo` is asked.
+// Flags of `demo`.
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
     /// The incidents to make; all five where none is named
@@ -75,9 +77,9 @@ fn direct(names: &[String], without: Option<String>, console: &Console) -> anyho
     console.write(|out| report::opening(out))?;
     let mut found = 0;
     for (index, (incident, stage)) in stages.into_iter().enumerate() {
-        let telling = Telling { incident, steps: &steps, look: &close(stage)?, style: &console.style };
-        console.write(|out| telling.write(index + 1, out))?;
-        found += usize::from(telling.is_found());
+        let report = IncidentReport { incident, steps: &steps, look: &close(stage)?, style: &console.style };
+        console.write(|out| report.write(index + 1, out))?;
+        found += usize::from(report.is_found());
     }
     console.write(|out| writeln!(out, "{found} of {number} found."))?;
     Ok(if found == number { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -99,7 +101,7 @@ fn open(incident: &Incident, without: Option<&str>) -> anyhow::Result<Child> {
 }
 
 /// Waits for a stage and reads what its observer saw, or else what went wrong.
-fn close(stage: Child) -> anyhow::Result<Result<Look, String>> {
+fn close(stage: Child) -> anyhow::Result<Result<ObservedReport, String>> {
     let output = stage.wait_with_output().context("waiting for a stage")?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     Ok(match serde_json::from_slice(&output.stdout) {

@@ -6,7 +6,7 @@ use anyhow::Context;
 use nix::net::if_::if_nametoindex;
 use rtnetlink::{Handle, LinkBridge, LinkDummy, LinkUnspec, LinkVeth, new_connection};
 
-use super::incidents::{NODE_IP, PEER_IP};
+use super::incident::{NODE_IP, PEER_IP};
 
 /// The node's uplink, and the far end of its wire.
 const UPLINK: (&str, &str) = ("eth0", "wire");

@@ -1,5 +1,5 @@
-//! The processes of a stage: this program once more, each holding the sockets it was told to hold until its standard
-//! input ends.
+//! The processes of a stage: this program once more, each holding the sockets it is given until its standard input
+//! ends.
 
 use std::{
     ffi::CString,

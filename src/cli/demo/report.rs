@@ -3,15 +3,15 @@
 use std::io::{self, Write};
 
 use super::{
-    incidents::{Expected, Incident, Steps},
-    look::{Found, Look},
+    incident::{Expected, Incident, Steps},
+    observed::{ObservedFinding, ObservedReport},
 };
 use crate::{
     findings::Severity,
     sinks::{Ink, Style, tidy, wrap},
 };
 
-/// Says what is about to happen.
+/// Prints what is about to happen.
 pub(super) fn opening(out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
@@ -20,25 +20,25 @@ pub(super) fn opening(out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "in there and a manifest, nothing else: portreeve check --services cluster.yaml\n")
 }
 
-/// One incident, ready to be told.
-pub(super) struct Telling<'a> {
+/// What is printed about one incident.
+pub(super) struct IncidentReport<'a> {
     /// The incident.
     pub(super) incident: &'a Incident,
     /// Which of its steps were set up.
     pub(super) steps: &'a Steps,
     /// What was seen, or why nothing could be.
-    pub(super) look: &'a Result<Look, String>,
+    pub(super) look: &'a Result<ObservedReport, String>,
     /// How lines are laid out.
     pub(super) style: &'a Style,
 }
 
-impl Telling<'_> {
+impl IncidentReport<'_> {
     /// Whether everything that was expected was found.
     pub(super) fn is_found(&self) -> bool {
         self.look.as_ref().is_ok_and(|look| self.missing(look).next().is_none())
     }
 
-    /// Tells what was set up, what was found, and whether it is what was expected.
+    /// Prints what was set up, what was found, and whether it is what was expected.
     pub(super) fn write(&self, number: usize, out: &mut dyn Write) -> io::Result<()> {
         let Self { incident, steps, look, style } = self;
         writeln!(out, "{number}. {} ({})", style.paint(Ink::Heading, incident.title), incident.name)?;
@@ -63,13 +63,13 @@ impl Telling<'_> {
         writeln!(out, "   {verdict}\n")
     }
 
-    fn missing<'a>(&'a self, look: &'a Look) -> impl Iterator<Item = &'a Expected> {
+    fn missing<'a>(&'a self, look: &'a ObservedReport) -> impl Iterator<Item = &'a Expected> {
         self.incident.expected.iter().filter(|expected| look.find(expected).is_none())
     }
 
-    fn write_look(&self, look: &Look, out: &mut dyn Write) -> io::Result<()> {
+    fn write_look(&self, look: &ObservedReport, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "   found")?;
-        let is_expected = |found: &&Found| self.incident.expected.iter().any(|expected| found.is(expected));
+        let is_expected = |found: &&ObservedFinding| self.incident.expected.iter().any(|expected| found.is(expected));
         for found in look.findings.iter().filter(is_expected) {
             self.write_finding(found, out)?;
         }
@@ -83,14 +83,14 @@ impl Telling<'_> {
             for (name, value) in *evidence {
                 writeln!(out, "       with {name} = {value}")?;
             }
-            if let Some(why) = look.untold(rule) {
+            if let Some(why) = look.why_unknown(rule) {
                 self.write_words(7, &format!("could not tell: {why}"), out)?;
             }
         }
         Ok(())
     }
 
-    fn write_finding(&self, found: &Found, out: &mut dyn Write) -> io::Result<()> {
+    fn write_finding(&self, found: &ObservedFinding, out: &mut dyn Write) -> io::Result<()> {
         let severity = self.style.paint(Ink::Bad(found.severity), found.severity.name());
         writeln!(out, "     {severity} {}", tidy(&format!("{}, {}", found.rule, found.subject())))?;
         self.write_words(7, &found.summary, out)?;

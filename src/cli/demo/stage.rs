@@ -19,7 +19,7 @@ use nix::{
 };
 
 use super::{
-    incidents::{Incident, NODE, Scene, Steps},
+    incident::{Incident, NODE, Scene, Steps},
     manifest, network,
     part::Player,
 };
@@ -79,7 +79,7 @@ fn enter() -> anyhow::Result<PathBuf> {
     let unchanged = None::<&str>;
     mount(unchanged, "/", unchanged, MsFlags::MS_REC | MsFlags::MS_PRIVATE, unchanged)
         .context("keeping mounts private")?;
-    // Whoever starts the demo may sit in a cgroup other than the root, and all processes of the stage with it. Seen
+    // The demo may be started in a cgroup other than the root, and all processes of the stage with it. Seen
     // from their own cgroup namespace they are in the root, which says nothing about who belongs together.
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
     for place in mounts.lines().filter_map(cgroup2_mount) {

@@ -1,4 +1,4 @@
-//! What kubectl is told when a person presses the tab key: candidates by line, and last what to do with them.
+//! Shell completion for kubectl: one candidate a line, and last a directive for the shell.
 //!
 //! kubectl runs `kubectl_complete-portreeve` with the words typed so far, the last of which is not finished
 //! (k8s.io/kubectl/pkg/cmd/plugin_completion.go), and reads what cobra prints for shells.
@@ -8,7 +8,7 @@ use std::{ffi::OsString, process::ExitCode, time::Duration};
 use clap::{Arg, Command, FromArgMatches as _, ValueHint};
 use tokio::time::timeout;
 
-use super::reach::{Reach, runtime};
+use super::agents::{AgentFlags, runtime};
 use crate::{cli::console::Console, facts::text, rules::RULES};
 
 /// The shell completes names of files (cobra `ShellCompDirectiveDefault`).
@@ -109,21 +109,21 @@ fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, Strin
     }
 }
 
-/// The nodes that have an agent, in the cluster that is meant by the words so far. A cluster that cannot be asked has
-/// none to offer: no key is worth a complaint.
+/// The nodes that have an agent, in the cluster that the words so far select. A cluster that does not answer gives
+/// no candidates, and no error.
 fn nodes(command: &Command, words: &[String]) -> Vec<(String, String)> {
     // A flag whose value is being typed is not understood without it.
     let words = words.split_last().filter(|(last, _)| last.starts_with('-')).map_or(words, |(_, words)| words);
     let line = [command.get_name().to_owned()].into_iter().chain(words.iter().cloned()).map(OsString::from);
     let Ok(mut matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Vec::new() };
     let Some((_, mut inner)) = matches.remove_subcommand() else { return Vec::new() };
-    let asked = Reach::from_arg_matches_mut(&mut inner).map_err(anyhow::Error::from).and_then(|reach| {
+    let listed = AgentFlags::from_arg_matches_mut(&mut inner).map_err(anyhow::Error::from).and_then(|agent_flags| {
         runtime()?.block_on(async {
-            let listed = async { reach.list(&reach.log_in().await?, &[]).await };
+            let listed = async { agent_flags.list(&agent_flags.connect().await?, &[]).await };
             timeout(PATIENCE, listed).await?
         })
     });
-    let mut names: Vec<String> = asked.unwrap_or_default().into_iter().map(|agent| agent.node).collect();
+    let mut names: Vec<String> = listed.unwrap_or_default().into_iter().map(|agent| agent.node).collect();
     names.retain(|name| !name.is_empty());
     names.dedup();
     names.into_iter().map(|name| (text::clean(&name, text::NAME), String::new())).collect()

@@ -5,10 +5,10 @@ use std::{process::ExitCode, time::Duration};
 use clap::ValueEnum;
 use tokio::time::sleep;
 
-use super::reach::{Reach, runtime};
+use super::agents::{AgentFlags, runtime};
 use crate::{
-    cli::{console::Console, said::duration, tell::Counting},
-    cluster::{Agents, Question},
+    cli::{console::Console, report::CountFlags, values::duration},
+    cluster::{AgentRequest, Agents},
     facts::Gap,
     sinks::{Fleet, Heard, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide},
 };
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    reach: Reach,
+    agent_flags: AgentFlags,
     /// Ask only the agent of this node; may be given several times
     #[arg(long, value_name = "NODE", help_heading = "Agents")]
     node: Vec<String>,
@@ -36,7 +36,7 @@ pub(in crate::cli) struct Args {
     #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Table)]
     output: Form,
     #[command(flatten)]
-    counting: Counting,
+    counting: CountFlags,
 }
 
 /// The form of the output.
@@ -56,40 +56,41 @@ enum Form {
 
 pub(in crate::cli) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     runtime()?.block_on(async {
-        let agents = args.reach.log_in().await?;
+        let agents = args.agent_flags.connect().await?;
         let mut fleet = args.ask(&agents).await?;
-        let mut read = args.tell(&fleet, false, console)?;
+        let mut read = args.print(&fleet, false, console)?;
         while args.watch && read {
             sleep(args.interval).await;
             match args.ask(&agents).await {
-                // What was told stays true as far as anybody knows.
-                Err(error) => console.complain(&error),
+                // What was printed stays: nothing newer is known.
+                Err(error) => console.print_error(&error),
                 Ok(now) if now.tells_the_same_as(&fleet) => {}
                 Ok(now) => {
                     fleet = now;
-                    read = args.tell(&fleet, true, console)?;
+                    read = args.print(&fleet, true, console)?;
                 }
             }
         }
-        Ok(args.counting.end(fleet.outcome(), fleet.is_whole()))
+        Ok(args.counting.end(fleet.result(), fleet.is_whole()))
     })
 }
 
 impl Args {
     async fn ask(&self, agents: &Agents) -> anyhow::Result<Fleet> {
-        let listed = self.reach.list(agents, &self.node).await?;
-        let mut heard: Vec<Option<Result<Vec<u8>, Gap>>> = listed.iter().map(|_| None).collect();
-        agents.ask(&listed, Question::FINDINGS, |number, said| heard[number] = Some(said)).await;
-        let heard = listed.into_iter().zip(heard);
-        let heard = heard.filter_map(|(agent, said)| Some(Heard { node: agent.node, pod: agent.pod, said: said? }));
+        let listed = self.agent_flags.list(agents, &self.node).await?;
+        let mut answers: Vec<Option<Result<Vec<u8>, Gap>>> = listed.iter().map(|_| None).collect();
+        agents.fetch(&listed, AgentRequest::FINDINGS, |number, answer| answers[number] = Some(answer)).await;
+        let answered = listed.into_iter().zip(answers);
+        let heard =
+            answered.filter_map(|(agent, answer)| Some(Heard { node: agent.node, pod: agent.pod, said: answer? }));
         let wanted = Wanted { namespace: self.namespace.clone(), min_severity: self.counting.min_severity };
-        Ok(Fleet::of(self.reach.agent_namespace(), heard.collect(), &wanted))
+        Ok(Fleet::of(self.agent_flags.agent_namespace(), heard.collect(), &wanted))
     }
 
-    /// Tells it, perhaps after something else, and says whether anybody still reads.
-    fn tell(&self, fleet: &Fleet, again: bool, console: &Console) -> anyhow::Result<bool> {
+    /// Prints it, perhaps after earlier output, and returns whether the output is still read.
+    fn print(&self, fleet: &Fleet, again: bool, console: &Console) -> anyhow::Result<bool> {
         let style = &console.style;
-        console.offer(|out| {
+        console.write_while_read(|out| {
             match self.output {
                 Form::Table | Form::Wide if again && !self.counting.no_headers => {
                     writeln!(out, "\n{}\n", "-".repeat(style.width.min(120)))?;

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use anyhow::bail;
 
 use super::{
-    looks::{Looked, looks},
-    reach::Reach,
+    agents::AgentFlags,
+    node_snapshots::{NodeResult, judge_node_snapshots},
 };
 use crate::{
-    cli::{console::Console, picture::Form},
-    rules::census,
+    cli::{console::Console, map_output::MapForm},
+    rules::port_usage,
 };
 
 #[derive(Debug, clap::Args)]
@@ -19,24 +19,24 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "NODE", help_heading = "Agents")]
     node: Option<String>,
     #[command(flatten)]
-    reach: Reach,
+    agent_flags: AgentFlags,
     /// The form of the output
-    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
-    output: Form,
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = MapForm::Text)]
+    output: MapForm,
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let nodes: Vec<String> = args.node.iter().cloned().collect();
-    let mut looked = looks(&args.reach, &nodes, census)?;
-    let Some(Looked { node, made }) = looked.pop() else {
-        bail!("nothing is known: no agent is listed in namespace {}", args.reach.agent_namespace());
+    let mut results = judge_node_snapshots(&args.agent_flags, &nodes, port_usage)?;
+    let Some(NodeResult { node, result }) = results.pop() else {
+        bail!("nothing is known: no agent is listed in namespace {}", args.agent_flags.agent_namespace());
     };
-    if let Some(other) = looked.last() {
+    if let Some(other) = results.last() {
         bail!("several nodes have agents, {} and {node} among them; say which one with --node", other.node);
     }
-    match made {
+    match result {
         Err(gap) => bail!("the NodePort range of {node} cannot be drawn: {}", gap.detail),
-        Ok(census) => args.output.draw(&census, console),
+        Ok(port_usage) => args.output.draw(&port_usage, console),
     }?;
     Ok(ExitCode::SUCCESS)
 }

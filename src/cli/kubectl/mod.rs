@@ -1,13 +1,13 @@
-//! `kubectl portreeve`: what the agents of a cluster know, asked through the API server with the rights of whoever asks.
+//! `kubectl portreeve`: asks the agents of a cluster through the API server, with the rights of the user.
 //!
-//! It runs anywhere, and knows nothing of the machine it runs on.
+//! It runs anywhere, and reads nothing of the machine it runs on.
 
+mod agents;
 mod complete;
 pub(super) mod findings;
-mod looks;
 mod map;
+mod node_snapshots;
 mod owner;
-mod reach;
 mod snapshot;
 mod suggest;
 
@@ -17,7 +17,10 @@ use clap::{Parser, Subcommand};
 
 pub(super) use complete::complete;
 
-use super::{Speech, console::Console, replay, rules};
+use super::{
+    console::{Console, ConsoleFlags},
+    replay, rules,
+};
 
 /// The exit codes, for the help text.
 const EXIT_CODES: &str = "\
@@ -37,7 +40,7 @@ pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) action: Action,
     #[command(flatten)]
-    pub(super) speech: Speech,
+    pub(super) console_flags: ConsoleFlags,
 }
 
 #[derive(Debug, Subcommand)]

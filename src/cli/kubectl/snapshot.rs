@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use anyhow::{anyhow, bail};
 use serde::Deserialize;
 
-use super::reach::{Reach, runtime};
+use super::agents::{AgentFlags, runtime};
 use crate::{
     cli::console::Console,
-    cluster::Question,
+    cluster::AgentRequest,
     facts::{Gap, SNAPSHOT_SCHEMA, Source, Why, text},
 };
 
@@ -18,19 +18,19 @@ pub(in crate::cli) struct Args {
     #[arg(value_name = "NODE")]
     node: String,
     #[command(flatten)]
-    reach: Reach,
+    agent_flags: AgentFlags,
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { node, reach } = args;
+    let Args { node, agent_flags } = args;
     let (answer, pod) = runtime()?.block_on(async {
-        let agents = reach.log_in().await?;
-        let mut listed = reach.list(&agents, std::slice::from_ref(node)).await?;
+        let agents = agent_flags.connect().await?;
+        let mut listed = agent_flags.list(&agents, std::slice::from_ref(node)).await?;
         listed.truncate(1);
-        let mut said = Err(Gap::new(Source::Agent, Why::NotAsked, "nobody was asked"));
-        agents.ask(&listed, Question::SNAPSHOT, |_, answer| said = answer).await;
+        let mut received = Err(Gap::new(Source::Agent, Why::NotAsked, "nobody was asked"));
+        agents.fetch(&listed, AgentRequest::SNAPSHOT, |_, answer| received = answer).await;
         let pod = listed.pop().map(|agent| agent.pod).unwrap_or_default();
-        anyhow::Ok((said.map_err(|gap| anyhow!("the agent of {node} could not be asked: {}", gap.detail))?, pod))
+        anyhow::Ok((received.map_err(|gap| anyhow!("the agent of {node} could not be asked: {}", gap.detail))?, pod))
     })?;
     let document = checked(&answer, node).map_err(|what| anyhow!("what pod {pod} answers is no snapshot: {what:#}"))?;
     console.write(|out| writeln!(out, "{}", document.trim_end()))?;

@@ -3,36 +3,36 @@
 use std::process::ExitCode;
 
 use super::{
-    looks::{Looked, looks},
-    reach::Reach,
+    agents::AgentFlags,
+    node_snapshots::{NodeResult, judge_node_snapshots},
 };
 use crate::{
-    cli::{console::Console, spare::Count},
-    rules::Spare,
+    cli::{console::Console, free_ports::CountFlag},
+    rules::FreePorts,
     sinks::listed,
 };
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    count: Count,
+    count: CountFlag,
     #[command(flatten)]
-    reach: Reach,
+    agent_flags: AgentFlags,
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let mut spare = Spare::default();
-    let looked = looks(&args.reach, &[], |look| {
-        spare.absorb(look);
+    let mut spare = FreePorts::default();
+    let results = judge_node_snapshots(&args.agent_flags, &[], |snapshot| {
+        spare.absorb(snapshot);
         Ok(())
     })?;
-    let agents = looked.len();
-    for Looked { node, made } in looked {
-        if let Err(gap) = made {
+    let agents = results.len();
+    for NodeResult { node, result } in results {
+        if let Err(gap) = result {
             spare.unread.push((node, gap));
         }
     }
-    let agents = listed(agents, args.reach.agent_namespace());
+    let agents = listed(agents, args.agent_flags.agent_namespace());
     let scope = format!("of {agents}, and of no node without one");
-    args.count.tell(&spare, &scope, console)
+    args.count.print(&spare, &scope, console)
 }

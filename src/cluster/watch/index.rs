@@ -1,4 +1,4 @@
-//! Everything that is known, and what follows from it. Pure: news and the time go in, facts and scopes come out.
+//! Everything that is known, and what follows from it. Pure: updates and the time go in, facts and selections come out.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,9 +7,14 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{News, Resource, Standing, row::Row, scope::Scope};
+use super::{
+    cached_object::CachedObject,
+    resource::{Resource, ResourceStatus},
+    selection::Selection,
+    update::Update,
+};
 use crate::{
-    cluster::gathered::Gathered,
+    cluster::facts_builder::FactsBuilder,
     facts::{ClusterFacts, Gap, Reading, Source, Why},
 };
 
@@ -17,173 +22,175 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Index {
     origin: String,
-    said: Option<String>,
+    configured_node: Option<String>,
     hostname: String,
-    /// The names of the Services about whose endpoints somebody asks.
+    /// The names of the Services whose endpoints are needed.
     endpoints_of: Arc<BTreeSet<String>>,
-    tables: BTreeMap<Resource, Table>,
+    caches: BTreeMap<Resource, ResourceCache>,
 }
 
 /// The objects of one resource.
 #[derive(Debug, Default)]
-struct Table {
-    rows: BTreeMap<String, Row>,
+struct ResourceCache {
+    objects: BTreeMap<String, CachedObject>,
     /// What was read as a whole; `None` until anything was.
-    scope: Option<Scope>,
-    standing: Standing,
+    selection: Option<Selection>,
+    status: ResourceStatus,
 }
 
 impl Index {
-    /// Nothing is known yet but what was said of this node, and whose endpoints somebody asks about.
-    pub(super) fn new(said: Option<String>, hostname: String, endpoints_of: Arc<BTreeSet<String>>) -> Self {
-        let tables = Resource::ALL.into_iter().map(|resource| (resource, Table::default())).collect();
-        Self { origin: "the API server".to_owned(), said, hostname, endpoints_of, tables }
+    /// An empty index. `configured_node` is this node's name where it is known from outside the cluster.
+    pub(super) fn new(configured_node: Option<String>, hostname: String, endpoints_of: Arc<BTreeSet<String>>) -> Self {
+        let caches = Resource::ALL.into_iter().map(|resource| (resource, ResourceCache::default())).collect();
+        Self { origin: "the API server".to_owned(), configured_node, hostname, endpoints_of, caches }
     }
 
-    /// Takes news in. Says whether facts may have changed.
-    pub(super) fn take(&mut self, resource: Resource, news: News, at: Instant) -> bool {
-        let Some(table) = self.tables.get_mut(&resource) else { return false };
-        match news {
-            News::Reached(origin) => {
+    /// Applies an update that came at `at`. True if facts may have changed.
+    pub(super) fn apply(&mut self, resource: Resource, update: Update, at: Instant) -> bool {
+        let Some(cache) = self.caches.get_mut(&resource) else { return false };
+        match update {
+            Update::Connected(origin) => {
                 let changed = self.origin != origin;
                 self.origin = origin;
                 changed
             }
-            News::Failed(error) => {
-                let Standing { errors, trouble, .. } = &mut table.standing;
+            Update::Failed(error) => {
+                let ResourceStatus { errors, failure, .. } = &mut cache.status;
                 *errors.entry(error.code()).or_default() += 1;
                 let gap = error.gap(resource.source());
-                let changed = table.scope.is_none() && trouble.as_ref() != Some(&gap);
-                *trouble = Some(gap);
+                let changed = cache.selection.is_none() && failure.as_ref() != Some(&gap);
+                *failure = Some(gap);
                 changed
             }
-            News::Wanted(names) => {
+            Update::EndpointsNeeded(names) => {
                 let changed = self.endpoints_of != names;
                 self.endpoints_of = names;
                 changed
             }
-            News::Confirmed => table.confirm(at),
-            News::Replaced(scope, rows) => {
-                let rows = rows.rows.into_iter().filter_map(|(title, row)| Some((title, row?))).collect();
-                let changed = table.scope.as_ref() != Some(&scope) || table.rows != rows;
-                (table.scope, table.rows) = (Some(scope), rows);
-                table.confirm(at);
+            Update::Confirmed => cache.confirm(at),
+            Update::Replaced(selection, objects) => {
+                let objects =
+                    objects.objects.into_iter().filter_map(|(title, object)| Some((title, object?))).collect();
+                let changed = cache.selection.as_ref() != Some(&selection) || cache.objects != objects;
+                (cache.selection, cache.objects) = (Some(selection), objects);
+                cache.confirm(at);
                 changed
             }
-            News::Applied(rows) => {
-                table.confirm(at);
-                rows.rows.into_iter().fold(false, |changed, (title, row)| table.put(title, row) || changed)
+            Update::Applied(objects) => {
+                cache.confirm(at);
+                objects.objects.into_iter().fold(false, |changed, (title, object)| cache.put(title, object) || changed)
             }
-            News::Deleted(title) => {
-                table.confirm(at);
-                table.put(title, None)
+            Update::Deleted(title) => {
+                cache.confirm(at);
+                cache.put(title, None)
             }
         }
     }
 
-    /// The facts, made as those of files and LISTs are.
+    /// The facts, built as those of files and of single LISTs are.
     pub(super) fn facts(&self) -> ClusterFacts {
-        let mut all = Gathered::default();
+        let mut all = FactsBuilder::default();
         let node = self.node();
-        for (resource, table) in &self.tables {
+        for (resource, cache) in &self.caches {
             let source = resource.source();
             match (resource, &node) {
-                (Resource::Pods, None) if self.tables[&Resource::Nodes].scope.is_some() => {
+                (Resource::Pods, None) if self.caches[&Resource::Nodes].selection.is_some() => {
                     let detail = format!("no Node is called {}; say which one this is with --node", self.hostname);
-                    all.lack(Gap::new(source, Why::NotAsked, detail));
+                    all.mark_missing(Gap::new(source, Why::NotAsked, detail));
                     continue;
                 }
                 _ => {}
             }
-            let asked = self.wanted(*resource);
-            match (&table.scope, &asked) {
-                (Some(scope), Some(asked)) if !scope.covers(asked) => {
+            let needed = self.needed(*resource);
+            match (&cache.selection, &needed) {
+                (Some(selection), Some(needed)) if !selection.covers(needed) => {
                     let absent = || Gap::new(source, Why::NotYet, format!("{} are being read", resource.name()));
-                    all.lack(table.standing.trouble.clone().unwrap_or_else(absent));
+                    all.mark_missing(cache.status.failure.clone().unwrap_or_else(absent));
                 }
-                (None, _) => all.lack(table.absence(*resource)),
+                (None, _) => all.mark_missing(cache.absence(*resource)),
                 _ => {}
             }
-            table.rows.values().for_each(|row| row.add_to(&mut all));
+            cache.objects.values().for_each(|object| object.add_to(&mut all));
         }
-        let settings = &self.tables[&Resource::Settings];
+        let settings = &self.caches[&Resource::Settings];
         let mut facts = all.finish(self.origin.clone(), true, node);
-        if let Some(Scope::Names(names)) = &self.tables[&Resource::EndpointSlices].scope {
+        if let Some(Selection::EndpointsOf(names)) = &self.caches[&Resource::EndpointSlices].selection {
             facts.endpoints_of = Some(Arc::clone(names));
         }
-        if settings.scope.is_none() {
-            // Nobody was asked yet: to assume the default would be to invent an answer.
+        if settings.selection.is_none() {
+            // Nothing was read yet, so the default range must not be assumed.
             let Gap { why, detail, .. } = settings.absence(Resource::Settings);
             facts.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
         }
         facts
     }
 
-    /// How well each resource is known.
-    pub(super) fn standings(&self) -> BTreeMap<Resource, Standing> {
-        self.tables.iter().map(|(resource, table)| (*resource, table.standing.clone())).collect()
+    /// How fresh the knowledge of each resource is.
+    pub(super) fn statuses(&self) -> BTreeMap<Resource, ResourceStatus> {
+        self.caches.iter().map(|(resource, cache)| (*resource, cache.status.clone())).collect()
     }
 
-    /// What is wrong with a resource now.
-    pub(super) fn trouble(&self, resource: Resource) -> Option<&Gap> {
-        self.tables[&resource].standing.trouble.as_ref()
+    /// The failure of a resource, while it lasts.
+    pub(super) fn failure(&self, resource: Resource) -> Option<&Gap> {
+        self.caches[&resource].status.failure.as_ref()
     }
 
-    /// What has to be asked for, as far as it follows from what is known; `None` where it does not follow yet.
-    pub(super) fn wanted(&self, resource: Resource) -> Option<Scope> {
+    /// What has to be read of a resource; `None` where that is not known yet, as for Pods before the own Node is.
+    pub(super) fn needed(&self, resource: Resource) -> Option<Selection> {
         match resource {
-            Resource::Services => Some(Scope::Served),
-            Resource::Nodes | Resource::Settings => Some(Scope::All),
-            Resource::Pods => self.node().map(Scope::Node),
-            Resource::EndpointSlices => Some(Scope::Names(Arc::clone(&self.endpoints_of))),
+            Resource::Services => Some(Selection::Served),
+            Resource::Nodes | Resource::Settings => Some(Selection::All),
+            Resource::Pods => self.node().map(Selection::Node),
+            Resource::EndpointSlices => Some(Selection::EndpointsOf(Arc::clone(&self.endpoints_of))),
         }
     }
 
-    /// Whether no EndpointSlices are on their way that somebody wants.
+    /// Whether the needed EndpointSlices are known, or cannot be read now.
     pub(super) fn is_settled(&self) -> bool {
-        let slices = &self.tables[&Resource::EndpointSlices];
-        let covered = |wanted| slices.scope.as_ref().is_some_and(|scope| scope.covers(&wanted));
-        slices.standing.trouble.is_some() || self.wanted(Resource::EndpointSlices).is_none_or(covered)
+        let slices = &self.caches[&Resource::EndpointSlices];
+        let covered = |needed| slices.selection.as_ref().is_some_and(|selection| selection.covers(&needed));
+        slices.status.failure.is_some() || self.needed(Resource::EndpointSlices).is_none_or(covered)
     }
 
-    /// This node's name, where a person or the downward API said it.
-    pub(super) fn said(&self) -> Option<&str> {
-        self.said.as_deref()
+    /// This node's name, where it is configured or comes from the downward API.
+    pub(super) fn configured_node(&self) -> Option<&str> {
+        self.configured_node.as_deref()
     }
 
     fn node(&self) -> Option<String> {
-        if self.said.is_some() {
-            return self.said.clone();
+        if self.configured_node.is_some() {
+            return self.configured_node.clone();
         }
-        let mut nodes = Gathered::default();
-        self.tables[&Resource::Nodes].rows.values().for_each(|row| row.add_to(&mut nodes));
+        let mut nodes = FactsBuilder::default();
+        self.caches[&Resource::Nodes].objects.values().for_each(|object| object.add_to(&mut nodes));
         nodes.node_name(None, &self.hostname)
     }
 }
 
-impl Table {
-    /// The server has just confirmed what is known. Nothing changes by that.
+impl ResourceCache {
+    /// The server has confirmed what is known. False: no fact changes by that.
     fn confirm(&mut self, at: Instant) -> bool {
-        self.standing.confirmed = Some(at);
-        self.standing.trouble = None;
+        self.status.confirmed = Some(at);
+        self.status.failure = None;
         false
     }
 
-    /// An object as it is now. Says whether it was another before.
-    fn put(&mut self, title: String, row: Option<Row>) -> bool {
-        let within = |row: &Row| self.scope.as_ref().is_none_or(|scope| scope.holds(row));
-        let Some(row) = row.filter(within) else { return self.rows.remove(&title).is_some() };
-        let same = self.rows.get(&title) == Some(&row);
+    /// Stores an object as it is now, or removes it. True if it was different before.
+    fn put(&mut self, title: String, object: Option<CachedObject>) -> bool {
+        let within =
+            |object: &CachedObject| self.selection.as_ref().is_none_or(|selection| object.is_within(selection));
+        let Some(object) = object.filter(within) else { return self.objects.remove(&title).is_some() };
+        let same = self.objects.get(&title) == Some(&object);
         if !same {
-            self.rows.insert(title, row);
+            self.objects.insert(title, object);
         }
         !same
     }
 
-    /// Why nothing is known.
+    /// The gap of a resource that was never read as a whole.
     fn absence(&self, resource: Resource) -> Gap {
         let yet = || Gap::new(resource.source(), Why::NotYet, format!("{} were not read yet", resource.name()));
-        self.standing.trouble.clone().unwrap_or_else(yet)
+        self.status.failure.clone().unwrap_or_else(yet)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{
         IpVsConnection, VirtualServer,
         healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
     },
-    rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    rules::expectations::{expect_healthy, expect_problem, expect_unknown},
 };
 
 const LOCAL: &str = "192.0.2.1:30080";

@@ -1,10 +1,10 @@
 use super::*;
 use crate::{
     facts::{
-        NodeAddress, Why,
+        NodeAddress, Protocol, Why,
         healthy::{PEER, PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder, seen},
     },
-    rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    rules::expectations::{expect_healthy, expect_problem, expect_unknown},
 };
 
 fn trap(address: &str) -> Snapshot {

@@ -5,7 +5,7 @@ use crate::{
         healthy::{gap, ip, seen},
     },
     findings::Subject,
-    rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    rules::expectations::{expect_healthy, expect_problem, expect_unknown},
 };
 
 /// A node whose netfilter may be listed: these tables, these chains.

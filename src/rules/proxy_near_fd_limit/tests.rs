@@ -5,7 +5,7 @@ use crate::{
         healthy::{World, daemon, gap, proxy_holder, seen},
     },
     findings::Subject,
-    rules::expect::{expect_healthy, expect_problem, expect_unknown},
+    rules::expectations::{expect_healthy, expect_problem, expect_unknown},
 };
 
 /// A proxy of this version and limit, with 12 descriptors open.
@@ -117,10 +117,10 @@ fn listed(world: &Snapshot, cidrs: &[&str]) -> Snapshot {
 
 /// The sockets that the proxy needs for NodePorts.
 fn demanded(world: &Snapshot) -> u64 {
-    let setup = Proxy::of(world);
-    let descriptors = Descriptors::of(world, &setup).expect("a limit");
+    let candidate = Proxy::of(world);
+    let descriptors = Descriptors::of(world, &candidate).expect("a limit");
     let services = world.cluster.services.seen().expect("services");
-    let holding = Holding::of(world, &setup, &node_ports(services));
+    let holding = Holding::of(world, &candidate, &node_ports(services));
     Demand::of(world, services, &descriptors, &holding).expect("a demand").sockets
 }
 

@@ -11,7 +11,7 @@ use serde::{
 use crate::{
     facts::{Gap, Source, Why, text},
     findings::SubjectKind,
-    sinks::document::{Problem, Unknown},
+    sinks::findings_document::{Problem, Unknown},
 };
 
 /// The schema of what agents tell.

@@ -14,10 +14,10 @@ use serde::Serialize;
 
 use self::account::Account;
 use super::{
-    Outcome,
-    document::{Problem, Unknown},
-    indented::write_indented,
-    paint::tidy,
+    CheckResult,
+    findings_document::{Problem, Unknown},
+    indented_json::write_indented_json,
+    terminal::tidy,
 };
 use crate::{
     facts::{Gap, Protocol, Source, Why},
@@ -148,13 +148,13 @@ impl Fleet {
     }
 
     /// Whether there is a finding that counts, else whether all could be asked, and could look at what they had to.
-    pub fn outcome(&self) -> Outcome {
+    pub fn result(&self) -> CheckResult {
         if self.problems().any(|problem| problem.severity >= self.counts) {
-            Outcome::Findings
+            CheckResult::Findings
         } else if self.is_whole() {
-            Outcome::Clear
+            CheckResult::Clear
         } else {
-            Outcome::NotChecked
+            CheckResult::NotChecked
         }
     }
 
@@ -190,7 +190,7 @@ impl Fleet {
     /// # Errors
     /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_indented(self, out)
+        write_indented_json(self, out)
     }
 
     /// Writes the document as YAML.

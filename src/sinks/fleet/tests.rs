@@ -56,16 +56,16 @@ fn style() -> Style {
 
 #[test]
 fn findings_count_more_than_silence_and_silence_more_than_nothing() {
-    assert_eq!(fleet(vec![heard("n1", &[listener("critical")]), silent("n2")]).outcome(), Outcome::Findings);
-    assert_eq!(fleet(vec![heard("n1", &[listener("info")]), silent("n2")]).outcome(), Outcome::NotChecked);
-    assert_eq!(fleet(vec![heard("n1", &[listener("info")])]).outcome(), Outcome::Clear);
-    assert_eq!(fleet(vec![]).outcome(), Outcome::NotChecked, "no agent, no knowledge");
+    assert_eq!(fleet(vec![heard("n1", &[listener("critical")]), silent("n2")]).result(), CheckResult::Findings);
+    assert_eq!(fleet(vec![heard("n1", &[listener("info")]), silent("n2")]).result(), CheckResult::NotChecked);
+    assert_eq!(fleet(vec![heard("n1", &[listener("info")])]).result(), CheckResult::Clear);
+    assert_eq!(fleet(vec![]).result(), CheckResult::NotChecked, "no agent, no knowledge");
     let mut blind = heard("n1", &[]);
     blind.said = blind.said.map(|said| {
         let said = String::from_utf8(said).expect("JSON");
         said.replace("netfilter", "services").replace("not-permitted", "unreachable").into_bytes()
     });
-    assert_eq!(fleet(vec![blind]).outcome(), Outcome::NotChecked, "an agent that does not see its cluster");
+    assert_eq!(fleet(vec![blind]).result(), CheckResult::NotChecked, "an agent that does not see its cluster");
 }
 
 #[test]
@@ -80,9 +80,9 @@ fn what_is_filtered_neither_counts_nor_is_forgotten() {
         Fleet::of("portreeve", all(), &Wanted { namespace: namespace.map(str::to_owned), min_severity })
     };
     let shop = of(Some("shop"), None);
-    assert_eq!((shop.problems().count(), shop.hidden, shop.outcome()), (1, 1, Outcome::Findings));
+    assert_eq!((shop.problems().count(), shop.hidden, shop.result()), (1, 1, CheckResult::Findings));
     let elsewhere = of(Some("office"), None);
-    assert_eq!((elsewhere.problems().count(), elsewhere.hidden, elsewhere.outcome()), (0, 2, Outcome::Clear));
+    assert_eq!((elsewhere.problems().count(), elsewhere.hidden, elsewhere.result()), (0, 2, CheckResult::Clear));
     assert!(
         text(|out| write_fleet_table(&elsewhere, &style(), out))
             .starts_with("no port conflicts (2 not shown); 1 agent")

@@ -6,14 +6,14 @@ mod text;
 pub use svg::write_svg;
 pub use text::write_map;
 
-use crate::rules::{Census, Choice};
+use crate::rules::{Choice, PortUsage};
 
 /// Ports a row.
 const ROW: u16 = 100;
 
 /// What one port is drawn as, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Cell {
+enum PortState {
     /// Allocated, and a stranger listens on it.
     Contested,
     /// Not allocated, and a stranger listens on it.
@@ -34,7 +34,7 @@ enum Cell {
     Free,
 }
 
-impl Cell {
+impl PortState {
     const ALL: [Self; 9] = [
         Self::Contested,
         Self::Listener,
@@ -47,7 +47,7 @@ impl Cell {
         Self::Free,
     ];
 
-    fn of(census: &Census, port: u16) -> Self {
+    fn of(census: &PortUsage, port: u16) -> Self {
         let used = census.used.get(&port);
         let listened = used.is_some_and(|used| used.listener.is_some());
         match used.and_then(|used| used.allocated.as_ref()) {
@@ -55,7 +55,7 @@ impl Cell {
             None if listened => Self::Listener,
             Some((_, Choice::Fixed)) => Self::Fixed,
             Some((_, Choice::Automatic)) => Self::Automatic,
-            Some((_, Choice::Untold)) => Self::Allocated,
+            Some((_, Choice::Unknown)) => Self::Allocated,
             None if census.ephemeral.contains(port) => Self::Ephemeral,
             None if census.reserved.contains(port) => Self::Reserved,
             None if census.static_band.is_some_and(|band| band.contains(port)) => Self::FreeStatic,
@@ -64,7 +64,7 @@ impl Cell {
     }
 
     /// For the legend.
-    fn words(self) -> &'static str {
+    fn legend(self) -> &'static str {
         match self {
             Self::Contested => "allocated, but another program listens on it",
             Self::Listener => "not allocated, but a program listens on it",
@@ -79,23 +79,23 @@ impl Cell {
     }
 }
 
-/// How many ports are drawn as each cell; those that occur, worst first.
-fn counts(census: &Census) -> Vec<(Cell, usize)> {
-    let mut counts = Cell::ALL.map(|cell| (cell, 0));
+/// How many ports are drawn as each state; those that occur, worst first.
+fn counts(census: &PortUsage) -> Vec<(PortState, usize)> {
+    let mut counts = PortState::ALL.map(|state| (state, 0));
     for port in census.range.range.iter() {
-        counts[Cell::of(census, port) as usize].1 += 1;
+        counts[PortState::of(census, port) as usize].1 += 1;
     }
     counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 /// The first port of every row.
-fn rows(census: &Census) -> impl Iterator<Item = u16> {
+fn rows(census: &PortUsage) -> impl Iterator<Item = u16> {
     let range = census.range.range;
     (range.first / ROW..=range.last / ROW).map(|row| row * ROW)
 }
 
 /// What a person should know beside the picture, one sentence each.
-fn remarks(census: &Census) -> Vec<String> {
+fn remarks(census: &PortUsage) -> Vec<String> {
     let mut remarks = Vec::new();
     let at_risk =
         census.used.iter().filter(|(port, used)| used.allocated.is_some() && census.ephemeral.contains(**port)).count();

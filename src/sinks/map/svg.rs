@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use super::{
-    super::{paint::tidy, xml::Escaped},
-    Cell, ROW, counts, remarks, rows,
+    super::{terminal::tidy, xml::Escaped},
+    PortState, ROW, counts, remarks, rows,
 };
-use crate::rules::Census;
+use crate::rules::PortUsage;
 
 /// Pixels of a port's square, gap included.
 const PITCH: usize = 10;
@@ -34,7 +34,7 @@ const CSS: &str = "
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_svg(census: &Census, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_svg(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
     let range = census.range.range;
     let remarks = remarks(census);
     let counts = counts(census);
@@ -43,7 +43,7 @@ pub fn write_svg(census: &Census, out: &mut dyn Write) -> io::Result<()> {
     let legend = TOP + row_count * PITCH + LINE;
     let height = legend + (counts.len() + remarks.len()) * LINE + 8;
     let title = format!("NodePorts {range} ({})", tidy(&census.range.place));
-    let told: Vec<String> = counts.iter().map(|(cell, count)| format!("{count} {}", cell.words())).collect();
+    let told: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {}", state.legend())).collect();
 
     writeln!(
         out,
@@ -59,10 +59,10 @@ pub fn write_svg(census: &Census, out: &mut dyn Write) -> io::Result<()> {
         write_row(census, first, y, out)?;
     }
     write_band(census, out)?;
-    for (index, (cell, count)) in counts.iter().enumerate() {
+    for (index, (state, count)) in counts.iter().enumerate() {
         let y = legend + index * LINE;
-        writeln!(out, r#"<rect class="{}" x="{LEFT}" y="{y}" width="10" height="10"/>"#, class(*cell))?;
-        writeln!(out, r#"<text x="{}" y="{}">{count} {}</text>"#, LEFT + 18, y + 9, Escaped(cell.words()))?;
+        writeln!(out, r#"<rect class="{}" x="{LEFT}" y="{y}" width="10" height="10"/>"#, class(*state))?;
+        writeln!(out, r#"<text x="{}" y="{}">{count} {}</text>"#, LEFT + 18, y + 9, Escaped(state.legend()))?;
     }
     for (index, remark) in remarks.iter().enumerate() {
         let y = legend + (counts.len() + index) * LINE + 10;
@@ -72,12 +72,12 @@ pub fn write_svg(census: &Census, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Free ports that look alike are one path, used ones a square each.
-fn write_row(census: &Census, first: u16, y: usize, out: &mut dyn Write) -> io::Result<()> {
+fn write_row(census: &PortUsage, first: u16, y: usize, out: &mut dyn Write) -> io::Result<()> {
     let range = census.range.range;
-    let mut free: Vec<(Cell, String)> = Vec::new();
+    let mut free: Vec<(PortState, String)> = Vec::new();
     for port in (first..=first.saturating_add(ROW - 1)).filter(|port| range.contains(*port)) {
         let x = LEFT + usize::from(port - first) * PITCH;
-        let cell = Cell::of(census, port);
+        let state = PortState::of(census, port);
         let size = PITCH - 1;
         match census.used.get(&port) {
             Some(used) => {
@@ -88,27 +88,27 @@ fn write_row(census: &Census, first: u16, y: usize, out: &mut dyn Write) -> io::
                 writeln!(
                     out,
                     r#"<rect class="{}{risk}" x="{x}" y="{y}" width="{size}" height="{size}"><title>{}</title></rect>"#,
-                    class(cell),
+                    class(state),
                     Escaped(&tip)
                 )?;
             }
             None => {
                 let square = format!("M{x} {y}h{size}v{size}h-{size}z");
                 match free.last_mut() {
-                    Some((same, path)) if *same == cell => path.push_str(&square),
-                    _ => free.push((cell, square)),
+                    Some((same, path)) if *same == state => path.push_str(&square),
+                    _ => free.push((state, square)),
                 }
             }
         }
     }
-    for (cell, path) in free {
-        writeln!(out, r#"<path class="{}" d="{path}"/>"#, class(cell))?;
+    for (state, path) in free {
+        writeln!(out, r#"<path class="{}" d="{path}"/>"#, class(state))?;
     }
     Ok(())
 }
 
 /// The line between the static and the dynamic band.
-fn write_band(census: &Census, out: &mut dyn Write) -> io::Result<()> {
+fn write_band(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
     let Some(band) = census.static_band else { return Ok(()) };
     let first_row = census.range.range.first / ROW;
     let edge = usize::from(band.last % ROW + 1);
@@ -122,16 +122,16 @@ fn write_band(census: &Census, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-fn class(cell: Cell) -> &'static str {
-    match cell {
-        Cell::Contested => "contested",
-        Cell::Listener => "listener",
-        Cell::Fixed => "fixed",
-        Cell::Automatic => "automatic",
-        Cell::Allocated => "allocated",
-        Cell::Ephemeral => "ephemeral",
-        Cell::Reserved => "reserved",
-        Cell::FreeStatic => "free-static",
-        Cell::Free => "free",
+fn class(state: PortState) -> &'static str {
+    match state {
+        PortState::Contested => "contested",
+        PortState::Listener => "listener",
+        PortState::Fixed => "fixed",
+        PortState::Automatic => "automatic",
+        PortState::Allocated => "allocated",
+        PortState::Ephemeral => "ephemeral",
+        PortState::Reserved => "reserved",
+        PortState::FreeStatic => "free-static",
+        PortState::Free => "free",
     }
 }

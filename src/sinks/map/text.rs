@@ -5,17 +5,17 @@ use std::io::{self, Write};
 use super::{
     super::{
         Style,
-        paint::{Ink, tidy, wrap},
+        terminal::{Ink, tidy, wrap},
     },
-    Cell, ROW, counts, remarks, rows,
+    PortState, ROW, counts, remarks, rows,
 };
-use crate::{findings::Severity, rules::Census};
+use crate::{findings::Severity, rules::PortUsage};
 
 /// Writes the map, its legend and who is in conflict. Rows are 107 columns wide whatever the terminal is.
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_map(census: &Census, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let range = census.range.range;
     let title = format!("NodePorts {range} ({})", tidy(&census.range.place));
     writeln!(out, "{}\n", style.paint(Ink::Heading, &title))?;
@@ -41,9 +41,9 @@ pub fn write_map(census: &Census, style: &Style, out: &mut dyn Write) -> io::Res
         writeln!(out, "{}  {}", style.paint(Ink::Faint, &format!("{first:>5}")), line.trim_end())?;
     }
     writeln!(out)?;
-    for (cell, count) in counts(census) {
-        let symbol = style.paint(ink(cell), &symbol(cell).to_string());
-        writeln!(out, "  {symbol} {count:>5}  {}", cell.words())?;
+    for (state, count) in counts(census) {
+        let symbol = style.paint(ink(state), &symbol(state).to_string());
+        writeln!(out, "  {symbol} {count:>5}  {}", state.legend())?;
     }
     write_conflicts(census, style, out)?;
     writeln!(out)?;
@@ -58,7 +58,7 @@ pub fn write_map(census: &Census, style: &Style, out: &mut dyn Write) -> io::Res
 /// How many listeners are named.
 const NAMED: usize = 10;
 
-fn write_conflicts(census: &Census, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let listened = || census.used.iter().filter_map(|(port, used)| Some((port, used.listener.as_deref()?, used)));
     if listened().next().is_none() {
         return Ok(());
@@ -66,8 +66,8 @@ fn write_conflicts(census: &Census, style: &Style, out: &mut dyn Write) -> io::R
     writeln!(out)?;
     for (port, listener, used) in listened().take(NAMED) {
         let (ink, service) = match &used.allocated {
-            Some((service, _)) => (ink(Cell::Contested), format!(", owned by Service {}", tidy(service))),
-            None => (ink(Cell::Listener), String::new()),
+            Some((service, _)) => (ink(PortState::Contested), format!(", owned by Service {}", tidy(service))),
+            None => (ink(PortState::Listener), String::new()),
         };
         writeln!(out, "  {}  {} listens{service}", style.paint(ink, &format!("{port:>5}")), tidy(listener))?;
     }
@@ -79,36 +79,37 @@ fn write_conflicts(census: &Census, style: &Style, out: &mut dyn Write) -> io::R
 }
 
 /// Allocated ports that the kernel may give away are underlined; their own symbol stays.
-fn drawn(census: &Census, port: u16) -> (Ink, char) {
-    let cell = Cell::of(census, port);
-    let at_risk = matches!(cell, Cell::Fixed | Cell::Automatic | Cell::Allocated) && census.ephemeral.contains(port);
-    (if at_risk { Ink::Raw("4;33") } else { ink(cell) }, symbol(cell))
+fn drawn(census: &PortUsage, port: u16) -> (Ink, char) {
+    let state = PortState::of(census, port);
+    let at_risk = matches!(state, PortState::Fixed | PortState::Automatic | PortState::Allocated)
+        && census.ephemeral.contains(port);
+    (if at_risk { Ink::Raw("4;33") } else { ink(state) }, symbol(state))
 }
 
 /// ASCII, told apart without colour too.
-fn symbol(cell: Cell) -> char {
-    match cell {
-        Cell::Contested => '!',
-        Cell::Listener => 'L',
-        Cell::Fixed => '#',
-        Cell::Automatic => '+',
-        Cell::Allocated => 'o',
-        Cell::Ephemeral => '~',
-        Cell::Reserved => '-',
-        Cell::FreeStatic => ':',
-        Cell::Free => '.',
+fn symbol(state: PortState) -> char {
+    match state {
+        PortState::Contested => '!',
+        PortState::Listener => 'L',
+        PortState::Fixed => '#',
+        PortState::Automatic => '+',
+        PortState::Allocated => 'o',
+        PortState::Ephemeral => '~',
+        PortState::Reserved => '-',
+        PortState::FreeStatic => ':',
+        PortState::Free => '.',
     }
 }
 
-fn ink(cell: Cell) -> Ink {
-    match cell {
-        Cell::Contested => Ink::Bad(Severity::Critical),
-        Cell::Listener => Ink::Raw("35"),
-        Cell::Fixed => Ink::Raw("1;36"),
-        Cell::Automatic | Cell::Allocated => Ink::Raw("36"),
-        Cell::Ephemeral => Ink::Raw("33"),
-        Cell::Reserved => Ink::Raw("32"),
-        Cell::FreeStatic => Ink::Plain,
-        Cell::Free => Ink::Faint,
+fn ink(state: PortState) -> Ink {
+    match state {
+        PortState::Contested => Ink::Bad(Severity::Critical),
+        PortState::Listener => Ink::Raw("35"),
+        PortState::Fixed => Ink::Raw("1;36"),
+        PortState::Automatic | PortState::Allocated => Ink::Raw("36"),
+        PortState::Ephemeral => Ink::Raw("33"),
+        PortState::Reserved => Ink::Raw("32"),
+        PortState::FreeStatic => Ink::Plain,
+        PortState::Free => Ink::Faint,
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     facts::{ClusterFacts, Family as IpFamily, KernelFacts, PortRange, PortSet, Protocol, Snapshot, Source, text},
     findings::{Finding, Severity},
     ledger::Board,
-    rules::{Choice, RULES, census},
+    rules::{Choice, RULES, port_usage},
     sinks::events::Counters,
 };
 
@@ -124,7 +124,7 @@ impl Families {
     }
 
     fn ranges(&mut self, snapshot: &Snapshot) {
-        if let Ok(census) = census(snapshot)
+        if let Ok(census) = port_usage(snapshot)
             && snapshot.cluster.services.seen().is_some()
         {
             let is_static = |port: u16| census.static_band.is_some_and(|band| band.contains(port));
@@ -135,7 +135,7 @@ impl Families {
             for port in census.range.range.iter() {
                 let state = match census.used.get(&port).and_then(|used| used.allocated.as_ref()) {
                     Some((_, Choice::Fixed)) => "fixed",
-                    Some((_, Choice::Automatic | Choice::Untold)) => "automatic",
+                    Some((_, Choice::Automatic | Choice::Unknown)) => "automatic",
                     None => "free",
                 };
                 *states.entry((state, if is_static(port) { "static" } else { "dynamic" })).or_default() += 1;

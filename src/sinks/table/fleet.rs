@@ -8,12 +8,12 @@ use std::{
 use super::{
     super::{
         Fleet, Style,
-        document::{Problem, Unknown},
+        findings_document::{Problem, Unknown},
         fleet::{is_failure, listed, worst_first},
-        paint::Ink,
+        terminal::Ink,
     },
-    Page, Told,
-    gaps::words,
+    not_read::reason_words,
+    page::{ListedFinding, Page},
 };
 use crate::{
     facts::Protocol,
@@ -52,7 +52,7 @@ impl Page<'_> {
         let told = told(fleet);
         let (headline, ink) = headline(fleet, &told);
         self.line(0, ink, &headline)?;
-        self.explained(&told)?;
+        self.write_list(&told)?;
         self.silent(fleet)?;
         self.unseen(fleet)?;
         self.blank()?;
@@ -72,7 +72,8 @@ impl Page<'_> {
         self.line(0, Ink::Heading, "Could not be asked")?;
         for node in fleet.silent() {
             let name = if node.node.is_empty() { "no node" } else { &node.node };
-            let why = node.unknown.iter().map(|it| format!("{}: {} (pod {})", words(it.why), it.detail, node.pod));
+            let why =
+                node.unknown.iter().map(|it| format!("{}: {} (pod {})", reason_words(it.why), it.detail, node.pod));
             let lines: Vec<_> = why.flat_map(|why| self.wrapped(Ink::Plain, &why, LABEL + 4)).collect();
             self.labelled(2, name, LABEL, &lines)?;
         }
@@ -86,7 +87,7 @@ impl Page<'_> {
         for node in fleet.nodes.iter().filter(|node| node.findings.is_some()) {
             for unknown @ Unknown { why, detail, .. } in &node.unknown {
                 if self.wide || is_failure(unknown) {
-                    let nodes = told.entry((words(*why), detail)).or_default();
+                    let nodes = told.entry((reason_words(*why), detail)).or_default();
                     if nodes.last() != Some(&node.node.as_str()) {
                         nodes.push(&node.node);
                     }
@@ -112,27 +113,28 @@ impl Page<'_> {
 }
 
 /// Every finding, with the nodes whose agents tell it in the same words.
-fn told(fleet: &Fleet) -> Vec<Told<'_>> {
+fn told(fleet: &Fleet) -> Vec<ListedFinding<'_>> {
     type Words<'a> = (Severity, &'a str, &'a Subject, Option<u16>, Option<Protocol>, &'a [Vantage], &'a str);
     fn words(problem: &Problem) -> Words<'_> {
         let Problem { rule, severity, subject, port, protocol, summary, affects, .. } = problem;
         (*severity, rule, subject, *port, *protocol, affects, summary)
     }
-    let mut alike: BTreeMap<Words<'_>, Told<'_>> = BTreeMap::new();
+    let mut alike: BTreeMap<Words<'_>, ListedFinding<'_>> = BTreeMap::new();
     for node in &fleet.nodes {
         for problem in node.findings.iter().flatten() {
-            let told = alike.entry(words(problem)).or_insert_with(|| Told { problem, nodes: Vec::new() });
+            let told = alike.entry(words(problem)).or_insert_with(|| ListedFinding { problem, nodes: Vec::new() });
             told.nodes.push(&node.node);
         }
     }
     let common = fleet.cluster.iter();
-    let common = common.map(|it| Told { problem: &it.problem, nodes: it.nodes.iter().map(String::as_str).collect() });
-    let mut told: Vec<Told<'_>> = common.chain(alike.into_values()).collect();
+    let common =
+        common.map(|it| ListedFinding { problem: &it.problem, nodes: it.nodes.iter().map(String::as_str).collect() });
+    let mut told: Vec<ListedFinding<'_>> = common.chain(alike.into_values()).collect();
     told.sort_by(|a, b| worst_first(a.problem, b.problem));
     told
 }
 
-fn headline(fleet: &Fleet, told: &[Told<'_>]) -> (String, Ink) {
+fn headline(fleet: &Fleet, told: &[ListedFinding<'_>]) -> (String, Ink) {
     let silent = fleet.silent().count();
     let asked = fleet.nodes.len() - silent;
     let silent = if silent > 0 { format!(", {silent} could not be asked") } else { String::new() };

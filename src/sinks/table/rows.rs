@@ -3,8 +3,8 @@
 use std::io;
 
 use super::{
-    super::paint::{Ink, shorten, tidy},
-    Page, Told,
+    super::terminal::{Ink, shorten, tidy},
+    page::{ListedFinding, Page},
 };
 use crate::{facts::Protocol, findings::Vantage};
 
@@ -14,7 +14,7 @@ const SUBJECT: usize = 2;
 const NARROWEST_SUBJECT: usize = 20;
 
 impl Page<'_> {
-    pub(super) fn rows(&mut self, told: &[Told<'_>], headings: bool) -> io::Result<()> {
+    pub(super) fn rows(&mut self, told: &[ListedFinding<'_>], headings: bool) -> io::Result<()> {
         // Of one node the last column says nothing.
         let columns = if told.iter().any(|it| !it.nodes.is_empty()) { HEADINGS.len() } else { HEADINGS.len() - 1 };
         let mut cells: Vec<Vec<String>> = told.iter().map(|it| self.row(it, columns)).collect();
@@ -35,7 +35,7 @@ impl Page<'_> {
             let line = HEADINGS.iter().zip(&widths).map(|(heading, width)| format!("{heading:width$}"));
             self.line(0, Ink::Heading, line.collect::<Vec<_>>().join("  ").trim_end())?;
         }
-        for (Told { problem, .. }, row) in told.iter().zip(&cells) {
+        for (ListedFinding { problem, .. }, row) in told.iter().zip(&cells) {
             let mut line = self.style.paint(Ink::Bad(problem.severity), &format!("{:1$}", row[0], widths[0]));
             for (cell, width) in row.iter().zip(&widths).skip(1) {
                 line.push_str(&format!("  {cell:width$}"));
@@ -45,7 +45,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn row(&self, Told { problem, nodes }: &Told<'_>, columns: usize) -> Vec<String> {
+    fn row(&self, ListedFinding { problem, nodes }: &ListedFinding<'_>, columns: usize) -> Vec<String> {
         let affects: Vec<&str> = problem.affects.iter().copied().map(Vantage::name).collect();
         let mut cells = vec![
             problem.severity.to_string(),

@@ -123,7 +123,11 @@ fn length_of_character(rest: &str) -> Option<usize> {
 
 /// Every path of a file; `module` is the file's own place below the crate, e.g. `["rules", "limits"]`.
 pub(super) fn paths(text: &str, module: &[&str]) -> Vec<Path> {
-    let tokens = tokens(text);
+    paths_of(&tokens(text), module)
+}
+
+/// Every path in some tokens of a file.
+pub(super) fn paths_of(tokens: &[Token<'_>], module: &[&str]) -> Vec<Path> {
     let word = |at: usize| tokens.get(at).map_or("", |token| token.text);
     let mut module: Vec<&str> = module.to_vec();
     // What each open brace belongs to: `true` for that of an inline module.
@@ -144,9 +148,9 @@ pub(super) fn paths(text: &str, module: &[&str]) -> Vec<Path> {
             }
             _ => {}
         }
-        if at >= walked && begins_path(&tokens, at) {
+        if at >= walked && begins_path(tokens, at) {
             let nothing = Walked { module: &module, segments: Vec::new(), relative: false };
-            walked = walk(&tokens, at, &nothing, &mut found);
+            walked = walk(tokens, at, &nothing, &mut found);
         }
     }
     found

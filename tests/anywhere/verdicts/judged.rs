@@ -7,10 +7,11 @@ use std::{
 
 use portreeve::{
     agent::judge,
-    facts::{Protocol, Snapshot},
+    dataplane::{Outcome, owner},
+    facts::{Gap, Protocol, Snapshot},
     findings::{Finding, Severity, Vantage},
     ledger::Board,
-    rules::{Answer, Limits, owner},
+    rules::Limits,
 };
 
 use super::recording::{Recording, Row};
@@ -44,18 +45,18 @@ pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> 
 
 /// Who is said to answer each question about a port.
 fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
-    let owned = owner(snapshot, &Limits::default(), protocol, port).expect("it can be told");
-    let letter = |answer: &Answer, to| match answer {
-        Answer::Process => 'L',
-        Answer::Pod => 'P',
-        Answer::Refused => 'R',
+    let owned = owner(snapshot, Limits::default().proxy_lag_seconds, protocol, port).expect("it can be told");
+    let letter = |outcome: &Result<Outcome, Gap>, to| match outcome {
+        Ok(Outcome::Listener) => 'L',
+        Ok(Outcome::Pod) => 'P',
+        Ok(Outcome::Refused) => 'R',
         // Who asks a link-local address may or may not be told that it leads nowhere.
-        Answer::TimedOut if is_link_local(to) => 'N',
-        Answer::TimedOut => 'T',
-        Answer::Nowhere => 'N',
-        Answer::Unknown(_) => '?',
+        Ok(Outcome::TimedOut) if is_link_local(to) => 'N',
+        Ok(Outcome::TimedOut) => 'T',
+        Ok(Outcome::Nowhere) => 'N',
+        Err(_) => '?',
     };
-    owned.answers.iter().map(|it| ((it.from, it.to), letter(&it.answer, it.to))).collect()
+    owned.answers.iter().map(|it| ((it.from, it.to), letter(&it.outcome, it.to))).collect()
 }
 
 /// How bad it is, and from where the listener is lost.

@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use portreeve::{
     agent::judge,
-    facts::{Protocol, Snapshot},
+    dataplane::{Claim, Outcome, owner},
+    facts::{Gap, Protocol, Snapshot},
     findings::{Affected, Severity, Vantage},
-    rules::{Answer, Claim, Limits, owner},
+    rules::Limits,
 };
 use serde_json::{Value, json};
 
@@ -72,23 +73,23 @@ pub fn service(name: &str, protocol: Protocol, port: u16, node_port: Option<u16>
 /// nodePort, `O` the other pod, `?` where it cannot be told.
 #[track_caller]
 pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
-    let owned = owner(snapshot, &Limits::default(), protocol, port).expect("it can be told");
-    let letter = |by: Option<usize>, answer: &Answer, from, to| match answer {
-        Answer::Process => 'L',
-        Answer::Pod => match by.map(|index| owned.claimants[index].claim) {
+    let owned = owner(snapshot, Limits::default().proxy_lag_seconds, protocol, port).expect("it can be told");
+    let letter = |by: Option<usize>, outcome: &Result<Outcome, Gap>, from, to| match outcome {
+        Ok(Outcome::Listener) => 'L',
+        Ok(Outcome::Pod) => match by.map(|index| owned.claimants[index].claim) {
             Some(Claim::NodePort) => 'P',
             Some(Claim::HostPort | Claim::ExternalIp) => 'O',
             other => unreachable!("{other:?} has no pod"),
         },
         // As packets are read: who asks a link-local address may or may not be told that it leads nowhere.
-        Answer::Refused if is_link_local(to) && from == Vantage::Node => 'N',
-        Answer::Refused => 'R',
-        Answer::TimedOut if is_link_local(to) => 'N',
-        Answer::TimedOut => 'T',
-        Answer::Nowhere => 'N',
-        Answer::Unknown(_) => '?',
+        Ok(Outcome::Refused) if is_link_local(to) && from == Vantage::Node => 'N',
+        Ok(Outcome::Refused) => 'R',
+        Ok(Outcome::TimedOut) if is_link_local(to) => 'N',
+        Ok(Outcome::TimedOut) => 'T',
+        Ok(Outcome::Nowhere) => 'N',
+        Err(_) => '?',
     };
-    owned.answers.iter().map(|it| ((it.from, it.to), letter(it.by, &it.answer, it.from, it.to))).collect()
+    owned.answers.iter().map(|it| ((it.from, it.to), letter(it.by, &it.outcome, it.from, it.to))).collect()
 }
 
 /// What a rule says of a port: how bad it is where that is above info, and from where something is lost.

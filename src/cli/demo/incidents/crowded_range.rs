@@ -1,8 +1,8 @@
 //! A fixed NodePort collides with a dynamic one; the range fills up.
 
-use super::{Expected, Incident, NODE, NODE_IP, Scene, Step, Steps};
 use crate::{
     cli::demo::{
+        incident::{Expected, Incident, NODE, NODE_IP, Scene, Step, Steps},
         manifest::{self, Port},
         part::{CURRENT, Part},
     },

@@ -1,8 +1,8 @@
 //! The Service that took a node down.
 
-use super::{Expected, Incident, NODE, NODE_IP, PEER_IP, Scene, Step, Steps};
 use crate::{
     cli::demo::{
+        incident::{Expected, Incident, NODE, NODE_IP, PEER_IP, Scene, Step, Steps},
         manifest::{self, Port},
         part::{CURRENT, Part},
     },

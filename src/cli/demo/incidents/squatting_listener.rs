@@ -1,8 +1,8 @@
 //! The listener that still listens but gets no connections.
 
-use super::{Expected, Incident, NODE, NODE_IP, Scene, Step, Steps};
 use crate::{
     cli::demo::{
+        incident::{Expected, Incident, NODE, NODE_IP, Scene, Step, Steps},
         manifest::{self, Port},
         part::{CURRENT, Part},
     },

@@ -1,8 +1,8 @@
 //! One Service too many: a proxy that holds every NodePort runs out of file descriptors.
 
-use super::{Expected, Incident, NODE, NODE_IP, Scene, Step, Steps};
 use crate::{
     cli::demo::{
+        incident::{Expected, Incident, NODE, NODE_IP, Scene, Step, Steps},
         manifest::{self, Port},
         part::{CURRENT, Part},
     },

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddrV4;
 
-use super::{Expected, Incident, NODE, NODE_IP, PEER_IP, Scene, Step, Steps};
 use crate::{
     cli::demo::{
+        incident::{Expected, Incident, NODE, NODE_IP, PEER_IP, Scene, Step, Steps},
         manifest::{self, Port},
         part::{CURRENT, Part},
     },

@@ -58,7 +58,7 @@ fn a_room_without_its_never_is_caught() {
 }
 
 #[test]
-fn a_tenth_room_is_caught() {
+fn an_eleventh_room_is_caught() {
     let attic = file("src/attic/mod.rs", "//! Things.\n//!\n//! Never: tidy.\n");
     expect(rooms, &[attic], &["src/attic: is no room"]);
 }
@@ -102,9 +102,29 @@ fn a_file_that_no_mod_line_reaches_is_caught() {
 }
 
 #[test]
-fn the_five_hundred_and_first_line_is_caught() {
-    expect(length, &[file("src/facts/a.rs", &"\n".repeat(500))], &[]);
-    expect(length, &[file("src/facts/a.rs", &"\n".repeat(501))], &["src/facts/a.rs:500: goes on to line 501"]);
+fn the_four_hundred_and_first_line_is_caught() {
+    expect(length, &[file("src/facts/a.rs", &"\n".repeat(400))], &[]);
+    expect(length, &[file("src/facts/a.rs", &"\n".repeat(401))], &["src/facts/a.rs:400: goes on to line 401"]);
+}
+
+#[test]
+fn a_house_of_long_files_is_caught() {
+    let lines = |count: usize| file("src/facts/a.rs", &"\n".repeat(count));
+    let tests = || file("tests/kernel/a.rs", &"\n".repeat(400));
+    expect(median, &[lines(1), lines(137), lines(400), tests(), tests()], &[]);
+    let complaint = ["src: half of the files have 138 lines or more, not 137 or fewer"];
+    expect(median, &[lines(1), lines(138), lines(400)], &complaint);
+}
+
+#[test]
+fn the_data_planes_know_facts_only_and_rules_may_know_them() {
+    let complaint = ["src/dataplane/a.rs:1: dataplane may not know findings"];
+    expect(edges, &[file("src/dataplane/a.rs", "use crate::{facts::Gap, findings::Vantage};")], &complaint);
+    expect(edges, &[file("src/rules/a.rs", "use crate::dataplane::owner;")], &[]);
+    let complaint = ["src/ledger/a.rs:1: ledger may not know dataplane"];
+    expect(edges, &[file("src/ledger/a.rs", "use crate::dataplane::owner;")], &complaint);
+    let complaint = ["src/dataplane/a.rs:1: dataplane may not use std::fs"];
+    expect(doors, &[file("src/dataplane/a.rs", "use std::fs;")], &complaint);
 }
 
 #[test]
@@ -136,6 +156,8 @@ fn bad_style_is_caught() {
         &[file("src/facts/utils.rs", "//! Things.")],
         &["src/facts/utils.rs:1: is a junk drawer by its name"],
     );
+    let holders = file("src/rules/holders.rs", "//! Things.");
+    expect(style, &[holders], &["src/rules/holders.rs:1: is a junk drawer by its name"]);
     for (text, complaint) in [
         ("fn get_name() {}", "src/facts/a.rs:2: a function's name needs no `get_`"),
         ("use crate::facts::*;", "src/facts/a.rs:2: imports a glob"),

@@ -1,0 +1,91 @@
+//! From a snapshot to findings: asks the rules, and puts their answers into the ledger.
+
+use jiff::{SignedDuration, Timestamp};
+use tracing::debug;
+
+use crate::{
+    facts::{Gap, Snapshot, Source, View, Why},
+    findings::RuleId,
+    ledger::{Board, Change, Ledger, Turn},
+    rules::{self, Limits, Opinion, Patience, RULES, Rule},
+};
+
+/// Judges one snapshot by itself, without patience: everything wrong in it is reported.
+pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
+    judge_by(RULES, snapshot, limits)
+}
+
+/// The same, by some rules only.
+pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
+    let mut ledger = Ledger::default();
+    let opinions = rules::ask(rules, View { now: snapshot, before: None }, limits);
+    advance(opinions, snapshot.at, Reporting::AtOnce, &mut ledger);
+    ledger.into_board()
+}
+
+/// When a finding is reported.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reporting {
+    /// At once: there is one snapshot only.
+    AtOnce,
+    /// With the patience of each rule. What needs two snapshots must have lasted this long.
+    WithPatience(SignedDuration),
+}
+
+/// What a round changed, and which rules panicked in it.
+#[derive(Debug)]
+pub(super) struct RoundResult {
+    pub(super) changes: Vec<Change>,
+    pub(super) panicked: Vec<RuleId>,
+}
+
+/// Puts the opinions of rules about the snapshot of that time into the ledger.
+pub(super) fn advance(
+    opinions: impl IntoIterator<Item = Opinion>,
+    at: Timestamp,
+    reporting: Reporting,
+    ledger: &mut Ledger,
+) -> RoundResult {
+    let mut panicked = Vec::new();
+    let round = opinions.into_iter().map(|opinion| {
+        panicked.extend(opinion.judgements.is_none().then_some(opinion.rule.id));
+        ledger_turn(opinion, reporting)
+    });
+    let changes = ledger.advance(at, round);
+    RoundResult { changes, panicked }
+}
+
+/// A rule that panicked is unknown.
+fn ledger_turn(Opinion { rule, judgements }: Opinion, reporting: Reporting) -> Turn {
+    debug!(rule = rule.id.0, panicked = judgements.is_none(), "judged");
+    let judgements = judgements.unwrap_or_else(|| {
+        let source = rule.needs.first().copied().unwrap_or(Source::Listeners);
+        let detail = format!("rule {} failed on these facts; please report it with a snapshot", rule.id);
+        Err(Gap::new(source, Why::Malformed, detail))
+    });
+    let (patience, settle) = match (reporting, rule.patience) {
+        (Reporting::WithPatience(settle), Patience::TwoScans) => (2, settle),
+        _ => (1, SignedDuration::ZERO),
+    };
+    Turn { rule: rule.id, patience, settle, judgements }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_that_panicked_is_unknown_and_named() {
+        let turn = ledger_turn(Opinion { rule: RULES[0], judgements: None }, Reporting::AtOnce);
+        let gap = turn.judgements.expect_err("nothing could be judged");
+        assert!(gap.detail.contains(RULES[0].id.0), "{}", gap.detail);
+    }
+
+    #[test]
+    fn one_snapshot_is_reported_without_patience() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        let board = judge(&world, &Limits::default());
+        assert!(board.findings.iter().any(|finding| finding.key.port == Some(30080)), "{board:#?}");
+        assert!(board.findings.iter().all(|finding| finding.since == world.at));
+    }
+}

@@ -1,0 +1,57 @@
+//! Documents that the program generates about itself; a test compares them with what is committed.
+
+use clap::Command;
+
+use super::{
+    command_line::{Cli, Name, command},
+    kubectl,
+};
+use crate::{
+    rules::RULES,
+    sinks::{findings_schema, fleet_schema, metrics::metrics_page, owner_schema, owners_schema, rule_page_markdown},
+};
+
+/// Every generated document: its path below `docs/`, and its text.
+pub fn generated_documents() -> Vec<(String, String)> {
+    let mut documents = vec![
+        ("cli.md".to_owned(), command_reference()),
+        ("metrics.md".to_owned(), metrics_page()),
+        ("rules/README.md".to_owned(), rules_index()),
+        ("schema/findings.schema.json".to_owned(), format!("{:#}\n", findings_schema().to_value())),
+        ("schema/fleet.schema.json".to_owned(), format!("{:#}\n", fleet_schema().to_value())),
+        ("schema/owner.schema.json".to_owned(), format!("{:#}\n", owner_schema().to_value())),
+        ("schema/owners.schema.json".to_owned(), format!("{:#}\n", owners_schema().to_value())),
+    ];
+    documents.extend(RULES.iter().map(|rule| (format!("rules/{}.md", rule.id), rule_page_markdown(rule))));
+    documents
+}
+
+/// Every command and flag, in Markdown.
+pub fn command_reference() -> String {
+    let mut text = String::from("# Commands\n");
+    for command in [command::<Cli>(Name::Portreeve), command::<kubectl::Cli>(Name::Plugin)] {
+        let mut command = command.term_width(100);
+        command.build();
+        describe(&mut command, &mut text);
+    }
+    text
+}
+
+fn describe(command: &mut Command, text: &mut String) {
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
+    // What a terminal shows, without the blanks that clap leaves at line ends.
+    let help = command.render_long_help().to_string();
+    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    text.push_str(&format!("\n## {name}\n\n```text\n{}\n```\n", help.join("\n").trim_end()));
+    for subcommand in command.get_subcommands_mut().filter(|it| !it.is_hide_set() && it.get_name() != "help") {
+        describe(subcommand, text);
+    }
+}
+
+fn rules_index() -> String {
+    let mut text = String::from("# Rules\n\n| rule | worst | finds |\n|---|---|---|\n");
+    for rule in RULES {
+        text.push_str(&format!("| [{0}]({0}.md) | {1} | {2} |\n", rule.id, rule.ceiling, rule.title));
+    }
+    text
+}

@@ -1,0 +1,27 @@
+//! The output forms of the map of the NodePort range.
+
+use clap::ValueEnum;
+
+use super::console::Console;
+use crate::{
+    rules::PortUsage,
+    sinks::{write_map, write_svg},
+};
+
+/// The form of the picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum MapForm {
+    /// A character a port, for a terminal
+    Text,
+    /// A self-contained picture for documents
+    Svg,
+}
+
+impl MapForm {
+    pub(super) fn draw(self, census: &PortUsage, console: &Console) -> anyhow::Result<()> {
+        console.write(|out| match self {
+            Self::Text => write_map(census, &console.style, out),
+            Self::Svg => write_svg(census, out),
+        })
+    }
+}

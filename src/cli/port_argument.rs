@@ -1,0 +1,64 @@
+//! The port argument of `owner`.
+
+use std::str::FromStr;
+
+use crate::{
+    dataplane::{Ownership, owner},
+    facts::{Gap, Protocol, Snapshot},
+    rules::Limits,
+};
+
+/// A port, and the protocol where only one is meant: `30080`, `30080/udp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PortArgument {
+    pub(super) number: u16,
+    protocol: Option<Protocol>,
+}
+
+impl FromStr for PortArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (port, protocol) = text.split_once('/').map_or((text, None), |(port, protocol)| (port, Some(protocol)));
+        let wanted = || format!("{text:?} is not a port like 30080 or 30080/udp");
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(wanted)?;
+        let protocol = match protocol {
+            None => None,
+            Some(name) => {
+                let found = Protocol::ALL.into_iter().find(|it| it.to_string().eq_ignore_ascii_case(name));
+                Some(found.ok_or_else(wanted)?)
+            }
+        };
+        Ok(Self { number: port, protocol })
+    }
+}
+
+impl PortArgument {
+    /// Who owns it in a snapshot. Protocols without a claimant are left out; where no protocol has one, the first
+    /// stands for all.
+    ///
+    /// # Errors
+    /// When a fact is missing without which the owner is unknown.
+    pub(super) fn owners(self, snapshot: &Snapshot) -> Result<Vec<Ownership>, Gap> {
+        let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
+        let lag_seconds = Limits::default().proxy_lag_seconds;
+        let all = protocols.into_iter().map(|protocol| owner(snapshot, lag_seconds, protocol, self.number));
+        let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
+        let claimed: Vec<Ownership> = all.iter().filter(|it| !it.claimants.is_empty()).cloned().collect();
+        Ok(if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_may_name_its_protocol() {
+        assert_eq!("30080".parse(), Ok(PortArgument { number: 30080, protocol: None }));
+        assert_eq!("53/UDP".parse(), Ok(PortArgument { number: 53, protocol: Some(Protocol::Udp) }));
+        for wrong in ["", "0", "65536", "http", "80/quic", "80/"] {
+            assert!(wrong.parse::<PortArgument>().is_err(), "{wrong:?}");
+        }
+    }
+}

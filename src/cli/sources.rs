@@ -1,0 +1,105 @@
+//! Flags that say where the facts come from, and the snapshot that is taken with them.
+
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use jiff::Timestamp;
+
+use super::{
+    progress::Progress,
+    values::{configured_range, duration, environment},
+};
+use crate::{
+    agent::{SnapshotSources, Step},
+    cluster::{ApiServer, ClusterSource, Input, SourceOptions},
+    facts::{Learned, Mode, PortRange, Said, Snapshot, Source},
+    kernel::Host,
+};
+
+// Where the facts come from.
+#[derive(Debug, clap::Args)]
+pub(super) struct Sources {
+    /// Read the cluster from a file, `-` for standard input: any `kubectl get ... -o yaml` or `-o json`
+    ///
+    /// Services, EndpointSlices, Pods and Nodes, in one file or several, as lists or as documents. What is not in
+    /// there is not known: `kubectl get services,endpointslices,pods,nodes -A -o yaml` has everything.
+    #[arg(long, value_name = "FILE", help_heading = "Sources")]
+    services: Vec<PathBuf>,
+    /// Read the cluster from an API server, with this kubeconfig
+    #[arg(long, value_name = "FILE", help_heading = "Sources", conflicts_with = "services")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig
+    #[arg(long, value_name = "NAME", help_heading = "Sources", conflicts_with = "services")]
+    context: Option<String>,
+    /// Reach the API server here instead, like https://192.0.2.10:6443, with the same credentials
+    ///
+    /// For a cluster whose own way to its API server, a Service, is what is broken. The server has to prove that it is
+    /// the one that is meant: by its certificate, for the name in the kubeconfig, or in a pod for kubernetes.default.svc.
+    #[arg(long = "apiserver", value_name = "URL", help_heading = "Sources", conflicts_with = "services")]
+    api_server: Option<ApiServer>,
+    /// How long one request to the API server may take
+    #[arg(long, value_name = "DURATION", help_heading = "Sources", default_value = "10s", value_parser = duration)]
+    request_timeout: Duration,
+    /// This node's name in the cluster, where it is not its hostname
+    #[arg(long, value_name = "NAME", help_heading = "Sources", env = "NODE_NAME")]
+    node: Option<String>,
+    /// The proxy mode, instead of asking kube-proxy: iptables, ipvs, nftables or cilium
+    #[arg(long, value_name = "MODE", help_heading = "Sources")]
+    proxy_mode: Option<Mode>,
+    /// The API server's --service-node-port-range, instead of looking for it
+    #[arg(long, value_name = "FIRST-LAST", help_heading = "Sources")]
+    node_port_range: Option<PortRange>,
+    /// Where the node's root is mounted, or a recorded tree of /proc and /sys
+    #[arg(long, value_name = "DIR", help_heading = "Sources", default_value = "/")]
+    host_root: PathBuf,
+}
+
+impl Sources {
+    /// Takes a snapshot without what is skipped. Command lines are kept only for a person at this node.
+    pub(super) fn snapshot(self, skipped: BTreeSet<Source>, command_lines: bool) -> anyhow::Result<Snapshot> {
+        self.snapshot_of(None, skipped, command_lines)
+    }
+
+    /// The same with everything, and with the owners of sockets on this port.
+    pub(super) fn snapshot_with_port(self, port: u16, command_lines: bool) -> anyhow::Result<Snapshot> {
+        self.snapshot_of(Some(port), BTreeSet::new(), command_lines)
+    }
+
+    fn snapshot_of(
+        self,
+        port: Option<u16>,
+        skipped: BTreeSet<Source>,
+        command_lines: bool,
+    ) -> anyhow::Result<Snapshot> {
+        let Self {
+            services,
+            kubeconfig,
+            context,
+            api_server,
+            request_timeout,
+            node,
+            proxy_mode,
+            node_port_range,
+            host_root,
+        } = self;
+        let choice = SourceOptions {
+            services: services.into_iter().map(Input::from).collect(),
+            kubeconfig,
+            context,
+            api_server,
+            request_timeout: Some(request_timeout),
+        };
+        let sources = SnapshotSources {
+            cluster: ClusterSource::discover(choice, &environment()),
+            node,
+            host: Host::at(host_root),
+            said: Said { proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }) },
+            node_port_range: node_port_range.map(|range| configured_range(range, "--node-port-range")),
+            owner_ports: port.into_iter().collect(),
+            skipped,
+            command_lines,
+        };
+        let progress = Progress::start();
+        sources.gather(Timestamp::now(), |step: Step| progress.show(step)).context("starting the runtime")
+    }
+}

@@ -1,0 +1,75 @@
+//! Where the cluster comes from: the first that applies.
+
+use std::{env, ffi::OsString, path::PathBuf, time::Duration};
+
+use super::{
+    connect::{Access, ApiServer, Credentials},
+    manifests::Input,
+};
+
+/// Where the cluster is read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterSource {
+    /// `--services`: output of `kubectl get`, or manifests.
+    Files(Vec<Input>),
+    /// An API server.
+    Api(Access),
+    /// None was given; rules that need only the node still run.
+    None,
+}
+
+/// The options that choose the source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceOptions {
+    /// `--services`, each time it was given.
+    pub services: Vec<Input>,
+    /// `--kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--context`.
+    pub context: Option<String>,
+    /// `--apiserver`, as [`ApiServer`] reads it.
+    pub api_server: Option<ApiServer>,
+    /// `--request-timeout`.
+    pub request_timeout: Option<Duration>,
+}
+
+/// The environment variables that choose the source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// `$KUBECONFIG`: a list of paths as in `$PATH`.
+    pub kubeconfig: Option<OsString>,
+    /// `$HOME`.
+    pub home: Option<PathBuf>,
+    /// `$KUBERNETES_SERVICE_HOST` is set: this runs in a pod.
+    pub in_cluster: bool,
+}
+
+impl ClusterSource {
+    /// The first that applies: `--services`, `--kubeconfig` or `--context`, the pod's service account, `$KUBECONFIG`,
+    /// `~/.kube/config`, none.
+    pub fn discover(chosen: SourceOptions, environment: &Environment) -> Self {
+        let SourceOptions { services, kubeconfig, context, api_server, request_timeout } = chosen;
+        if !services.is_empty() {
+            return Self::Files(services);
+        }
+        let request_timeout = request_timeout.unwrap_or(Access::REQUEST_TIMEOUT);
+        // What was named must be somewhere; that the file is missing is then worth an error.
+        let named = context.is_some() || api_server.is_some();
+        let api = |credentials| Self::Api(Access { credentials, api_server: api_server.clone(), request_timeout });
+        let from_files = |paths, context| api(Credentials::Kubeconfig { paths, context });
+        if let Some(path) = kubeconfig {
+            return from_files(vec![path], context);
+        }
+        if environment.in_cluster && context.is_none() {
+            return api(Credentials::InCluster);
+        }
+        let listed: Vec<PathBuf> = environment.kubeconfig.iter().flat_map(env::split_paths).collect();
+        let mut listed: Vec<_> = listed.into_iter().filter(|path| !path.as_os_str().is_empty()).collect();
+        let own = environment.home.as_ref().map(|home| home.join(".kube/config"));
+        if listed.is_empty() {
+            // A home that is closed to us configures nothing.
+            listed.extend(own.filter(|path| named || path.try_exists().unwrap_or(false)));
+        }
+        if listed.is_empty() && !named { Self::None } else { from_files(listed, context) }
+    }
+}

@@ -1,0 +1,223 @@
+//! From objects of Kubernetes to facts. No conversion fails: a wrong field is noted and left out, and the rest is kept.
+
+mod node;
+mod typed;
+
+use std::fmt;
+
+pub(super) use self::{
+    node::{node, other_hostname},
+    typed::{K3S_ARGUMENTS, RKE2_ARGUMENTS, title, typed_config_map, typed_node},
+};
+use super::{
+    field_values::{
+        NODE_PORT, PORT, address, addresses, each, families, name, namespace, optional_port, port, protocol,
+    },
+    managed_fields::ManagedPorts,
+    slim_object::{self, SlimObject},
+    tolerant_field::{Field, FieldErrors, quoted},
+};
+use crate::facts::{
+    ContainerPort, Endpoint, EndpointPort, EndpointSlice, Family, Pod, PortRange, Service, ServiceKind, ServicePort,
+};
+
+/// A Service; `None` for ExternalName and headless ones, which no proxy serves, and for impossible ones.
+pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Service> {
+    let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
+    let spec = object.spec.take("spec", errors).unwrap_or_default();
+    let status = object.status.take("status", errors);
+
+    let kind = match spec.kind.take("spec.type", errors).as_deref() {
+        None | Some("ClusterIP") => ServiceKind::ClusterIp,
+        Some("NodePort") => ServiceKind::NodePort,
+        Some("LoadBalancer") => ServiceKind::LoadBalancer,
+        Some("ExternalName") => return None,
+        Some(other) => {
+            errors.note("spec.type", quoted(other), "ClusterIP, NodePort, LoadBalancer or ExternalName");
+            return None;
+        }
+    };
+    let cluster_ip = spec.cluster_ip.take("spec.clusterIP", errors).filter(|ip| !ip.is_empty());
+    if cluster_ip.as_deref() == Some("None") {
+        return None;
+    }
+    let mut cluster_ips = addresses(spec.cluster_ips, "spec.clusterIPs", errors);
+    if cluster_ips.is_empty() {
+        cluster_ips.extend(cluster_ip.and_then(|ip| address(&ip, "spec.clusterIP", errors)));
+    }
+    let load_balancer = status.and_then(|status| status.load_balancer.take("status.loadBalancer", errors));
+    let ingress = load_balancer.unwrap_or_default().ingress;
+
+    Some(Service {
+        families: families(spec.ip_families, &cluster_ips, errors),
+        cluster_ips,
+        external_ips: addresses(spec.external_ips, "spec.externalIPs", errors),
+        load_balancer_ips: each(ingress, "status.loadBalancer.ingress", errors, |entry, path, errors| {
+            let proxied = entry.ip_mode.seen().is_some_and(|mode| mode == "Proxy");
+            let ip = entry.ip.take(format_args!("{path}.ip"), errors).filter(|ip| !ip.is_empty() && !proxied)?;
+            address(&ip, format_args!("{path}.ip"), errors)
+        }),
+        external_local: spec.external_traffic_policy.take("spec.externalTrafficPolicy", errors).as_deref()
+            == Some("Local"),
+        health_check_node_port: optional_port(
+            spec.health_check_node_port,
+            "spec.healthCheckNodePort",
+            NODE_PORT,
+            errors,
+        ),
+        ports: service_ports(spec.ports, metadata.managed_fields.seen(), errors),
+        proxy_name: metadata
+            .labels
+            .take("metadata.labels", errors)
+            .and_then(|labels| labels.proxy_name.seen().cloned()),
+        namespace: namespace(metadata.namespace, errors),
+        name: name(metadata.name, errors)?,
+        uid: metadata.uid.take("metadata.uid", errors),
+        kind,
+    })
+}
+
+/// An EndpointSlice; `None` for those of no Service and for FQDN slices, which no proxy uses.
+pub(super) fn endpoint_slice(object: SlimObject, errors: &mut FieldErrors) -> Option<EndpointSlice> {
+    let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
+    let labels = metadata.labels.take("metadata.labels", errors).unwrap_or_default();
+    let service = labels.service_name.take("metadata.labels[kubernetes.io/service-name]", errors)?;
+    let family = match object.address_type.take("addressType", errors).as_deref() {
+        Some("IPv4") => Family::V4,
+        Some("IPv6") => Family::V6,
+        Some("FQDN") => return None,
+        other => {
+            errors.note("addressType", other.map_or_else(|| "absent".to_owned(), quoted), "IPv4, IPv6 or FQDN");
+            return None;
+        }
+    };
+    Some(EndpointSlice {
+        namespace: namespace(metadata.namespace, errors),
+        service,
+        family,
+        ports: each(object.ports, "ports", errors, |port, path, errors| {
+            Some(EndpointPort {
+                protocol: protocol(port.protocol, format_args!("{path}.protocol"), errors)?,
+                name: port.name.take(format_args!("{path}.name"), errors).unwrap_or_default(),
+                port: optional_port(port.port, format_args!("{path}.port"), PORT, errors),
+            })
+        }),
+        endpoints: each(object.endpoints, "endpoints", errors, |endpoint, path, errors| {
+            let conditions = endpoint.conditions.take(format_args!("{path}.conditions"), errors).unwrap_or_default();
+            let mut flag = |field: Field<bool>, name| field.take(format_args!("{path}.conditions.{name}"), errors);
+            let ready = flag(conditions.ready, "ready").unwrap_or(true);
+            Some(Endpoint {
+                ready,
+                serving: flag(conditions.serving, "serving").unwrap_or(ready),
+                terminating: flag(conditions.terminating, "terminating").unwrap_or(false),
+                // An endpoint whose address cannot be read still counts as one.
+                addresses: addresses(endpoint.addresses, format_args!("{path}.addresses"), errors),
+                node: endpoint.node_name.take(format_args!("{path}.nodeName"), errors),
+            })
+        }),
+    })
+}
+
+/// A Pod.
+pub(super) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<Pod> {
+    let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
+    let spec = object.spec.take("spec", errors).unwrap_or_default();
+    let status = object.status.take("status", errors).unwrap_or_default();
+
+    let host_network = spec.host_network.take("spec.hostNetwork", errors).unwrap_or(false);
+    let containers = each(spec.containers, "spec.containers", errors, |container, path, errors| {
+        Some(each(container.ports, format_args!("{path}.ports"), errors, container_port))
+    });
+    let ports = containers.into_iter().flatten().filter(|port| host_network || port.host_port.is_some()).collect();
+    let mut ips = each(status.pod_ips, "status.podIPs", errors, |entry, path, errors| {
+        let ip = entry.ip.take(format_args!("{path}.ip"), errors)?;
+        address(&ip, format_args!("{path}.ip"), errors)
+    });
+    if ips.is_empty() {
+        let ip = status.pod_ip.take("status.podIP", errors).filter(|ip| !ip.is_empty());
+        ips.extend(ip.and_then(|ip| address(&ip, "status.podIP", errors)));
+    }
+    let conditions = each(status.conditions, "status.conditions", errors, |condition, _, _| Some(condition));
+    let annotations = metadata.annotations.take("metadata.annotations", errors).unwrap_or_default();
+    let security = spec.security_context.take("spec.securityContext", errors).unwrap_or_default();
+
+    Some(Pod {
+        namespace: namespace(metadata.namespace, errors),
+        name: name(metadata.name, errors)?,
+        uid: metadata.uid.take("metadata.uid", errors),
+        config_hash: annotations.config_hash.take("metadata.annotations[kubernetes.io/config.hash]", errors),
+        node: spec.node_name.take("spec.nodeName", errors).filter(|node| !node.is_empty()),
+        host_network,
+        finished: matches!(status.phase.take("status.phase", errors).as_deref(), Some("Succeeded" | "Failed")),
+        ready: conditions.iter().any(|condition| {
+            condition.kind.seen().is_some_and(|kind| kind == "Ready")
+                && condition.status.seen().is_some_and(|status| status == "True")
+        }),
+        ips,
+        ports,
+        ip_local_port_range: each(security.sysctls, "spec.securityContext.sysctls", errors, local_port_range).pop(),
+    })
+}
+
+fn service_ports(
+    list: Field<Vec<Field<slim_object::Port>>>,
+    managed: Option<&ManagedPorts>,
+    errors: &mut FieldErrors,
+) -> Vec<ServicePort> {
+    each(list, "spec.ports", errors, |entry, path, errors| {
+        if matches!(entry.port, Field::Absent) {
+            errors.note(format_args!("{path}.port"), "absent", PORT);
+        }
+        let number = entry.port.take(format_args!("{path}.port"), errors)?;
+        let number = port(number, format_args!("{path}.port"), PORT, errors)?;
+        // Without its nodePort, the entry does not show which port it captures.
+        let wrong_type = matches!(entry.node_port, Field::WrongType(_));
+        let written = entry.node_port.seen().is_some_and(|port| *port != 0);
+        let node_port = optional_port(entry.node_port, format_args!("{path}.nodePort"), NODE_PORT, errors);
+        if wrong_type || (written && node_port.is_none()) {
+            return None;
+        }
+        let protocol = protocol(entry.protocol, format_args!("{path}.protocol"), errors)?;
+        Some(ServicePort {
+            name: entry.name.take(format_args!("{path}.name"), errors).unwrap_or_default(),
+            fixed: managed
+                .filter(|_| node_port.is_some())
+                .and_then(|managed| managed.chose_node_port(number, &protocol.to_string().to_uppercase())),
+            protocol,
+            port: number,
+            node_port,
+        })
+    })
+}
+
+fn container_port(
+    entry: slim_object::Port,
+    path: fmt::Arguments<'_>,
+    errors: &mut FieldErrors,
+) -> Option<ContainerPort> {
+    let number = entry.container_port.take(format_args!("{path}.containerPort"), errors)?;
+    let host_ip = entry.host_ip.take(format_args!("{path}.hostIP"), errors).filter(|ip| !ip.is_empty());
+    Some(ContainerPort {
+        port: port(number, format_args!("{path}.containerPort"), PORT, errors)?,
+        host_port: optional_port(entry.host_port, format_args!("{path}.hostPort"), NODE_PORT, errors),
+        host_ip: host_ip.and_then(|ip| address(&ip, format_args!("{path}.hostIP"), errors)),
+        protocol: protocol(entry.protocol, format_args!("{path}.protocol"), errors)?,
+    })
+}
+
+fn local_port_range(
+    sysctl: slim_object::NameValue,
+    path: fmt::Arguments<'_>,
+    errors: &mut FieldErrors,
+) -> Option<PortRange> {
+    let wanted = ["net.ipv4.ip_local_port_range", "net/ipv4/ip_local_port_range"];
+    if !sysctl.name.seen().is_some_and(|name| wanted.contains(&name.as_str())) {
+        return None;
+    }
+    let text = sysctl.value.take(format_args!("{path}.value"), errors)?.0;
+    let range = text.parse().ok();
+    if range.is_none() {
+        errors.note(format_args!("{path}.value"), quoted(&text), "two ports");
+    }
+    range
+}

@@ -1,0 +1,90 @@
+//! From slim objects to types of `k8s_openapi`, for the kinds whose conversion takes these: Nodes and ConfigMaps.
+//!
+//! A file or a list is read in slim form, whatever it holds. Only the fields that are read there are set here; one of the
+//! wrong type is noted and left out.
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Node, NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use super::node::EXCLUDED;
+use crate::cluster::{
+    field_values::{each, short},
+    slim_object::{Metadata, SlimObject},
+    tolerant_field::{Field, FieldErrors, LongText, NumberOrText},
+};
+
+/// The annotations of k3s and RKE2 with the arguments of a Node.
+pub(in crate::cluster) const K3S_ARGUMENTS: &str = "k3s.io/node-args";
+pub(in crate::cluster) const RKE2_ARGUMENTS: &str = "rke2.io/node-args";
+
+/// A slim Node as `k8s_openapi` has it.
+pub(in crate::cluster) fn typed_node(object: SlimObject, errors: &mut FieldErrors) -> Node {
+    let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
+    let spec = object.spec.take("spec", errors).unwrap_or_default();
+    let status = object.status.take("status", errors).unwrap_or_default();
+    let info = status.node_info.take("status.nodeInfo", errors).unwrap_or_default();
+    let addresses = each(status.addresses, "status.addresses", errors, |entry, path, errors| {
+        let type_ = entry.kind.take(format_args!("{path}.type"), errors);
+        let address = entry.address.take(format_args!("{path}.address"), errors);
+        // An incomplete entry keeps its place, so that the others are named by their own index.
+        let entry = type_.zip(address).map(|(type_, address)| NodeAddress { type_, address });
+        Some(entry.unwrap_or_default())
+    });
+    let pod_cidrs = each(spec.pod_cidrs, "spec.podCIDRs", errors, |cidr, _, _| Some(cidr));
+    let kubelet_version = info.kubelet_version.take("status.nodeInfo.kubeletVersion", errors).unwrap_or_default();
+    Node {
+        metadata: typed_metadata(*metadata, errors),
+        spec: Some(NodeSpec { pod_cidrs: Some(pod_cidrs), ..NodeSpec::default() }),
+        status: Some(NodeStatus {
+            addresses: Some(addresses),
+            node_info: Some(NodeSystemInfo { kubelet_version, ..NodeSystemInfo::default() }),
+            ..NodeStatus::default()
+        }),
+    }
+}
+
+/// A slim ConfigMap as `k8s_openapi` has it.
+pub(in crate::cluster) fn typed_config_map(object: SlimObject, errors: &mut FieldErrors) -> ConfigMap {
+    let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
+    let data = object.data.take("data", errors).unwrap_or_default();
+    let long = |text: Option<LongText>| text.map(|LongText(text)| text);
+    let scalar = |text: Option<NumberOrText>| text.map(|NumberOrText(text)| text);
+    let values = [
+        ("config.conf", long(data.proxy_config.take("data[config.conf]", errors))),
+        ("ClusterConfiguration", long(data.cluster_configuration.take("data[ClusterConfiguration]", errors))),
+        ("kube-proxy-replacement", scalar(data.proxy_replacement.take("data[kube-proxy-replacement]", errors))),
+        ("node-port-range", scalar(data.node_port_range.take("data[node-port-range]", errors))),
+    ];
+    ConfigMap {
+        metadata: typed_metadata(*metadata, errors),
+        data: Some(values.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?))).collect()),
+        ..ConfigMap::default()
+    }
+}
+
+fn typed_metadata(metadata: Metadata, errors: &mut FieldErrors) -> ObjectMeta {
+    let labels = metadata.labels.take("metadata.labels", errors).unwrap_or_default();
+    let annotations = metadata.annotations.take("metadata.annotations", errors).unwrap_or_default();
+    let arguments = [(K3S_ARGUMENTS, annotations.k3s_args), (RKE2_ARGUMENTS, annotations.rke2_args)];
+    let text = |(key, field): (&str, Field<LongText>)| {
+        let LongText(text) = field.take(format_args!("metadata.annotations[{key}]"), errors)?;
+        Some((key.to_owned(), text))
+    };
+    let annotations = arguments.into_iter().filter_map(text).collect();
+    ObjectMeta {
+        name: metadata.name.take("metadata.name", errors),
+        namespace: metadata.namespace.take("metadata.namespace", errors),
+        uid: metadata.uid.take("metadata.uid", errors),
+        labels: labels.excluded.seen().map(|_| [(EXCLUDED.to_owned(), String::new())].into()),
+        annotations: Some(annotations),
+        ..ObjectMeta::default()
+    }
+}
+
+/// `namespace/name`, or `name`; empty without one.
+pub(in crate::cluster) fn title(metadata: &ObjectMeta) -> String {
+    let name = metadata.name.as_deref().map(short).unwrap_or_default();
+    metadata.namespace.as_deref().map_or_else(|| name.clone(), |namespace| [&short(namespace), "/", &name].concat())
+}

@@ -1,0 +1,136 @@
+//! Values of fields: ports, addresses, protocols, names, and lists of them. A wrong one is noted and left out.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use super::tolerant_field::{Field, FieldErrors, FieldType, quoted};
+use crate::facts::{Family, Protocol, text};
+
+/// What a port must be.
+pub(super) const PORT: &str = "1 to 65535";
+/// What a port must be that may be left out.
+pub(super) const NODE_PORT: &str = "0 to 65535";
+
+/// An IP address as Kubernetes reads it: it forgives leading zeros in IPv4, and takes them for decimal
+/// (k8s.io/utils/net `ParseIPSloppy`).
+pub(super) fn lenient_ip(text: &str) -> Option<IpAddr> {
+    if let Ok(ip) = text.parse() {
+        return Some(ip);
+    }
+    let decimal = |part: &str| {
+        let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| part.trim_start_matches('0')).map(|part| if part.is_empty() { "0" } else { part })?.parse().ok()
+    };
+    let octets: Vec<u8> = text.split('.').take(5).map(decimal).collect::<Option<_>>()?;
+    <[u8; 4]>::try_from(octets).ok().map(|octets| IpAddr::V4(Ipv4Addr::from(octets)))
+}
+
+/// Converts every element of a list; `convert` gets its path, `list[index]`.
+pub(super) fn each<T: FieldType, U>(
+    list: Field<Vec<Field<T>>>,
+    path: impl fmt::Display,
+    errors: &mut FieldErrors,
+    mut convert: impl FnMut(T, fmt::Arguments<'_>, &mut FieldErrors) -> Option<U>,
+) -> Vec<U> {
+    let items = list.take(&path, errors).unwrap_or_default();
+    let mut converted = Vec::with_capacity(items.len());
+    for (index, item) in items.into_iter().enumerate() {
+        let item = item.take(format_args!("{path}[{index}]"), errors);
+        converted.extend(item.and_then(|item| convert(item, format_args!("{path}[{index}]"), errors)));
+    }
+    converted
+}
+
+/// A text as a name: cleaned, and cut at [`text::NAME`].
+pub(super) fn short(text: &str) -> String {
+    text::clean(text, text::NAME)
+}
+
+pub(super) fn name(field: Field<String>, errors: &mut FieldErrors) -> Option<String> {
+    let name = field.take("metadata.name", errors).filter(|name| !name.is_empty());
+    if name.is_none() {
+        errors.note("metadata.name", "absent", "a name");
+    }
+    name
+}
+
+/// A manifest without a namespace goes to `default`, as `kubectl apply` would have it.
+pub(super) fn namespace(field: Field<String>, errors: &mut FieldErrors) -> String {
+    let namespace = field.take("metadata.namespace", errors).filter(|name| !name.is_empty());
+    namespace.unwrap_or_else(|| "default".to_owned())
+}
+
+pub(super) fn address(text: &str, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<IpAddr> {
+    let ip = lenient_ip(text);
+    if ip.is_none() {
+        errors.note(path, quoted(text), "an IP address");
+    }
+    ip
+}
+
+pub(super) fn addresses(
+    list: Field<Vec<Field<String>>>,
+    path: impl fmt::Display,
+    errors: &mut FieldErrors,
+) -> Vec<IpAddr> {
+    each(list, path, errors, |text, path, errors| address(&text, path, errors))
+}
+
+pub(super) fn families(
+    list: Field<Vec<Field<String>>>,
+    cluster_ips: &[IpAddr],
+    errors: &mut FieldErrors,
+) -> Vec<Family> {
+    let listed = each(list, "spec.ipFamilies", errors, |text, path, errors| match text.as_str() {
+        "IPv4" => Some(Family::V4),
+        "IPv6" => Some(Family::V6),
+        other => {
+            errors.note(path, quoted(other), "IPv4 or IPv6");
+            None
+        }
+    });
+    if !listed.is_empty() {
+        return listed;
+    }
+    let mut families: Vec<_> = cluster_ips.iter().copied().map(Family::of).collect();
+    families.dedup();
+    if families.is_empty() { vec![Family::V4] } else { families }
+}
+
+pub(super) fn port(
+    number: i64,
+    path: impl fmt::Display,
+    wanted: &'static str,
+    errors: &mut FieldErrors,
+) -> Option<u16> {
+    let port = u16::try_from(number).ok().filter(|port| *port > 0);
+    if port.is_none() {
+        errors.note(path, number, wanted);
+    }
+    port
+}
+
+/// A port that may be absent; 0 means the same.
+pub(super) fn optional_port(
+    field: Field<i64>,
+    path: impl fmt::Display,
+    wanted: &'static str,
+    errors: &mut FieldErrors,
+) -> Option<u16> {
+    let number = field.take(&path, errors).filter(|number| *number != 0)?;
+    port(number, path, wanted, errors)
+}
+
+pub(super) fn protocol(field: Field<String>, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<Protocol> {
+    match field.take(&path, errors).as_deref() {
+        None | Some("TCP" | "") => Some(Protocol::Tcp),
+        Some("UDP") => Some(Protocol::Udp),
+        Some("SCTP") => Some(Protocol::Sctp),
+        Some(other) => {
+            errors.note(path, quoted(other), "TCP, UDP or SCTP");
+            None
+        }
+    }
+}

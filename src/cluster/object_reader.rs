@@ -1,0 +1,250 @@
+//! Reads a whole document: an object, a List, a Table, or a bare list. Each object is passed on as soon as it is complete.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+
+use super::{
+    slim_object::SlimObject,
+    table_format::{TableColumn, TableRows},
+    tolerant_field::Field,
+};
+
+/// Reads one document: an object, a List of them (or of Lists), or a bare list. Every object that is no List goes to
+/// `sink` as soon as it is complete, so that a document of any length needs the memory of one object.
+pub(super) struct ObjectReader<'a> {
+    /// The kind of items that carry none, as in an answer of the API server.
+    pub(super) kind: Option<&'a str>,
+    /// Whether the format marks the end of a document, as JSON does: then a List that ends is whole.
+    pub(super) closed: bool,
+    /// Where objects go.
+    pub(super) sink: &'a mut dyn FnMut(SlimObject),
+}
+
+/// What a document was, once it was read to its end.
+#[derive(Debug, Default)]
+pub(super) struct DocumentSummary {
+    /// It had `items`.
+    pub(super) list: bool,
+    /// `metadata.continue` of a List.
+    pub(super) next_page: Option<String>,
+    /// `metadata.resourceVersion` of a List.
+    pub(super) version: Option<String>,
+    /// It had items but no `kind`, which kubectl writes after them: the rest is missing.
+    pub(super) cut: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for ObjectReader<'_> {
+    type Value = DocumentSummary;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<DocumentSummary, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ObjectReader<'_> {
+    type Value = DocumentSummary;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a Kubernetes object or a List of them")
+    }
+
+    fn visit_unit<E>(self) -> Result<DocumentSummary, E> {
+        Ok(DocumentSummary::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<DocumentSummary, A::Error> {
+        let Self { kind, closed, sink } = self;
+        let items = Items { kind, closed, sink: &mut *sink };
+        if let Some(last) = items.visit_seq(list)? {
+            sink(*last);
+        }
+        Ok(DocumentSummary::default())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<DocumentSummary, A::Error> {
+        let Self { kind, closed, sink } = self;
+        match read_map(map, kind, closed, sink)? {
+            Parsed::Object(object) => {
+                sink(*object);
+                Ok(DocumentSummary::default())
+            }
+            Parsed::List(summary) => Ok(summary),
+        }
+    }
+}
+
+/// One item of a List: an object, or a List whose items went to the sink.
+enum Parsed {
+    Object(Box<SlimObject>),
+    List(DocumentSummary),
+}
+
+/// A key of an object, a List or a Table.
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum Key {
+    ApiVersion,
+    Kind,
+    Metadata,
+    Spec,
+    Status,
+    Data,
+    AddressType,
+    Ports,
+    Endpoints,
+    Items,
+    ColumnDefinitions,
+    Rows,
+    #[serde(other)]
+    Other,
+}
+
+fn read_map<'de, A: MapAccess<'de>>(
+    mut map: A,
+    inherited: Option<&str>,
+    closed: bool,
+    sink: &mut dyn FnMut(SlimObject),
+) -> Result<Parsed, A::Error> {
+    // Large, and handed on several times.
+    let mut object = Box::<SlimObject>::default();
+    let mut items = false;
+    let mut last = None;
+    let mut columns: Vec<TableColumn> = Vec::new();
+    while let Some(key) = map.next_key()? {
+        match key {
+            Key::ApiVersion => object.api_version = map.next_value()?,
+            Key::Kind => object.kind = map.next_value()?,
+            Key::Metadata => object.metadata = map.next_value()?,
+            Key::Spec => object.spec = map.next_value()?,
+            Key::Status => object.status = map.next_value()?,
+            Key::Data => object.data = map.next_value()?,
+            Key::AddressType => object.address_type = map.next_value()?,
+            Key::Ports => object.ports = map.next_value()?,
+            Key::Endpoints => object.endpoints = map.next_value()?,
+            Key::Items => {
+                // `ServiceList` holds Services, which then carry no kind of their own.
+                let own = object.kind.seen().and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
+                let kind = own.map(str::to_owned).or_else(|| inherited.map(str::to_owned));
+                items = true;
+                last = map.next_value_seed(Items { kind: kind.as_deref(), closed, sink: &mut *sink })?;
+            }
+            Key::ColumnDefinitions if is_table(&object) => columns = map.next_value::<Option<_>>()?.unwrap_or_default(),
+            Key::Rows if is_table(&object) => {
+                items = true;
+                map.next_value_seed(TableRows { columns: &columns, sink: &mut *sink })?;
+            }
+            Key::ColumnDefinitions | Key::Rows | Key::Other => {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+    }
+    if !items {
+        if matches!(object.kind, Field::Absent)
+            && let Some(kind) = inherited
+        {
+            object.kind = Field::Value(kind.to_owned());
+        }
+        return Ok(Parsed::Object(object));
+    }
+    let cut = !closed && object.kind.seen().is_none();
+    // Where the List was cut, its last item may have been too: half a port number is worse than none.
+    if let Some(last) = last.filter(|_| !cut) {
+        sink(*last);
+    }
+    let metadata = object.metadata.seen();
+    let next_page = metadata.and_then(|metadata| metadata.next_page.seen()).map(|token| token.0.clone());
+    Ok(Parsed::List(DocumentSummary {
+        list: true,
+        next_page: next_page.filter(|token| !token.is_empty()),
+        version: metadata.and_then(|metadata| metadata.version.seen()).cloned(),
+        cut,
+    }))
+}
+
+/// A server writes the kind first.
+fn is_table(object: &SlimObject) -> bool {
+    object.kind.seen().is_some_and(|kind| kind == "Table")
+}
+
+/// The `items` of a List. The last one is handed back: only the List knows whether it is whole.
+struct Items<'a> {
+    kind: Option<&'a str>,
+    closed: bool,
+    sink: &'a mut dyn FnMut(SlimObject),
+}
+
+impl<'de> DeserializeSeed<'de> for Items<'_> {
+    type Value = Option<Box<SlimObject>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = Option<Box<SlimObject>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of Kubernetes objects")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let Self { kind, closed, sink } = self;
+        let mut last: Option<Box<SlimObject>> = None;
+        loop {
+            // What came before is whole: either another item follows, or the document broke inside one.
+            let next = list.next_element_seed(Item { kind, closed, sink: &mut *sink });
+            if let Some(whole) = last.take_if(|_| !matches!(next, Ok(None))) {
+                sink(*whole);
+            }
+            match next? {
+                None => return Ok(last),
+                Some(item) => last = item,
+            }
+        }
+    }
+}
+
+struct Item<'a> {
+    kind: Option<&'a str>,
+    closed: bool,
+    sink: &'a mut dyn FnMut(SlimObject),
+}
+
+impl<'de> DeserializeSeed<'de> for Item<'_> {
+    type Value = Option<Box<SlimObject>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Item<'_> {
+    type Value = Option<Box<SlimObject>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a Kubernetes object")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        Ok(match read_map(map, self.kind, self.closed, self.sink)? {
+            Parsed::Object(object) => Some(object),
+            Parsed::List(_) => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Every permission that the requests of this room need. The chart's RBAC is compared with this table.
+
+use k8s_openapi::{
+    Resource as _,
+    api::{
+        core::v1::{ConfigMap, Node, Pod, Service},
+        discovery::v1::EndpointSlice,
+    },
+};
+
+/// What is read, and what RBAC must grant for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The API group, empty for core; for a path that is no resource, empty too.
+    pub group: &'static str,
+    /// The resource in plural, or a path like `/flagz`.
+    pub resource: &'static str,
+    /// The only names that are read; empty means any.
+    pub names: &'static [&'static str],
+    /// The verbs of RBAC.
+    pub verbs: &'static [&'static str],
+    /// What it is used for, for the person who grants it.
+    pub why: &'static str,
+    /// Whether a refusal goes unreported.
+    pub optional: bool,
+}
+
+/// Every request that this room makes.
+pub const ACCESS: &[Grant] = &[
+    Grant {
+        group: Service::GROUP,
+        resource: Service::URL_PATH_SEGMENT,
+        names: &[],
+        verbs: &["list", "watch"],
+        why: "NodePorts and who owns them",
+        optional: false,
+    },
+    Grant {
+        group: EndpointSlice::GROUP,
+        resource: EndpointSlice::URL_PATH_SEGMENT,
+        names: &[],
+        verbs: &["list", "watch"],
+        why: "whether a Service answers, here or elsewhere",
+        optional: false,
+    },
+    Grant {
+        group: Pod::GROUP,
+        resource: Pod::URL_PATH_SEGMENT,
+        names: &[],
+        verbs: &["list", "watch"],
+        why: "this node's pods by field selector, and the arguments of kube-apiserver's; RBAC cannot say `own node`",
+        optional: false,
+    },
+    Grant {
+        group: Node::GROUP,
+        resource: Node::URL_PATH_SEGMENT,
+        names: &[],
+        verbs: &["list"],
+        why: "this node, addresses of the others, and k3s or RKE2 arguments",
+        optional: false,
+    },
+    Grant {
+        group: ConfigMap::GROUP,
+        resource: ConfigMap::URL_PATH_SEGMENT,
+        names: &["kube-proxy", "kubeadm-config", "cilium-config"],
+        verbs: &["get"],
+        why: "settings of the proxy and the NodePort range, in kube-system",
+        optional: true,
+    },
+    Grant {
+        group: "crd.projectcalico.org",
+        resource: "felixconfigurations",
+        names: &["default"],
+        verbs: &["get"],
+        why: "what Calico thinks the NodePort range is",
+        optional: true,
+    },
+    Grant {
+        group: "config.openshift.io",
+        resource: "networks",
+        names: &["cluster"],
+        verbs: &["get"],
+        why: "the NodePort range of OpenShift",
+        optional: true,
+    },
+    Grant {
+        group: "",
+        resource: "/flagz",
+        names: &[],
+        verbs: &["get"],
+        why: "the NodePort range of kube-apiserver (Kubernetes 1.36)",
+        optional: true,
+    },
+];

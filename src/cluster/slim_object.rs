@@ -1,0 +1,146 @@
+//! Slim objects of Kubernetes: one union of the fields that are used, of every kind that is read in lists and files.
+//!
+//! `kind` may come after everything else, so an object holds the fields of all kinds; keys that no rule uses are
+//! skipped by the parser and never kept. Upstream names: k8s.io/api `core/v1`, `discovery/v1`.
+
+use serde::Deserialize;
+
+use super::{
+    managed_fields::ManagedPorts,
+    tolerant_field::{Field, LongText, NumberOrText, Present},
+};
+
+/// One object of any kind. What is large is boxed: it is handed on several times while it is read.
+#[derive(Debug, Default)]
+pub(super) struct SlimObject {
+    pub(super) api_version: Field<String>,
+    pub(super) kind: Field<String>,
+    pub(super) metadata: Field<Box<Metadata>>,
+    pub(super) spec: Field<Box<Spec>>,
+    pub(super) status: Field<Box<Status>>,
+    pub(super) data: Field<Data>,
+    pub(super) address_type: Field<String>,
+    pub(super) ports: Field<Vec<Field<Port>>>,
+    pub(super) endpoints: Field<Vec<Field<Endpoint>>>,
+}
+
+macro_rules! mappings {
+    ($($name:ident { $($field:ident: $type:ty = $key:literal,)* })*) => {$(
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(default)]
+        pub(super) struct $name { $(#[serde(rename = $key)] pub(super) $field: Field<$type>,)* }
+        super::tolerant_field::mapping!($name);
+    )*};
+}
+
+mappings! {
+    Metadata {
+        name: String = "name",
+        namespace: String = "namespace",
+        uid: String = "uid",
+        labels: Labels = "labels",
+        annotations: Annotations = "annotations",
+        managed_fields: ManagedPorts = "managedFields",
+        next_page: LongText = "continue",
+        version: String = "resourceVersion",
+    }
+    Labels {
+        service_name: String = "kubernetes.io/service-name",
+        proxy_name: String = "service.kubernetes.io/service-proxy-name",
+        excluded: Present = "node.kubernetes.io/exclude-from-external-load-balancers",
+        component: String = "component",
+    }
+    Annotations {
+        config_hash: String = "kubernetes.io/config.hash",
+        k3s_args: LongText = "k3s.io/node-args",
+        rke2_args: LongText = "rke2.io/node-args",
+    }
+    Spec {
+        kind: String = "type",
+        cluster_ip: String = "clusterIP",
+        cluster_ips: Vec<Field<String>> = "clusterIPs",
+        ip_families: Vec<Field<String>> = "ipFamilies",
+        external_ips: Vec<Field<String>> = "externalIPs",
+        external_traffic_policy: String = "externalTrafficPolicy",
+        health_check_node_port: i64 = "healthCheckNodePort",
+        ports: Vec<Field<Port>> = "ports",
+        node_name: String = "nodeName",
+        host_network: bool = "hostNetwork",
+        containers: Vec<Field<Container>> = "containers",
+        security_context: SecurityContext = "securityContext",
+        service_node_port_range: String = "serviceNodePortRange",
+        kube_node_port_ranges: Vec<Field<NumberOrText>> = "kubeNodePortRanges",
+        pod_cidrs: Vec<Field<String>> = "podCIDRs",
+    }
+    Port {
+        name: String = "name",
+        protocol: String = "protocol",
+        port: i64 = "port",
+        node_port: i64 = "nodePort",
+        container_port: i64 = "containerPort",
+        host_port: i64 = "hostPort",
+        host_ip: String = "hostIP",
+    }
+    Container {
+        command: Vec<Field<LongText>> = "command",
+        args: Vec<Field<LongText>> = "args",
+        ports: Vec<Field<Port>> = "ports",
+    }
+    SecurityContext {
+        sysctls: Vec<Field<NameValue>> = "sysctls",
+    }
+    NameValue {
+        name: String = "name",
+        value: NumberOrText = "value",
+    }
+    Status {
+        load_balancer: LoadBalancer = "loadBalancer",
+        phase: String = "phase",
+        conditions: Vec<Field<Condition>> = "conditions",
+        pod_ip: String = "podIP",
+        pod_ips: Vec<Field<Address>> = "podIPs",
+        addresses: Vec<Field<Address>> = "addresses",
+        node_info: NodeInfo = "nodeInfo",
+    }
+    LoadBalancer {
+        ingress: Vec<Field<Address>> = "ingress",
+    }
+    Condition {
+        kind: String = "type",
+        status: String = "status",
+    }
+    Address {
+        kind: String = "type",
+        address: String = "address",
+        ip: String = "ip",
+        ip_mode: String = "ipMode",
+    }
+    NodeInfo {
+        kubelet_version: String = "kubeletVersion",
+    }
+    Endpoint {
+        addresses: Vec<Field<String>> = "addresses",
+        conditions: Conditions = "conditions",
+        node_name: String = "nodeName",
+    }
+    Conditions {
+        ready: bool = "ready",
+        serving: bool = "serving",
+        terminating: bool = "terminating",
+    }
+    Data {
+        proxy_config: LongText = "config.conf",
+        cluster_configuration: LongText = "ClusterConfiguration",
+        proxy_replacement: NumberOrText = "kube-proxy-replacement",
+        node_port_range: NumberOrText = "node-port-range",
+    }
+}
+
+impl SlimObject {
+    /// `namespace/name`, or `name`; empty when it has none.
+    pub(super) fn title(&self) -> String {
+        let Some(metadata) = self.metadata.seen() else { return String::new() };
+        let name = metadata.name.seen().map_or("", String::as_str);
+        metadata.namespace.seen().map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
+    }
+}

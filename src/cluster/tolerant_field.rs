@@ -1,0 +1,301 @@
+//! A field of an object: absent, a value of the expected type, or something else.
+//!
+//! A document is read in one pass, so a single wrong field must not end it. [`Field`] takes whatever is there, skips
+//! what has the wrong type without keeping it, and leaves the error to the conversion, which knows the path.
+
+use std::{fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+
+use crate::facts::text;
+
+/// The longest text kept as it is, in bytes: settings in ConfigMaps and annotations are far shorter.
+const LONG: usize = 256 << 10;
+/// How much of a wrong value is shown.
+const SHOWN: usize = 64;
+
+/// A field of a slim object.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Field<T> {
+    /// Not there, or null.
+    #[default]
+    Absent,
+    /// There, with the expected type.
+    Value(T),
+    /// There, with another type: what it is, for people.
+    WrongType(String),
+}
+
+impl<T: FieldType> Field<T> {
+    /// The value. A wrong type is noted under `path` and counts as absent from then on.
+    pub(super) fn take(self, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<T> {
+        match self {
+            Self::Absent => None,
+            Self::Value(value) => Some(value),
+            Self::WrongType(is) => {
+                errors.note(path, is, T::EXPECTED);
+                None
+            }
+        }
+    }
+
+    /// The value, if the field holds one. A wrong type is noted where the field is taken.
+    pub(super) fn seen(&self) -> Option<&T> {
+        if let Self::Value(value) = self { Some(value) } else { None }
+    }
+}
+
+/// What is wrong with one object, field by field.
+#[derive(Debug, Default)]
+pub(super) struct FieldErrors(Vec<String>);
+
+impl FieldErrors {
+    /// More errors than this in one object are not named.
+    const MOST: usize = 16;
+
+    /// Notes that the field at `path` holds `is` where `wanted` should be.
+    pub(super) fn note(&mut self, path: impl fmt::Display, is: impl fmt::Display, wanted: impl fmt::Display) {
+        if self.0.len() < Self::MOST {
+            self.0.push(format!("{path} is {is}, wanted {wanted}"));
+        }
+    }
+}
+
+impl IntoIterator for FieldErrors {
+    type Item = String;
+    type IntoIter = std::vec::IntoIter<String>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// A wrong text, shown safely.
+pub(super) fn quoted(text: &str) -> String {
+    format!("{:?}", text::clean(text, SHOWN))
+}
+
+/// Which types of JSON a value can be read from; what it does not accept is skipped.
+pub(super) trait FieldType: Sized {
+    /// What belongs here, for people.
+    const EXPECTED: &'static str;
+
+    /// From a text.
+    fn from_text(text: &str) -> Result<Self, String> {
+        Err(quoted(text))
+    }
+
+    /// From a whole number.
+    fn from_number(number: i64) -> Result<Self, String> {
+        Err(number.to_string())
+    }
+
+    /// From true or false.
+    fn from_flag(flag: bool) -> Result<Self, String> {
+        Err(flag.to_string())
+    }
+
+    /// From a mapping.
+    fn from_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<Result<Self, String>, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Err("a mapping".to_owned()))
+    }
+
+    /// From a list.
+    fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Result<Self, String>, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Err("a list".to_owned()))
+    }
+}
+
+impl<'de, T: FieldType> Deserialize<'de> for Field<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FieldVisitor(PhantomData))
+    }
+}
+
+struct FieldVisitor<T>(PhantomData<T>);
+
+impl<T> From<Result<T, String>> for Field<T> {
+    fn from(result: Result<T, String>) -> Self {
+        result.map_or_else(Self::WrongType, Self::Value)
+    }
+}
+
+impl<'de, T: FieldType> Visitor<'de> for FieldVisitor<T> {
+    type Value = Field<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(Field::Absent)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(Field::Absent)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E: Error>(self, flag: bool) -> Result<Self::Value, E> {
+        Ok(T::from_flag(flag).into())
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(T::from_number(number).into())
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(i64::try_from(number).map_err(|_| number.to_string()).and_then(T::from_number).into())
+    }
+
+    fn visit_i128<E: Error>(self, number: i128) -> Result<Self::Value, E> {
+        Ok(Field::WrongType(number.to_string()))
+    }
+
+    fn visit_u128<E: Error>(self, number: u128) -> Result<Self::Value, E> {
+        Ok(Field::WrongType(number.to_string()))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(Field::WrongType(number.to_string()))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(T::from_text(text).into())
+    }
+
+    fn visit_bytes<E: Error>(self, _: &[u8]) -> Result<Self::Value, E> {
+        Ok(Field::WrongType("binary data".to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        T::from_map(map).map(Into::into)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+        T::from_list(list).map(Into::into)
+    }
+}
+
+/// Lets types with a derived `Deserialize` be read from a mapping.
+macro_rules! mapping {
+    ($($name:ty),*) => {$(
+        impl $crate::cluster::tolerant_field::FieldType for $name {
+            const EXPECTED: &'static str = "a mapping";
+
+            fn from_map<'de, A: serde::de::MapAccess<'de>>(map: A) -> Result<Result<Self, String>, A::Error> {
+                serde::Deserialize::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Ok)
+            }
+        }
+    )*};
+}
+pub(super) use mapping;
+
+impl<T: FieldType> FieldType for Box<T> {
+    const EXPECTED: &'static str = T::EXPECTED;
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Result<Self, String>, A::Error> {
+        Ok(T::from_map(map)?.map(Self::new))
+    }
+}
+
+impl FieldType for i64 {
+    const EXPECTED: &'static str = "a number";
+
+    fn from_number(number: i64) -> Result<Self, String> {
+        Ok(number)
+    }
+}
+
+impl FieldType for bool {
+    const EXPECTED: &'static str = "true or false";
+
+    fn from_flag(flag: bool) -> Result<Self, String> {
+        Ok(flag)
+    }
+}
+
+/// A name: cleaned, and cut at [`text::NAME`].
+impl FieldType for String {
+    const EXPECTED: &'static str = "a text";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(text::clean(text, text::NAME))
+    }
+}
+
+/// A text that is parsed further and never shown: as it was written, at most [`LONG`] bytes.
+#[derive(Clone, Debug)]
+pub(super) struct LongText(pub(super) String);
+
+impl FieldType for LongText {
+    const EXPECTED: &'static str = "a text of at most 256 KiB";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        Self::check(text).map(|()| Self(text.to_owned()))
+    }
+}
+
+impl LongText {
+    /// Whether a text is short enough; else what it is, for people.
+    pub(super) fn check(text: &str) -> Result<(), String> {
+        if text.len() <= LONG { Ok(()) } else { Err(format!("{} bytes long", text.len())) }
+    }
+}
+
+/// A number or a text: what an `IntOrString` or a flag's value may be, cleaned as a name is.
+#[derive(Clone, Debug)]
+pub(super) struct NumberOrText(pub(super) String);
+
+impl FieldType for NumberOrText {
+    const EXPECTED: &'static str = "a number or a text";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        String::from_text(text).map(Self)
+    }
+
+    fn from_number(number: i64) -> Result<Self, String> {
+        Ok(Self(number.to_string()))
+    }
+
+    fn from_flag(flag: bool) -> Result<Self, String> {
+        Ok(Self(flag.to_string()))
+    }
+}
+
+/// That a key is there, whatever it holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Present;
+
+impl FieldType for Present {
+    const EXPECTED: &'static str = "anything";
+
+    fn from_text(_: &str) -> Result<Self, String> {
+        Ok(Self)
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<Result<Self, String>, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Ok(Self))
+    }
+}
+
+impl<T: FieldType> FieldType for Vec<Field<T>> {
+    const EXPECTED: &'static str = "a list";
+
+    fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Result<Self, String>, A::Error> {
+        let mut items = Self::new();
+        while let Some(item) = list.next_element()? {
+            items.push(item);
+        }
+        Ok(Ok(items))
+    }
+}

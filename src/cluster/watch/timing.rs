@@ -1,0 +1,90 @@
+//! The times of watches and polls, and the back-off after failures.
+
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    time::Duration,
+};
+
+/// The times of watches and polls. Tests set shorter ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchTiming {
+    /// `timeoutSeconds` of a watch, in whole seconds; up to twice as long by chance, so that the watches of many agents
+    /// do not end at once.
+    pub watch_duration: Duration,
+    /// A watch without a line for so long is requested again; bookmarks come every minute.
+    pub idle_timeout: Duration,
+    /// How often Nodes and settings are polled.
+    pub poll_interval: Duration,
+    /// The longest wait after the first failure; it doubles with each.
+    pub first_backoff: Duration,
+    /// The longest wait after a failure: a server that is back is found within two looks of the agent.
+    pub max_backoff: Duration,
+    /// How long changes are collected before a view is published.
+    pub debounce: Duration,
+}
+
+impl Default for WatchTiming {
+    fn default() -> Self {
+        Self {
+            watch_duration: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(90),
+            poll_interval: Duration::from_secs(600),
+            first_backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(20),
+            debounce: Duration::from_millis(200),
+        }
+    }
+}
+
+/// The longest `Retry-After` that is obeyed.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+
+impl WatchTiming {
+    /// How long a watch is to last; `jitter` is from 0 to 1.
+    pub(super) fn spread_watch_duration(&self, jitter: f64) -> Duration {
+        self.watch_duration.mul_f64(1.0 + jitter)
+    }
+
+    /// The wait after so many failures in succession, of which `jitter`, from 0 to 1, decides half. `retry_after` comes
+    /// on top.
+    pub(super) fn backoff(&self, failures: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
+        let longest = 2_u32.saturating_pow(failures.saturating_sub(1));
+        let longest = self.first_backoff.saturating_mul(longest).min(self.max_backoff);
+        retry_after.unwrap_or_default().min(MAX_RETRY_AFTER) + longest.mul_f64(0.5 + jitter / 2.0)
+    }
+}
+
+/// A number from 0 to 1 that differs from agent to agent and from call to call: std seeds each of its hashers anew.
+pub(super) fn jitter() -> f64 {
+    let bits = RandomState::new().build_hasher().finish() >> 11;
+    bits as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_last_and_are_spread() {
+        let timing = WatchTiming::default();
+        let waits = [1, 2, 3, 7, 100].map(|failures| timing.backoff(failures, None, 1.0).as_secs());
+        assert_eq!(waits, [1, 2, 4, 20, 20]);
+        assert_eq!(timing.backoff(2, None, 0.0), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_server_that_asks_for_more_gets_it_within_reason() {
+        let timing = WatchTiming::default();
+        assert_eq!(timing.backoff(1, Some(Duration::from_secs(30)), 1.0), Duration::from_secs(31));
+        assert_eq!(timing.backoff(1, Some(Duration::MAX), 1.0), Duration::from_secs(301));
+    }
+
+    #[test]
+    fn watches_last_one_to_two_minutes() {
+        let timing = WatchTiming::default();
+        assert_eq!([0.0, 1.0].map(|jitter| timing.spread_watch_duration(jitter).as_secs()), [60, 120]);
+        let throws: Vec<_> = std::iter::repeat_with(jitter).take(64).collect();
+        assert!(throws.iter().all(|throw| (0.0..1.0).contains(throw)), "{throws:?}");
+        assert!(throws.iter().any(|throw| *throw < 0.5) && throws.iter().any(|throw| *throw >= 0.5), "{throws:?}");
+    }
+}

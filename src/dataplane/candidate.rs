@@ -1,0 +1,70 @@
+//! One candidate: a data plane with one value for each of its settings, and who answers there.
+
+use super::{
+    backing::Backing,
+    claim::Claim,
+    local_address::{LocalAddress, is_link_local},
+    outcome::Outcome,
+    plane::{Connection, DataPlane},
+    settings::Settings,
+};
+use crate::facts::{Mode, Vantage};
+
+/// One complete assumption about this node's data plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// The data plane.
+    pub(super) plane: &'static DataPlane,
+    /// Its settings.
+    pub(super) settings: Settings,
+}
+
+impl Candidate {
+    /// The mode.
+    pub(crate) fn mode(&self) -> Mode {
+        self.plane.mode
+    }
+
+    /// Whether a NodePort is served on an address of this node at all, endpoints aside.
+    pub(crate) fn captures(&self, address: LocalAddress) -> bool {
+        (self.plane.captures)(&self.settings, address)
+    }
+
+    /// Whether some Service, whatever its endpoints, would take an address's new connections.
+    pub(crate) fn may_take(&self, address: LocalAddress) -> bool {
+        Backing::ALL.into_iter().any(|backing| self.outcome(address, Vantage::Remote, backing) != Outcome::Listener)
+    }
+
+    /// Who answers a client at `from` that connects to `to` and a NodePort. [`Outcome::over`] says what it sees of it over
+    /// a protocol.
+    pub(crate) fn outcome(&self, to: LocalAddress, from: Vantage, backing: Backing) -> Outcome {
+        let outcome =
+            (self.plane.outcome)(&self.settings, Connection { to, from, backing, captured: self.captures(to) });
+        match (outcome, from) {
+            (Outcome::Pod, _) | (Outcome::Refused | Outcome::TimedOut, Vantage::Node) if is_link_local(to.ip) => {
+                Outcome::Nowhere
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// The same for an address that a Service claims for itself: it is taken whatever `nodePortAddresses` says.
+    pub(crate) fn outcome_of_external_ip(&self, to: LocalAddress, from: Vantage, backing: Backing) -> Outcome {
+        (self.plane.outcome)(&self.settings, Connection { to, from, backing, captured: true })
+    }
+
+    /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address.
+    pub(super) fn masquerades_own_link_local(&self) -> bool {
+        self.plane.masquerades_own_link_local
+    }
+
+    /// Which claim counts where an external IP and a NodePort have the same address and port. `None` where it may be either.
+    pub(crate) fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<Claim> {
+        (self.plane.external_ip_or_node_port)(external_ip, node_port)
+    }
+
+    /// The same of a NodePort and a hostPort.
+    pub(crate) fn node_port_or_host_port(&self, node_port: Outcome) -> Option<Claim> {
+        (self.plane.node_port_or_host_port)(node_port)
+    }
+}

@@ -1,0 +1,209 @@
+//! Every assumption about this node's data plane that its inputs leave possible: one candidate for every value that an
+//! input which could not be read may have.
+
+use super::{
+    DATA_PLANES,
+    candidate::Candidate,
+    kube_proxy,
+    local_detector::local_detectors,
+    plane::DataPlane,
+    primary::primaries,
+    settings::{Setting, Settings},
+    unknown,
+};
+use crate::facts::{Gap, Interfaces, Learned, Mode, ProxyConfig, Snapshot, Source, Why};
+
+/// Everything that may be true of the data plane. A verdict counts when it holds in all candidates.
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    /// At least one.
+    list: Vec<Candidate>,
+    /// The mode, where it is known.
+    pub(crate) mode: Result<Learned<Mode>, Gap>,
+    /// Where the settings were read, or that they were not.
+    pub(crate) settings: String,
+    /// `nodePortAddresses` as configured, where the settings were read.
+    pub(crate) node_port_addresses: Option<Vec<String>>,
+    /// The input to name when the candidates disagree.
+    missing: Option<Gap>,
+    /// The proxy has not programmed for a while what is queued: verdicts describe what it will program.
+    behind: bool,
+}
+
+impl Candidates {
+    /// What a snapshot leaves possible. A proxy whose last sync is this many seconds late counts as behind.
+    pub(crate) fn of(snapshot: &Snapshot, interfaces: &Interfaces, lag_seconds: i64) -> Self {
+        let mode = snapshot.proxy_mode();
+        let planes: Vec<&'static DataPlane> = match &mode {
+            Ok(mode) => DATA_PLANES.into_iter().filter(|plane| plane.mode == mode.value).collect(),
+            Err(_) => unknown::POSSIBLE.to_vec(),
+        };
+        let config = Config::of(snapshot);
+        let mut missing = mode.as_ref().err().cloned().or(config.gap());
+        let mut list = Vec::new();
+        for plane in planes {
+            for config in config.possible(plane) {
+                let (candidates, gap) = candidates(plane, &config, snapshot, interfaces);
+                missing = missing.or(gap);
+                for candidate in candidates {
+                    if !list.contains(&candidate) {
+                        list.push(candidate);
+                    }
+                }
+            }
+        }
+        Self {
+            list,
+            mode,
+            settings: config.place(),
+            node_port_addresses: config.node_port_addresses(),
+            missing,
+            behind: kube_proxy::is_behind(snapshot, lag_seconds),
+        }
+    }
+
+    /// Each of them: at least one.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Candidate> {
+        self.list.iter()
+    }
+
+    /// Whether there is more than one.
+    pub(crate) fn are_several(&self) -> bool {
+        self.list.len() > 1
+    }
+
+    /// The gap to name when the candidates disagree.
+    pub(crate) fn ambiguity(&self) -> Gap {
+        self.missing
+            .clone()
+            .unwrap_or_else(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, "the proxy's settings can be several"))
+    }
+
+    /// The mode with its source, or that it is unknown, for evidence.
+    pub(crate) fn mode_in_words(&self) -> String {
+        let mut words = mode_in_words(&self.mode);
+        if self.behind {
+            words.push_str("; it has changes queued that it does not program: this is what it will do when it does");
+        }
+        words
+    }
+
+    /// Whether something holds in every candidate, in none, or in some only.
+    pub(crate) fn agree(&self, holds: impl Fn(&Candidate) -> bool) -> Option<bool> {
+        let count = self.list.iter().filter(|candidate| holds(candidate)).count();
+        match count {
+            0 => Some(false),
+            n if n == self.list.len() => Some(true),
+            _ => None,
+        }
+    }
+}
+
+/// The mode with its source, or that it is unknown, for evidence.
+pub(crate) fn mode_in_words(mode: &Result<Learned<Mode>, Gap>) -> String {
+    match mode {
+        Ok(mode) => mode.to_string(),
+        Err(_) => unknown::WORDS.to_owned(),
+    }
+}
+
+/// The proxy's configuration, as far as it is known.
+enum Config<'a> {
+    /// It was read.
+    Read(&'a ProxyConfig),
+    /// The mode was configured for this look, and stands for its defaults.
+    Default,
+    /// It was not read.
+    Unread(Gap),
+}
+
+impl<'a> Config<'a> {
+    fn of(snapshot: &'a Snapshot) -> Self {
+        match snapshot.proxy_config() {
+            Ok(config) => Self::Read(config),
+            Err(_) if snapshot.said.proxy_mode.is_some() => Self::Default,
+            Err(gap) => Self::Unread(gap),
+        }
+    }
+
+    fn gap(&self) -> Option<Gap> {
+        match self {
+            Self::Unread(gap) => Some(gap.clone()),
+            Self::Read(_) | Self::Default => None,
+        }
+    }
+
+    fn place(&self) -> String {
+        match self {
+            Self::Read(config) => config.place.clone(),
+            Self::Default => "the mode's defaults".to_owned(),
+            Self::Unread(_) => "unknown".to_owned(),
+        }
+    }
+
+    fn node_port_addresses(&self) -> Option<Vec<String>> {
+        match self {
+            Self::Read(config) => Some(config.node_port_addresses.clone()),
+            Self::Default | Self::Unread(_) => None,
+        }
+    }
+
+    /// What it may be, and whether that was read: an assumed configuration tells nothing about the local detector.
+    fn possible(&self, plane: &DataPlane) -> Vec<Assumed> {
+        match self {
+            Self::Read(config) => vec![Assumed { config: (*config).clone(), known: true }],
+            Self::Default => vec![Assumed { config: ProxyConfig::default(), known: true }],
+            Self::Unread(_) => (plane.unread)().into_iter().map(|config| Assumed { config, known: false }).collect(),
+        }
+    }
+}
+
+/// A configuration that the proxy may have.
+struct Assumed {
+    config: ProxyConfig,
+    /// Whether it was read, or is the default of a configured mode.
+    known: bool,
+}
+
+/// A data plane with each value that its settings may have under one configuration, and the input that would tell which.
+fn candidates(
+    plane: &'static DataPlane,
+    Assumed { config, known }: &Assumed,
+    snapshot: &Snapshot,
+    interfaces: &Interfaces,
+) -> (Vec<Candidate>, Option<Gap>) {
+    let needs = |setting| plane.settings.contains(&setting);
+    let node_port_addresses = (plane.node_port_addresses)(config);
+    let (primaries, unknown_primary) = match node_port_addresses.iter().any(|text| text == "primary") {
+        true => primaries(snapshot, interfaces, config),
+        false => (vec![[None, None]], None),
+    };
+    let (detectors, unknown_detector) = match needs(Setting::LocalDetector) {
+        true => local_detectors(snapshot, known.then_some(config)),
+        false => (vec![Settings::NOT_NEEDED.local_detector], None),
+    };
+    let mut settings = Settings::NOT_NEEDED;
+    if needs(Setting::RouteLocalnet) {
+        settings.route_localnet = snapshot.kernel.sysctls.route_localnet.seen() != Some(&false);
+    }
+    if needs(Setting::Version) {
+        settings.before_1_26 = kube_proxy::is_before_1_26(snapshot);
+    }
+    let mut candidates = Vec::new();
+    for primary in primaries {
+        if needs(Setting::NodePortAddresses) {
+            settings.serve_on(&node_port_addresses, primary);
+        }
+        if needs(Setting::LocalhostNodePorts) {
+            settings.set_localhost_node_ports(config);
+        }
+        for local_detector in &detectors {
+            let settings = Settings { local_detector: *local_detector, ..settings.clone() };
+            candidates.push(Candidate { plane, settings });
+        }
+    }
+    (candidates, unknown_primary.or(unknown_detector))
+}
+
+#[cfg(test)]
+mod tests;

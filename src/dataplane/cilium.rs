@@ -1,0 +1,54 @@
+//! Cilium's eBPF replacement of kube-proxy, judged by its documentation: it has not been measured.
+
+use super::{
+    backing::Backing,
+    claim::Claim,
+    kube_proxy::{node_port_addresses, only_elsewhere},
+    local_address::LocalAddress,
+    outcome::Outcome,
+    plane::{Connection, DataPlane},
+    settings::{Setting, Settings},
+};
+use crate::facts::{Mode, ProxyConfig};
+
+pub(super) static PLANE: DataPlane = DataPlane {
+    mode: Mode::Cilium,
+    settings: &[Setting::NodePortAddresses, Setting::LocalDetector],
+    unread,
+    node_port_addresses,
+    captures,
+    outcome,
+    external_ip_or_node_port,
+    node_port_or_host_port,
+    masquerades_own_link_local: false,
+};
+
+/// Every address, and the primary one.
+fn unread() -> Vec<ProxyConfig> {
+    let primary = ProxyConfig { node_port_addresses: vec!["primary".to_owned()], ..ProxyConfig::default() };
+    vec![ProxyConfig::default(), primary]
+}
+
+/// Its socket load balancer takes what goes to loopback.
+fn captures(settings: &Settings, address: LocalAddress) -> bool {
+    address.ip.is_loopback() || settings.lists(address.ip)
+}
+
+fn outcome(settings: &Settings, connection: Connection) -> Outcome {
+    match (connection.backing, connection.captured) {
+        (_, false) => Outcome::Listener,
+        (Backing::Ready, true) => Outcome::Pod,
+        (Backing::Empty, true) => Outcome::Refused,
+        (Backing::Elsewhere, true) => only_elsewhere(settings, connection),
+    }
+}
+
+/// One entry of its map, which has the endpoints of whichever Service was programmed last.
+fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<Claim> {
+    None
+}
+
+/// It ignores a hostPort in the NodePort range.
+fn node_port_or_host_port(_: Outcome) -> Option<Claim> {
+    Some(Claim::NodePort)
+}

@@ -1,0 +1,73 @@
+//! Addresses besides its cluster IPs that a Service has its proxies take.
+
+use std::{fmt, net::IpAddr};
+
+use crate::facts::Service;
+
+/// An address besides its cluster IPs that a Service has its node proxies take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExternalAddress<'a> {
+    /// The Service.
+    pub(crate) service: &'a Service,
+    /// The address.
+    pub(crate) ip: IpAddr,
+    /// Where the Service names it.
+    pub(crate) field: Field,
+}
+
+/// Where a Service names an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    /// `spec.externalIPs`, at this index.
+    ExternalIps(usize),
+    /// `status.loadBalancer.ingress`.
+    LoadBalancer,
+}
+
+impl<'a> ExternalAddress<'a> {
+    /// Every claim of a Service that this node's proxy serves: its external IPs, then its load balancer's addresses.
+    pub(crate) fn of(service: &'a Service) -> impl Iterator<Item = Self> {
+        let external = service.external_ips.iter().enumerate().map(|(index, ip)| (*ip, Field::ExternalIps(index)));
+        let load_balancer = service
+            .load_balancer_ips
+            .iter()
+            .filter(|ip| !service.external_ips.contains(ip))
+            .map(|ip| (*ip, Field::LoadBalancer));
+        external.chain(load_balancer).filter(|_| service.proxy_name.is_none()).map(move |(ip, field)| Self {
+            service,
+            ip,
+            field,
+        })
+    }
+}
+
+impl fmt::Display for Field {
+    /// `externalIP`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::ExternalIps(_) => "externalIP",
+            Self::LoadBalancer => "load balancer address",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{
+        Snapshot,
+        healthy::{PEER, ip},
+    };
+
+    #[test]
+    fn an_address_named_in_both_fields_is_one_claim_and_another_proxys_service_makes_none() {
+        let world = Snapshot::healthy().service("trap", |it| {
+            it.external_ip(PEER).with(|service| service.load_balancer_ips = vec![ip(PEER), ip("198.51.100.7")])
+        });
+        let mut service = Service::clone(&world.cluster.services.seen().expect("services")[0]);
+        let claims: Vec<_> = ExternalAddress::of(&service).map(|claim| (claim.ip, claim.field)).collect();
+        assert_eq!(claims, [(ip(PEER), Field::ExternalIps(0)), (ip("198.51.100.7"), Field::LoadBalancer)]);
+        service.proxy_name = Some("other".to_owned());
+        assert_eq!(ExternalAddress::of(&service).count(), 0);
+    }
+}

@@ -1,0 +1,68 @@
+//! What kube-proxy's modes have in common: its versions, and what they do alike.
+
+use super::{outcome::Outcome, plane::Connection, settings::Settings};
+use crate::facts::{Family, ProxyConfig, Snapshot, Vantage, kubernetes_version};
+
+/// Whether the proxy is a kube-proxy from before 1.26: one that sends no connection to endpoints that terminate (KEP
+/// 1669), and in iptables mode takes `::1` too (kubernetes #108250). A proxy whose version is unknown counts as newer.
+pub(super) fn is_before_1_26(snapshot: &Snapshot) -> bool {
+    let version = snapshot.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.as_deref());
+    version.and_then(kubernetes_version).is_some_and(|(major, minor, _)| (major, minor) < (1, 26))
+}
+
+/// Whether a kube-proxy of this version holds every NodePort with a socket: up to 1.23.6, 1.22.9 and 1.21.12
+/// (kubernetes/kubernetes pull requests 108496, 108885, 108888, 108896). `None` when it is not a version.
+pub(crate) fn holds_ports(version: &str) -> Option<bool> {
+    Some(match kubernetes_version(version)? {
+        (1, 24.., _) | (2.., ..) => false,
+        (1, 23, patch) => patch <= 6,
+        (1, 22, patch) => patch <= 9,
+        (1, 21, patch) => patch <= 12,
+        _ => true,
+    })
+}
+
+/// Whether kube-proxy's last sync lies behind what is queued, and has for longer than a sync takes, in seconds.
+pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
+    let Some(metrics) = snapshot.kernel.proxy.metrics.seen() else { return false };
+    let (Some(synced), Some(queued)) = (metrics.last_sync, metrics.last_queued) else { return false };
+    synced < queued && snapshot.at.duration_since(queued).as_secs() > lag_seconds
+}
+
+/// `nodePortAddresses` as configured. nftables' default `primary` appears literally in its `/configz`; when another mode
+/// is asked about, that is not a choice somebody made.
+pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
+    let configured = &config.node_port_addresses;
+    let is_nftables_default = config.mode.as_deref() == Some("nftables") && configured.as_slice() == ["primary"];
+    if is_nftables_default { Vec::new() } else { configured.clone() }
+}
+
+/// A captured connection to a Service whose endpoints are all on other nodes, with externalTrafficPolicy Local: outsiders
+/// get no answer, and the node itself is sent to the other nodes' endpoints.
+pub(super) fn only_elsewhere(settings: &Settings, connection: Connection) -> Outcome {
+    match connection.from {
+        Vantage::Remote => Outcome::TimedOut,
+        Vantage::Pods if !settings.detects_pods(Family::of(connection.to.ip)) => Outcome::TimedOut,
+        Vantage::Node | Vantage::Loopback | Vantage::Pods => Outcome::Pod,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_versions_that_hold_ports_are_known() {
+        for (version, holds) in [
+            ("v1.23.6", Some(true)),
+            ("v1.23.7", Some(false)),
+            ("v1.22.9-eks-1", Some(true)),
+            ("v1.21.13", Some(false)),
+            ("v1.19.0", Some(true)),
+            ("v1.36.3+k3s1", Some(false)),
+            ("devel", None),
+        ] {
+            assert_eq!(holds_ports(version), holds, "{version}");
+        }
+    }
+}

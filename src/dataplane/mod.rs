@@ -1,0 +1,65 @@
+//! Who answers: for each data plane, what becomes of a new connection to a Service port on one of this node's addresses.
+//!
+//! Never: reads anything but facts; remembers; logs; decides whether something is wrong.
+//!
+//! To add a data plane, copy the shortest of its files here and add it to [`DATA_PLANES`]; `docs/adding-a-data-plane.md` walks
+//! the way.
+
+// One file a data plane.
+mod cilium;
+mod iptables;
+mod ipvs;
+mod nftables;
+mod unknown;
+
+// What they are made of, and share.
+mod kube_proxy;
+mod plane;
+mod settings;
+
+// The question: address, vantage point, backing; and the answer.
+mod backing;
+mod claim;
+mod endpoints;
+mod local_address;
+mod outcome;
+mod vantage;
+
+// What inputs that were not read leave possible.
+mod candidate;
+mod candidates;
+mod local_detector;
+mod primary;
+
+// Who claims a port of this node, and who owns it.
+mod external_address;
+mod owner;
+mod owners;
+mod proxy_sockets;
+mod served;
+mod sockets;
+
+pub use claim::Claim;
+pub use outcome::Outcome;
+pub use owner::{Answered, Claimant, Ownership, owner};
+
+pub(crate) use backing::Backing;
+pub(crate) use candidate::Candidate;
+pub(crate) use candidates::{Candidates, mode_in_words};
+pub(crate) use endpoints::Endpoints;
+pub(crate) use external_address::{ExternalAddress, Field};
+pub(crate) use kube_proxy::holds_ports;
+pub(crate) use local_address::{LocalAddress, is_link_local, local_addresses, other_loopback};
+pub(crate) use owners::{UNNAMED, owner_evidence, owner_name, pod_of_uid};
+pub(crate) use proxy_sockets::{DAEMON_PORTS, Own, PROXY_METRICS, Proxy, group};
+pub(crate) use served::{covers, host_ports, served_health_checks, served_node_ports, service_port};
+pub(crate) use sockets::{ByPort, by_port, place, socket_in_words, workers};
+pub(crate) use vantage::{answering_vantage_points, vantage_points};
+
+use plane::DataPlane;
+
+/// Every data plane.
+static DATA_PLANES: [&DataPlane; 4] = [&iptables::PLANE, &ipvs::PLANE, &nftables::PLANE, &cilium::PLANE];
+
+#[cfg(test)]
+mod tests;

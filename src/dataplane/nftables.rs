@@ -1,0 +1,69 @@
+//! kube-proxy with nftables rules (KEP-3866). Measured with kube-proxy 1.36.3.
+
+use super::{
+    backing::Backing,
+    claim::Claim,
+    kube_proxy::only_elsewhere,
+    local_address::LocalAddress,
+    outcome::Outcome,
+    plane::{Connection, DataPlane},
+    settings::{Setting, Settings},
+};
+use crate::facts::{Mode, ProxyConfig};
+
+pub(super) static PLANE: DataPlane = DataPlane {
+    mode: Mode::Nftables,
+    settings: &[Setting::NodePortAddresses, Setting::LocalDetector],
+    unread,
+    node_port_addresses,
+    captures,
+    outcome,
+    external_ip_or_node_port,
+    node_port_or_host_port,
+    masquerades_own_link_local: false,
+};
+
+/// The primary address.
+fn unread() -> Vec<ProxyConfig> {
+    vec![ProxyConfig::default()]
+}
+
+/// The default is `primary`.
+fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
+    match &config.node_port_addresses[..] {
+        [] => vec!["primary".to_owned()],
+        configured => configured.to_vec(),
+    }
+}
+
+fn captures(settings: &Settings, address: LocalAddress) -> bool {
+    !address.ip.is_loopback() && settings.lists(address.ip)
+}
+
+fn outcome(settings: &Settings, connection: Connection) -> Outcome {
+    match (connection.backing, connection.captured) {
+        (_, false) => Outcome::Listener,
+        (Backing::Ready, true) => Outcome::Pod,
+        (Backing::Empty, true) => Outcome::Refused,
+        (Backing::Elsewhere, true) => only_elsewhere(settings, connection),
+    }
+}
+
+/// The claim that redirects the connection counts, then the one that refuses it.
+fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<Claim> {
+    match (external_ip, node_port) {
+        (Outcome::Pod, _) => Some(Claim::ExternalIp),
+        // A verdict map sends it to a chain that it does not come back from.
+        (Outcome::TimedOut, Outcome::Pod | Outcome::Nowhere) => Some(Claim::ExternalIp),
+        (_, Outcome::Listener) => Some(Claim::ExternalIp),
+        _ => Some(Claim::NodePort),
+    }
+}
+
+/// Of chains with one priority the one that was made last comes first.
+fn node_port_or_host_port(node_port: Outcome) -> Option<Claim> {
+    match node_port {
+        Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(Claim::HostPort),
+        Outcome::Pod | Outcome::Nowhere => None,
+    }
+}

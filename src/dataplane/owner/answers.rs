@@ -1,0 +1,209 @@
+//! Who answers on one address from one vantage point, among all that claim the port.
+
+use std::net::IpAddr;
+
+use super::{
+    super::{
+        backing::Backing,
+        candidate::Candidate,
+        candidates::Candidates,
+        claim::Claim,
+        endpoints::Endpoints,
+        local_address::{LocalAddress, is_link_local},
+        outcome::Outcome,
+        served::covers,
+        vantage::answering_vantage_points,
+    },
+    Answered,
+    claims::Standing,
+};
+use crate::facts::{Family, Gap, Interfaces, Protocol, Service, ServicePort, Socket, Source, Vantage, Why};
+
+/// What every question is judged against.
+pub(super) struct Here<'a> {
+    pub(super) candidates: Candidates,
+    pub(super) endpoints: Endpoints<'a>,
+    pub(super) interfaces: &'a Interfaces,
+    pub(super) standings: Vec<Standing<'a>>,
+    pub(super) protocol: Protocol,
+}
+
+/// Which claim comes first in nftables mode cannot be seen.
+const UNDEFINED: &str = "kube-proxy's nftables chains and those of the hostPort have one priority: the ones made last are asked first, and kube-proxy makes its own anew whenever it starts";
+
+/// An outcome and the claim that decides it.
+type Decided = (Result<Outcome, Gap>, Option<usize>);
+
+impl<'a> Here<'a> {
+    /// What every candidate agrees on.
+    pub(super) fn ask(&self, from: Vantage, to: LocalAddress) -> Answered {
+        let listener = self.listener(from, to.ip);
+        let mut decided: Vec<Decided> =
+            self.candidates.iter().flat_map(|candidate| self.decide(candidate, from, to, listener)).collect();
+        decided.dedup();
+        let (outcome, by) = match decided.iter().find(|(outcome, _)| outcome.is_err()) {
+            Some(unknown) => unknown.clone(),
+            None if decided.len() == 1 => decided.remove(0),
+            None => (Err(self.candidates.ambiguity()), None),
+        };
+        let loser = listener.filter(|_| outcome != Ok(Outcome::Listener));
+        Answered { from, to: to.ip, outcome, by, loser }
+    }
+
+    /// What may come of it in one candidate: more than one thing where endpoints are unknown.
+    fn decide(&self, candidate: &Candidate, from: Vantage, to: LocalAddress, listener: Option<usize>) -> Vec<Decided> {
+        let external = self.find(|standing| match standing {
+            Standing::External(address, port) if address.ip == to.ip && !to.ip.is_loopback() => {
+                serves(address.service, to.ip).then_some((address.service, *port))
+            }
+            _ => None,
+        });
+        let node_port = self.find(|standing| match standing {
+            Standing::NodePort(service, port) => serves(service, to.ip).then_some((*service, *port)),
+            _ => None,
+        });
+        let host_port = self.find(|standing| match standing {
+            Standing::HostPort(_, host) => covers(host, to.ip).then_some(()),
+            _ => None,
+        });
+        let host_port = host_port.map(|(index, ())| index);
+        let externals = self.outcomes(external, to.ip, |backing| candidate.outcome_of_external_ip(to, from, backing));
+        let strays = self.strays(candidate, from, to, node_port.map(|(_, (service, _))| service), listener);
+        let outcome = |backing| if strays { Outcome::Nowhere } else { candidate.outcome(to, from, backing) };
+        let node_ports = self.outcomes(node_port, to.ip, outcome);
+        let pairs = externals.into_iter().flat_map(|external| node_ports.iter().map(move |it| (external, *it)));
+        pairs
+            .map(|(external, node_port)| {
+                let service = match (external, node_port) {
+                    (Some(external), Some(node_port)) => {
+                        match candidate.external_ip_or_node_port(external.1, node_port.1) {
+                            Some(Claim::ExternalIp) => Some(external),
+                            Some(_) => Some(node_port),
+                            None => {
+                                return unclear("two Services claim it, and which of them comes first is not defined");
+                            }
+                        }
+                    }
+                    (external, node_port) => external.or(node_port),
+                };
+                self.decided(candidate, (from, to), service, host_port, listener)
+            })
+            .collect()
+    }
+
+    /// Whether a node's own connection to its link-local address leaves with another source address, and so leads nowhere.
+    /// A socket of that device is reached all the same, and so is one of UDP.
+    fn strays(
+        &self,
+        candidate: &Candidate,
+        from: Vantage,
+        to: LocalAddress,
+        service: Option<&Service>,
+        listener: Option<usize>,
+    ) -> bool {
+        let on_every_device = |socket: &Socket| socket.device == 0 && socket.protocol != Protocol::Udp;
+        let is_lost = listener.is_some_and(
+            |index| matches!(self.standings[index], Standing::Socket(socket, _) if on_every_device(socket)),
+        );
+        candidate.masquerades_own_link_local()
+            && is_own_link_local(to, from)
+            && is_lost
+            && service.is_some_and(|service| !service.external_local)
+    }
+
+    /// What each backing that a Service may have makes of a connection, if there is a Service.
+    fn outcomes(
+        &self,
+        claim: Option<(usize, (&Service, &ServicePort))>,
+        to: IpAddr,
+        outcome: impl Fn(Backing) -> Outcome,
+    ) -> Vec<Option<(usize, Outcome)>> {
+        let Some((index, (service, port))) = claim else { return vec![None] };
+        self.endpoints
+            .possible(service, port, Family::of(to))
+            .into_iter()
+            .map(|backing| Some((index, outcome(backing))))
+            .collect()
+    }
+
+    fn decided(
+        &self,
+        candidate: &Candidate,
+        (from, to): (Vantage, LocalAddress),
+        service: Option<(usize, Outcome)>,
+        host_port: Option<usize>,
+        listener: Option<usize>,
+    ) -> Decided {
+        if let Some(host_port) = host_port {
+            match service.map(|(_, outcome)| candidate.node_port_or_host_port(outcome)) {
+                Some(Some(Claim::NodePort)) => {}
+                // Either leads nowhere.
+                Some(None) if !is_link_local(to.ip) => return unclear(UNDEFINED),
+                _ => return (Ok(of_host_port(to.ip)), Some(host_port)),
+            }
+        }
+        match service {
+            None | Some((_, Outcome::Listener)) if listener.is_some() => (Ok(Outcome::Listener), listener),
+            None | Some((_, Outcome::Listener)) => (Ok(Outcome::Refused), None),
+            // What is stuck on loopback, and times out, is not when it leads to this node.
+            Some((index, Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut))
+                if self.leads_home(index, listener) && !is_own_link_local(to, from) =>
+            {
+                (Ok(Outcome::Listener), Some(index))
+            }
+            Some((index, outcome)) => (Ok(outcome.over(self.protocol)), Some(index)),
+        }
+    }
+
+    /// The first claim of a kind.
+    fn find<T>(&self, mut kind: impl FnMut(&Standing<'a>) -> Option<T>) -> Option<(usize, T)> {
+        self.standings.iter().enumerate().find_map(|(index, standing)| Some((index, kind(standing)?)))
+    }
+
+    /// The socket that the kernel chooses, where no other claim stands before it.
+    fn listener(&self, from: Vantage, to: IpAddr) -> Option<usize> {
+        let answers = |socket| answering_vantage_points(socket, to, self.interfaces).contains(&from);
+        let listener = self.find(|standing| match standing {
+            Standing::Socket(socket, _) => answers(socket).then_some(()),
+            _ => None,
+        });
+        listener.map(|(index, ())| index)
+    }
+
+    /// Whether a NodePort's endpoint is the very listener that it stands before.
+    fn leads_home(&self, index: usize, listener: Option<usize>) -> bool {
+        let listener = listener.map(|index| &self.standings[index]);
+        let (Standing::NodePort(service, port), Some(Standing::Socket(socket, _))) = (&self.standings[index], listener)
+        else {
+            return false;
+        };
+        let bound: Vec<IpAddr> = match socket.local.is_unspecified() {
+            true => self.interfaces.addresses.iter().map(|it| it.ip).collect(),
+            false => vec![socket.local],
+        };
+        self.endpoints.includes(service, port, &bound, socket.local_port)
+    }
+}
+
+fn serves(service: &Service, to: IpAddr) -> bool {
+    service.families.contains(&Family::of(to))
+}
+
+/// A node's own packet between link-local addresses that was translated leads nowhere, even to the node itself.
+fn is_own_link_local(to: LocalAddress, from: Vantage) -> bool {
+    is_link_local(to.ip) && from == Vantage::Node
+}
+
+/// What becomes of a connection that a hostPort takes: nothing forwards what is link-local, and what comes from `::1`
+/// cannot be answered.
+fn of_host_port(to: IpAddr) -> Outcome {
+    match to {
+        to if is_link_local(to) => Outcome::Nowhere,
+        IpAddr::V6(to) if to.is_loopback() => Outcome::TimedOut,
+        _ => Outcome::Pod,
+    }
+}
+
+fn unclear(detail: &str) -> Decided {
+    (Err(Gap::new(Source::ProxyConfig, Why::Ambiguous, detail)), None)
+}

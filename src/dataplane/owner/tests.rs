@@ -1,0 +1,170 @@
+use super::*;
+use crate::facts::{
+    Mode, Socket, Source, State, Why,
+    healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
+};
+
+fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Result<Outcome, Gap>, Option<Claim>, Option<Claim>) {
+    let ownership = owner(world, 60, Protocol::Tcp, 30080).expect("it can be told");
+    let claim = |index: Option<usize>| index.map(|index| ownership.claimants[index].claim);
+    let answered = ownership.answers.iter().find(|it| it.from == from && it.to == ip(to)).expect("an answer");
+    (answered.outcome.clone(), claim(answered.by), claim(answered.loser))
+}
+
+fn web() -> Snapshot {
+    Snapshot::healthy().service("web", |it| it.node_port(30080))
+}
+
+#[test]
+fn a_free_port_is_refused_and_a_listener_answers() {
+    let world = Snapshot::healthy();
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Refused), None, None));
+    let world = world.listens("0.0.0.0:30080");
+    let listener = Some(Claim::Listener);
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Ok(Outcome::Listener), listener, None));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), None, None), "it is of IPv4");
+}
+
+#[test]
+fn a_node_port_stands_before_a_listener_where_the_mode_says_so() {
+    let world = web().listens("0.0.0.0:30080");
+    let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Ok(Outcome::Pod), node_port, listener));
+    let world = world.with_mode(Mode::Nftables);
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), node_port, listener));
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.1"), (Ok(Outcome::Listener), listener, None));
+}
+
+#[test]
+fn an_address_of_loopback_that_no_interface_has_is_listed_where_a_socket_is_bound_to_it() {
+    let (node_port, listener) = (Some(Claim::NodePort), Some(Claim::Listener));
+    let world = web().listens("127.0.0.53:30080");
+    assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.53"), (Ok(Outcome::Pod), node_port, listener));
+    let nftables = world.with_mode(Mode::Nftables);
+    assert_eq!(ask(&nftables, Vantage::Loopback, "127.0.0.53"), (Ok(Outcome::Listener), listener, None));
+    let elsewhere = owner(&world, 60, Protocol::Tcp, 30081).expect("it can be told");
+    assert!(elsewhere.answers.iter().all(|it| it.to != ip("127.0.0.53")));
+}
+
+#[test]
+fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
+    let world = web().service("taker", |it| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), Some(Claim::ExternalIp), None));
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Ok(Outcome::Pod), Some(Claim::NodePort), None));
+}
+
+#[test]
+fn a_host_port_and_a_node_port_are_asked_in_the_modes_order() {
+    let world = web().pod("edge", |pod| pod.host_port(80, 30080));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
+    assert_eq!(ask(&world.clone().with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
+    let nftables = world.with_mode(Mode::Nftables);
+    let undefined = ask(&nftables, Vantage::Remote, PRIMARY[0]).0;
+    assert!(matches!(undefined, Err(_)), "{undefined:?}");
+    assert_eq!(ask(&nftables, Vantage::Remote, SECOND[0]).1, Some(Claim::HostPort), "no NodePort is served there");
+}
+
+#[test]
+fn a_host_port_takes_what_no_service_redirects() {
+    let world = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 30080)).listens("[::]:30080");
+    let (host_port, listener) = (Some(Claim::HostPort), Some(Claim::Listener));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Pod), host_port, listener));
+    assert_eq!(ask(&world, Vantage::Loopback, "::1"), (Ok(Outcome::TimedOut), host_port, listener));
+    let empty = world.service("web", |it| it.node_port(30080).without_endpoints());
+    for mode in Mode::KUBE_PROXY {
+        let empty = empty.clone().with_mode(mode);
+        assert_eq!(ask(&empty, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), host_port, listener), "{mode}");
+    }
+}
+
+#[test]
+fn an_external_ip_without_an_endpoint_lets_the_node_port_answer() {
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let world = web().service("taker", |it| taker(it).without_endpoints());
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
+    let ipvs = ask(&world.with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]).0;
+    assert!(matches!(ipvs, Err(_)), "one virtual server: {ipvs:?}");
+    let world = web().service("taker", |it| taker(it).local().elsewhere());
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::NodePort));
+    assert_eq!(ask(&world, Vantage::Node, PRIMARY[0]).1, Some(Claim::ExternalIp));
+    let nftables = ask(&world.with_mode(Mode::Nftables), Vantage::Remote, PRIMARY[0]);
+    assert_eq!(nftables, (Ok(Outcome::TimedOut), Some(Claim::ExternalIp), None));
+}
+
+#[test]
+fn what_is_not_known_is_unknown_only_where_it_matters() {
+    let world = web().listens("0.0.0.0:30080").without_proxy();
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod), "every mode takes the primary address");
+    assert!(matches!(ask(&world, Vantage::Remote, SECOND[0]).0, Err(_)));
+    let mut world = web();
+    world.cluster.services = gap(Source::Services, Why::NotPermitted);
+    assert_eq!(
+        owner(&world, 60, Protocol::Tcp, 30080).map(|_| ()),
+        Err(world.cluster.services.get().expect_err("a gap"))
+    );
+}
+
+fn told(world: &Snapshot) -> Ownership {
+    owner(world, 60, Protocol::Tcp, 30080).expect("it can be told")
+}
+
+#[test]
+fn of_two_listeners_the_one_bound_closer_answers() {
+    let world = Snapshot::healthy().listens("0.0.0.0:30080").listens("192.0.2.1:30080");
+    assert!(told(&world).claimants[0].detail.contains("192.0.2.1:30080"), "{:?}", told(&world).claimants);
+    let device = |socket: &mut Socket| socket.device = 2;
+    let world = Snapshot::healthy().listens("0.0.0.0:30080");
+    let world = world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", device);
+    assert!(told(&world).claimants[0].detail.contains("on interface 2"), "{:?}", told(&world).claimants);
+}
+
+#[test]
+fn workers_are_counted() {
+    let world = Snapshot::healthy().listens("0.0.0.0:30080");
+    assert!(!told(&world).claimants[0].detail.contains("workers"));
+    assert!(told(&world.listens("0.0.0.0:30080")).claimants[0].detail.ends_with(", 2 workers"));
+}
+
+#[test]
+fn a_host_port_is_on_its_host_ip_and_on_no_ipv6_loopback() {
+    let at = |host_ip: Option<&str>| {
+        Snapshot::healthy().pod("edge", |pod| {
+            pod.host_port(80, 30080);
+            pod.ports[0].host_ip = host_ip.map(ip);
+        })
+    };
+    let pod = (Ok(Outcome::Pod), Some(Claim::HostPort), None);
+    let nobody = (Ok(Outcome::Refused), None, None);
+    for everywhere in [at(None), at(Some("0.0.0.0"))] {
+        assert_eq!(ask(&everywhere, Vantage::Remote, SECOND[0]), pod);
+        assert_eq!(ask(&everywhere, Vantage::Loopback, "127.0.0.1"), pod);
+    }
+    assert_eq!(ask(&at(None), Vantage::Remote, PRIMARY[1]), pod);
+    assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, PRIMARY[0]), pod);
+    assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, SECOND[0]), nobody);
+}
+
+#[test]
+fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
+    let mut world = web().listens("[::]:30080").with_mode(Mode::Ipvs);
+    let addresses = &mut std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces)).addresses;
+    let mut link_local = addresses.iter().find(|it| it.ip == ip(PRIMARY[1])).expect("an address").clone();
+    link_local.ip = ip("fe80::1");
+    addresses.push(link_local);
+    let process = (Ok(Outcome::Listener), Some(Claim::Listener), None);
+    let nowhere = (Ok(Outcome::Nowhere), Some(Claim::NodePort), Some(Claim::Listener));
+    assert_eq!(ask(&world, Vantage::Node, "fe80::1"), nowhere);
+    assert_eq!(ask(&world, Vantage::Remote, "fe80::1"), process, "others on the link reach it");
+    let mut local = world.clone();
+    objects(&mut local.cluster.services)[0].external_local = true;
+    assert_eq!(ask(&local, Vantage::Node, "fe80::1"), process, "nothing is masqueraded");
+    let mut datagrams = world.clone();
+    objects(&mut datagrams.cluster.services)[0].ports[0].protocol = Protocol::Udp;
+    seen(&mut datagrams.kernel.listeners).last_mut().expect("a listener").protocol = Protocol::Udp;
+    let answers = owner(&datagrams, 60, Protocol::Udp, 30080).expect("it can be told").answers;
+    let at_home = answers.iter().find(|it| (it.from, it.to) == (Vantage::Node, ip("fe80::1"))).expect("an answer");
+    assert_eq!(at_home.outcome, Ok(Outcome::Listener), "a datagram arrives");
+    let mut bound = world;
+    seen(&mut bound.kernel.listeners).last_mut().expect("a listener").device = 2;
+    assert_eq!(ask(&bound, Vantage::Node, "fe80::1"), process);
+}

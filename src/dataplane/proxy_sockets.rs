@@ -1,0 +1,176 @@
+//! Which sockets are the proxy's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{kube_proxy::holds_ports, served::served_node_ports};
+use crate::facts::{Cgroup, Gap, Holder, Owner, Process, Protocol, Reading, Snapshot, Socket, Source, Why};
+
+/// Where kube-proxy tells its mode, its settings and its metrics.
+pub(crate) const PROXY_METRICS: u16 = 10249;
+
+/// Ports of well-known daemons. A process that contains a proxy (`k3s server`, `k0s`, `kubelite`) listens on some of
+/// them for reasons of its own, so there a socket of the proxy's process is still a conflict.
+pub(crate) const DAEMON_PORTS: &[u16] = &[
+    22, 53, 80, 111, 179, 443, 2379, 2380, 2381, 2703, 4240, 4244, 4789, 5473, 6081, 6443, 8472, 9099, 9100, 9345,
+    9808, 9809, 10248, 10249, 10250, 10251, 10252, 10253, 10254, 10255, 10256, 10257, 10258, 10259, 10260, 51820,
+    51871, 61678, 61679,
+];
+
+/// Whether a socket is the proxy's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// It holds a NodePort, or serves a health check: no conflict.
+    Yes,
+    /// Somebody else's.
+    No,
+    /// Nobody could tell: the proxy did not answer, and whoever has this socket seems to hold NodePorts, or has one where
+    /// the proxy would answer.
+    Unknown,
+}
+
+impl Own {
+    /// What to say of a socket of which nobody could tell.
+    pub(crate) fn untold() -> Gap {
+        let detail = "whoever listens here listens on every NodePort that nobody else has, or where the proxy would \
+                      answer: it may be one";
+        Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
+    }
+}
+
+/// Tells the proxy's own sockets apart. No name decides: a socket is the proxy's if it shares the process, or a cgroup
+/// other than the root, with whoever answers `/proxyMode`.
+pub(crate) struct Proxy<'a> {
+    snapshot: &'a Snapshot,
+    /// Holders of NodePorts, as OVN-Kubernetes and old proxies are.
+    hold_node_ports: BTreeSet<Group<'a>>,
+    /// Holders of the proxy's place, where connections are taken and nobody answers: a proxy that hangs, perhaps.
+    hang: BTreeSet<Group<'a>>,
+}
+
+/// Sockets that certainly share a holder, or whose holder could not be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Group<'a> {
+    Cgroup(&'a str),
+    Process(u32, u64),
+    Untold,
+}
+
+impl<'a> Proxy<'a> {
+    /// Of a snapshot, once a rule.
+    pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
+        Self { snapshot, hold_node_ports: owners_of_node_ports(snapshot), hang: hang(snapshot) }
+    }
+
+    /// Whether a listening socket on a NodePort or a healthCheckNodePort is the proxy's own.
+    pub(crate) fn owns(&self, socket: &Socket) -> Own {
+        if DAEMON_PORTS.contains(&socket.local_port) {
+            return Own::No;
+        }
+        if !matches!(socket.owner, Owner::Held(_)) {
+            return Own::No;
+        }
+        if self.shares_owner(socket) {
+            return Own::Yes;
+        }
+        if self.hang.contains(&group(socket)) {
+            return Own::Unknown;
+        }
+        let could_be = self.hold_node_ports.contains(&group(socket));
+        match (self.certainly_lacks(socket), could_be, self.snapshot.said.proxy_mode.is_some()) {
+            (true, _, _) | (_, false, _) => Own::No,
+            // A proxy that holds ports says so in its version; where one answers and does not hold, nobody does.
+            (false, true, _) if self.proxy_never_holds() => Own::No,
+            (false, true, true) => Own::No,
+            (false, true, false) => Own::Unknown,
+        }
+    }
+
+    /// Whether a socket is held by whoever answers `/proxyMode`.
+    pub(crate) fn shares_owner(&self, socket: &Socket) -> bool {
+        let proxy = &self.snapshot.kernel.proxy;
+        matches!(&socket.owner, Owner::Held(holder) if same_owner(holder, &proxy.cgroup, &proxy.process))
+    }
+
+    /// A socket of somebody who holds NodePorts, as OVN-Kubernetes and old proxies do.
+    pub(crate) fn owner_of_node_ports(&self) -> Option<&'a Socket> {
+        let listeners = self.snapshot.kernel.listeners.seen()?;
+        let held = listeners.iter().filter(|socket| self.hold_node_ports.contains(&group(socket)));
+        held.min_by_key(|socket| (group(socket), socket.local_port, socket.local))
+    }
+
+    /// Whether the proxy and the socket's holder are known in the same way, and differ.
+    pub(crate) fn certainly_lacks(&self, socket: &Socket) -> bool {
+        let proxy = &self.snapshot.kernel.proxy;
+        let Owner::Held(holder) = &socket.owner else { return false };
+        let tells = |cgroup: &Reading<Cgroup>| cgroup.seen().is_some_and(|cgroup| !cgroup.is_root());
+        let comparable = tells(&holder.cgroup) && tells(&proxy.cgroup)
+            || holder.process.seen().is_some() && proxy.process.seen().is_some();
+        comparable && !same_owner(holder, &proxy.cgroup, &proxy.process)
+    }
+
+    /// A kube-proxy answers, and its version holds no NodePorts.
+    fn proxy_never_holds(&self) -> bool {
+        let version = self.snapshot.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.as_deref());
+        version.is_some_and(|version| holds_ports(version) == Some(false))
+    }
+}
+
+/// Whether two holders are the same: the same process, or the same cgroup other than the root.
+fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Process>) -> bool {
+    let process_matches = match (holder.process.seen(), process.seen()) {
+        (Some(a), Some(b)) => a.pid == b.pid && a.started == b.started,
+        _ => false,
+    };
+    let cgroup_matches = match (holder.cgroup.seen(), cgroup.seen()) {
+        (Some(a), Some(b)) => !a.is_root() && a.path == b.path,
+        _ => false,
+    };
+    process_matches || cgroup_matches
+}
+
+/// Who has a listening socket on every allocated NodePort that nobody else keeps them off, and on most of them. A port
+/// that is free tells that nobody holds them, since whoever does opens each when it is allocated.
+fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
+    let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
+    let allocated: BTreeSet<(Protocol, u16)> = served_node_ports(services)
+        .filter(|(_, port, _)| port.protocol != Protocol::Sctp) // no proxy ever held an SCTP port
+        .map(|(_, port, number)| (port.protocol, number))
+        .collect();
+    let mut held: BTreeMap<Group<'_>, BTreeSet<(Protocol, u16)>> = BTreeMap::new();
+    let mut free = allocated.clone();
+    for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {
+        let port = (socket.protocol, socket.local_port);
+        if allocated.contains(&port) {
+            held.entry(group(socket)).or_default().insert(port);
+            free.remove(&port);
+        }
+    }
+    // Nobody can listen on the port of an outgoing connection either.
+    for socket in snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.sockets) {
+        free.remove(&(socket.protocol, socket.local_port));
+    }
+    held.retain(|_, ports| free.is_empty() && ports.len() * 2 > allocated.len());
+    held.into_keys().collect()
+}
+
+fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
+    let listeners = snapshot.kernel.listeners.seen().into_iter().flatten();
+    let hangs = snapshot.kernel.proxy.mode.gap().is_some_and(|gap| gap.why == Why::TimedOut);
+    listeners
+        .filter(|socket| hangs && socket.protocol == Protocol::Tcp && socket.local_port == PROXY_METRICS)
+        .map(group)
+        .collect()
+}
+
+/// By whom a socket is held, as far as it can be told.
+pub(crate) fn group(socket: &Socket) -> Group<'_> {
+    let Owner::Held(holder) = &socket.owner else { return Group::Untold };
+    match (holder.cgroup.seen(), holder.process.seen()) {
+        (Some(cgroup), _) if !cgroup.is_root() => Group::Cgroup(&cgroup.path),
+        (_, Some(process)) => Group::Process(process.pid, process.started),
+        _ => Group::Untold,
+    }
+}
+
+#[cfg(test)]
+mod tests;

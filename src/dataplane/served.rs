@@ -1,0 +1,49 @@
+//! What this node serves for the cluster's objects: NodePorts, health checks and hostPorts.
+
+use std::{net::IpAddr, sync::Arc};
+
+use crate::facts::{ContainerPort, Family, Pod, Service, ServiceKind, ServicePort, Snapshot};
+
+/// Every healthCheckNodePort that the proxy of each node has to serve, with its Service.
+pub(crate) fn served_health_checks(services: &[Arc<Service>]) -> impl Iterator<Item = (&Service, u16)> {
+    services
+        .iter()
+        .map(Arc::as_ref)
+        .filter(|it| it.proxy_name.is_none() && it.kind == ServiceKind::LoadBalancer && it.external_local)
+        .filter_map(|service| Some((service, service.health_check_node_port?)))
+}
+
+/// Every nodePort of a Service that this node's proxy serves, with its Service and port.
+pub(crate) fn served_node_ports(services: &[Arc<Service>]) -> impl Iterator<Item = (&Service, &ServicePort, u16)> {
+    services
+        .iter()
+        .map(Arc::as_ref)
+        .filter(|service| service.proxy_name.is_none())
+        .flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
+}
+
+/// Every hostPort of pods that run, or may run, on this node, with the pod and its port. The host's network has none:
+/// there Kubernetes copies container ports into `hostPort`.
+pub(crate) fn host_ports<'a>(
+    snapshot: &'a Snapshot,
+    pods: &'a [Arc<Pod>],
+) -> impl Iterator<Item = (&'a Pod, &'a ContainerPort, u16)> {
+    let here =
+        pods.iter().map(Arc::as_ref).filter(|pod| pod.node.as_deref().is_none_or(|node| node == snapshot.node_name()));
+    here.filter(|pod| !pod.host_network && !pod.finished)
+        .flat_map(|pod| pod.ports.iter().filter_map(move |port| Some((pod, port, port.host_port?))))
+}
+
+/// Whether a hostPort is for an address of the node: for each, unless a hostIP says which.
+pub(crate) fn covers(port: &ContainerPort, address: IpAddr) -> bool {
+    port.host_ip.is_none_or(|ip| ip == address || ip.is_unspecified() && Family::of(ip) == Family::of(address))
+}
+
+/// `default/web port http`, or without the port's name where it has none.
+pub(crate) fn service_port(service: &Service, name: &str) -> String {
+    let mut words = format!("{}/{}", service.namespace, service.name);
+    if !name.is_empty() {
+        words.push_str(&format!(" port {name}"));
+    }
+    words
+}

@@ -1,0 +1,96 @@
+//! The settings on which data planes' answers depend, with one value assumed for each.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
+
+use crate::facts::{Family, ProxyConfig};
+
+/// A setting that a data plane may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    /// `nodePortAddresses`, with what `primary` means on this node.
+    NodePortAddresses,
+    /// `iptables.localhostNodePorts`.
+    LocalhostNodePorts,
+    /// `detectLocalMode` and the CIDRs it uses: whether this node's pods are told apart from outsiders.
+    LocalDetector,
+    /// The sysctl `route_localnet`. kube-proxy turns it on, and does not look again.
+    RouteLocalnet,
+    /// The version of kube-proxy.
+    Version,
+}
+
+#[cfg(test)]
+impl Setting {
+    /// Every setting.
+    pub(super) const ALL: [Self; 5] =
+        [Self::NodePortAddresses, Self::LocalhostNodePorts, Self::LocalDetector, Self::RouteLocalnet, Self::Version];
+}
+
+/// One value for every setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// The networks on whose addresses NodePorts are served, IPv4 then IPv6. `None` is every address of the family: a
+    /// family without a CIDR of its own is served on every address (kubernetes pkg/proxy/util/nodeport_addresses.go).
+    pub(super) networks: [Option<Vec<IpNet>>; 2],
+    /// `localhostNodePorts`, as far as it takes effect.
+    pub(super) localhost_node_ports: bool,
+    /// Whether there is a local detector, IPv4 then IPv6. Without one, this node's pods count as outsiders.
+    pub(super) local_detector: [bool; 2],
+    /// `route_localnet`: whether what leaves 127.0.0.1 can be sent to a pod.
+    pub(super) route_localnet: bool,
+    /// kube-proxy from before 1.26.
+    pub(super) before_1_26: bool,
+}
+
+impl Settings {
+    /// The values of settings that a data plane does not need.
+    pub(super) const NOT_NEEDED: Self = Self {
+        networks: [None, None],
+        localhost_node_ports: false,
+        local_detector: [true; 2],
+        route_localnet: true,
+        before_1_26: false,
+    };
+
+    /// Sets `nodePortAddresses`, whose literal `primary` stands for these addresses.
+    pub(super) fn serve_on(&mut self, node_port_addresses: &[String], primary: [Option<IpAddr>; 2]) {
+        let networks: Vec<IpNet> = node_port_addresses
+            .iter()
+            .flat_map(|text| match text.as_str() {
+                "primary" => primary.into_iter().flatten().map(IpNet::from).collect(),
+                cidr => cidr.parse().into_iter().collect::<Vec<IpNet>>(),
+            })
+            .collect();
+        self.networks = Family::BOTH.map(|family| {
+            let of_family: Vec<IpNet> =
+                networks.iter().copied().filter(|network| Family::of(network.addr()) == family).collect();
+            (!of_family.is_empty()).then_some(of_family)
+        });
+    }
+
+    /// Sets `localhostNodePorts`: a list of addresses that lacks 127.0.0.1 turns it off.
+    pub(super) fn set_localhost_node_ports(&mut self, config: &ProxyConfig) {
+        let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let mut networks = self.networks.iter().flatten().flatten().peekable();
+        let listed = networks.peek().is_none() || networks.any(|network| network.contains(&localhost));
+        self.localhost_node_ports = config.localhost_node_ports.unwrap_or(true) && listed;
+    }
+
+    /// Whether `nodePortAddresses` includes an address.
+    pub(super) fn lists(&self, ip: IpAddr) -> bool {
+        let networks = &self.networks[Family::of(ip).index()];
+        networks.as_ref().is_none_or(|networks| networks.iter().any(|network| network.contains(&ip)))
+    }
+
+    /// Whether every address of the family is served because `nodePortAddresses` names none of it.
+    pub(super) fn lists_every(&self, family: Family) -> bool {
+        self.networks[family.index()].is_none()
+    }
+
+    /// Whether this node's pods are told apart from outsiders.
+    pub(super) fn detects_pods(&self, family: Family) -> bool {
+        self.local_detector[family.index()]
+    }
+}

@@ -1,0 +1,168 @@
+//! The behaviour matrix, and what holds for every data plane.
+
+use super::{
+    plane::Connection,
+    settings::{Setting, Settings},
+    *,
+};
+use crate::facts::{
+    Mode, Reading, Snapshot, Vantage,
+    healthy::{PRIMARY, SECOND, ip, seen},
+};
+
+/// The rows of the behaviour matrix: mode, `nodePortAddresses`, `localhostNodePorts`; then who answers on the
+/// primary, the second and both loopback addresses with usable, no, and only remote endpoints:
+/// L the listener, P a pod, R refused, T timed out; remote and node for the non-loopback ones.
+const MATRIX: &[(Mode, &[&str], bool, [&str; 3])] = &[
+    (Mode::Iptables, &[], true, ["PP PP P L", "RR RR R R", "TP TP P T"]),
+    (Mode::Iptables, &[], false, ["PP PP L L", "RR RR R R", "TP TP T T"]),
+    (Mode::Iptables, &["primary"], true, ["PP LL L L", "RR RR R R", "TP TT T T"]),
+    (Mode::Nftables, &[], true, ["PP LL L L", "RR LL L L", "TP LL L L"]),
+    (Mode::Nftables, &["0.0.0.0/0", "::/0"], true, ["PP PP L L", "RR RR L L", "TP TP L L"]),
+    (Mode::Ipvs, &[], true, ["PP PP L L", "RR RR L L", "PP PP L L"]),
+    (Mode::Ipvs, &["192.0.2.2/32", "2001:db8::2/128"], true, ["LL PP L L", "LL RR L L", "LL PP L L"]),
+];
+
+#[test]
+fn the_matrix_holds_in_both_families() {
+    for (mode, addresses, localhost, rows) in MATRIX {
+        let world = Snapshot::healthy().with_mode(*mode).with_config(|config| {
+            config.node_port_addresses = addresses.iter().map(|it| (*it).to_owned()).collect();
+            config.localhost_node_ports = Some(*localhost);
+        });
+        let candidates = Candidates::of(&world, world.kernel.interfaces.seen().expect("interfaces"), 60);
+        let [candidate] = &candidates.iter().collect::<Vec<_>>()[..] else {
+            panic!("one candidate, not {candidates:?}")
+        };
+        for (row, backing) in rows.iter().zip(Backing::ALL) {
+            for family in [0, 1] {
+                let ask = |address: &str, vantage| {
+                    let outcome = candidate.outcome(LocalAddress { ip: ip(address), vrf: false }, vantage, backing);
+                    ["L", "P", "R", "T", "N"][outcome as usize]
+                };
+                let pair = |address| [Vantage::Remote, Vantage::Node].map(|vantage| ask(address, vantage)).concat();
+                let told = format!(
+                    "{} {} {} {}",
+                    pair(PRIMARY[family]),
+                    pair(SECOND[family]),
+                    ask("127.0.0.1", Vantage::Loopback),
+                    ask("::1", Vantage::Loopback),
+                );
+                assert_eq!(&told, row, "{mode} {addresses:?} localhost={localhost} {backing:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_leaves_loopback_for_a_pod_needs_route_localnet_and_ipv4() {
+    let mut world = Snapshot::healthy();
+    let outcomes = |world: &Snapshot| {
+        let interfaces = world.kernel.interfaces.seen().expect("interfaces");
+        let candidates = Candidates::of(world, interfaces, 60);
+        let candidate = candidates.iter().next().expect("a candidate");
+        ["127.0.0.1", "::1", PRIMARY[0]].map(|address| {
+            candidate.outcome(LocalAddress { ip: ip(address), vrf: false }, Vantage::Loopback, Backing::Ready)
+        })
+    };
+    assert_eq!(outcomes(&world), [Outcome::Pod, Outcome::Listener, Outcome::Pod]);
+    world.kernel.sysctls.route_localnet = Reading::Seen(false);
+    assert_eq!(outcomes(&world), [Outcome::TimedOut, Outcome::Listener, Outcome::Pod]);
+    for (version, of_six) in
+        [("v1.25.16", Outcome::TimedOut), ("v1.26.0", Outcome::Listener), ("v2.0.0", Outcome::Listener)]
+    {
+        seen(&mut world.kernel.proxy.metrics).version = Some(version.to_owned());
+        assert_eq!(outcomes(&world)[1], of_six, "{version}");
+    }
+    assert_eq!(outcomes(&world.with_mode(Mode::Nftables))[..2], [Outcome::Listener; 2]);
+}
+
+#[test]
+fn rules_that_refuse_and_rules_that_drop_are_written_in_no_order_by_iptables_mode_alone() {
+    let first = |mode, external_ip| {
+        let world = Snapshot::healthy().with_mode(mode);
+        let interfaces = world.kernel.interfaces.seen().expect("interfaces");
+        let candidates = Candidates::of(&world, interfaces, 60);
+        let candidate = candidates.iter().next().expect("a candidate");
+        candidate.external_ip_or_node_port(external_ip, Outcome::Refused)
+    };
+    assert_eq!(first(Mode::Iptables, Outcome::Refused), Some(Claim::NodePort));
+    assert_eq!(first(Mode::Iptables, Outcome::TimedOut), None);
+    assert_eq!(first(Mode::Nftables, Outcome::TimedOut), Some(Claim::NodePort));
+}
+
+#[test]
+fn what_is_translated_at_a_link_local_address_leads_nowhere() {
+    let world = Snapshot::healthy();
+    let interfaces = world.kernel.interfaces.seen().expect("interfaces");
+    let candidates = Candidates::of(&world, interfaces, 60);
+    let candidate = candidates.iter().next().expect("a candidate");
+    let address = LocalAddress { ip: ip("fe80::1"), vrf: false };
+    assert_eq!(candidate.outcome(address, Vantage::Remote, Backing::Ready), Outcome::Nowhere);
+    assert_eq!(candidate.outcome(address, Vantage::Remote, Backing::Empty), Outcome::Refused);
+    assert_eq!(candidate.outcome(address, Vantage::Node, Backing::Empty), Outcome::Nowhere);
+}
+
+#[test]
+fn without_a_local_detector_pods_time_out_like_outsiders() {
+    let world = Snapshot::healthy().with_config(|config| config.cluster_cidr = None);
+    let candidates = Candidates::of(&world, world.kernel.interfaces.seen().expect("interfaces"), 60);
+    let address = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
+    assert_eq!(
+        candidates.iter().next().expect("a candidate").outcome(address, Vantage::Pods, Backing::Elsewhere),
+        Outcome::TimedOut
+    );
+    assert_eq!(
+        candidates.iter().next().expect("a candidate").outcome(address, Vantage::Node, Backing::Elsewhere),
+        Outcome::Pod
+    );
+}
+
+/// Settings that differ from the values of those not needed in one setting only.
+fn changed(setting: Setting) -> Settings {
+    let mut settings = Settings::NOT_NEEDED;
+    match setting {
+        Setting::NodePortAddresses => settings.serve_on(&["203.0.113.0/24".to_owned()], [None; 2]),
+        Setting::LocalhostNodePorts => settings.localhost_node_ports = true,
+        Setting::LocalDetector => settings.local_detector = [false; 2],
+        Setting::RouteLocalnet => settings.route_localnet = false,
+        Setting::Version => settings.before_1_26 = true,
+    }
+    settings
+}
+
+/// Every answer of a data plane under some settings.
+fn answers(plane: &DataPlane, settings: &Settings) -> Vec<(bool, Outcome)> {
+    let mut answers = Vec::new();
+    for address in [PRIMARY[0], PRIMARY[1], SECOND[0], "127.0.0.1", "::1", "fe80::1"] {
+        for (from, backing) in Vantage::ALL.into_iter().flat_map(|from| Backing::ALL.map(|backing| (from, backing))) {
+            for to in [false, true].map(|vrf| LocalAddress { ip: ip(address), vrf }) {
+                let captures = (plane.captures)(settings, to);
+                for captured in [captures, true] {
+                    answers.push((captures, (plane.outcome)(settings, Connection { to, from, backing, captured })));
+                }
+            }
+        }
+    }
+    answers
+}
+
+#[test]
+fn a_data_plane_answers_by_the_settings_that_it_names_and_by_no_others() {
+    for plane in DATA_PLANES {
+        for setting in Setting::ALL {
+            // localhostNodePorts and the version count on loopback, which these leave on.
+            let differs = answers(plane, &changed(setting)) != answers(plane, &Settings::NOT_NEEDED);
+            assert_eq!(differs, plane.settings.contains(&setting), "{} and {setting:?}", plane.mode);
+        }
+    }
+}
+
+#[test]
+fn every_mode_has_one_data_plane() {
+    for mode in [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Cilium] {
+        assert_eq!(DATA_PLANES.iter().filter(|plane| plane.mode == mode).count(), 1, "{mode}");
+    }
+    let modes = unknown::POSSIBLE.map(|plane| plane.mode);
+    assert_eq!(modes, Mode::KUBE_PROXY);
+}

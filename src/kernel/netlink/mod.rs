@@ -1,0 +1,17 @@
+//! Netlink: connections to the kernel, the dumps they make, and the attributes in the answers.
+//!
+//! Sockets, dumps and their flags are our own, also for rtnetlink. The crates `rtnetlink` and `netlink-proto` do not show
+//! the flags of a message's header, so a reader cannot see `NLM_F_DUMP_INTR` and takes a torn dump for a whole one. They
+//! also need an async runtime and a task for each connection.
+
+mod attributes;
+mod connection;
+mod message;
+mod socket;
+
+#[cfg(test)]
+pub(super) use attributes::attribute;
+pub(super) use attributes::{Malformed, attributes, bytes_at, name};
+pub(super) use connection::{SockDiagConnection, connection, sock_diag_connection};
+pub(super) use message::{Message, Request};
+pub(super) use socket::{Family, InterfaceChanges};

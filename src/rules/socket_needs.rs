@@ -1,0 +1,89 @@
+//! What a rule can need to know of sockets, and on which ports: each rule says it beside its title.
+
+use std::sync::Arc;
+
+use crate::facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service};
+
+/// Ports of kube-proxy itself: `metricsBindAddress` and `healthzBindAddress`.
+const PROXY_PORTS: [u16; 2] = [10249, 10256];
+
+/// What a rule needs to know of sockets, beyond which listeners there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketNeed {
+    /// Which processes own the listeners on these ports.
+    Owners(Ports),
+    /// Which client sockets have one of these as their local port.
+    Clients(Ports),
+    /// What answers on every healthCheckNodePort.
+    HealthCheckAnswers,
+}
+
+/// Ports that follow from the facts of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// The NodePorts of Services.
+    NodePorts,
+    /// The healthCheckNodePorts of Services.
+    HealthCheckNodePorts,
+    /// The whole NodePort range, in use or not.
+    NodePortRange,
+    /// The ports of Services that have external IPs or load balancer addresses.
+    ExternalIps,
+    /// The hostPorts of pods on this node.
+    HostPorts,
+    /// The ports of hostNetwork pods on this node.
+    HostNetworkPods,
+    /// The same, of pods that are not ready.
+    UnreadyHostNetworkPods,
+    /// The ports of kube-proxy itself.
+    Proxy,
+}
+
+/// The NodePort range; the default one where it is not known.
+pub fn node_ports_or_default(cluster: &ClusterFacts) -> PortRange {
+    cluster.node_port_range.seen().map_or(PortRange::DEFAULT_NODE_PORTS, |range| range.range)
+}
+
+impl Ports {
+    /// These ports in that cluster.
+    pub(super) fn of(self, cluster: &ClusterFacts) -> PortSet {
+        match self {
+            Self::NodePorts => {
+                services(cluster).flat_map(|service| &service.ports).filter_map(|port| port.node_port).collect()
+            }
+            Self::HealthCheckNodePorts => {
+                services(cluster).filter_map(|service| service.health_check_node_port).collect()
+            }
+            Self::NodePortRange => node_ports_or_default(cluster).into(),
+            Self::ExternalIps => services(cluster)
+                .filter(|service| !service.external_ips.is_empty() || !service.load_balancer_ips.is_empty())
+                .flat_map(|service| service.ports.iter().map(|port| port.port))
+                .collect(),
+            Self::HostPorts => container_ports(cluster, |_| true).filter_map(|port| port.host_port).collect(),
+            Self::HostNetworkPods => container_ports(cluster, |pod| pod.host_network).map(|port| port.port).collect(),
+            Self::UnreadyHostNetworkPods => {
+                container_ports(cluster, |pod| pod.host_network && !pod.ready).map(|port| port.port).collect()
+            }
+            Self::Proxy => PROXY_PORTS.into_iter().collect(),
+        }
+    }
+}
+
+fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {
+    cluster.services.seen().into_iter().flatten().map(Arc::as_ref)
+}
+
+/// The ports of pods that run on this node.
+fn container_ports(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item = &ContainerPort> {
+    let pods = cluster.pods.seen().into_iter().flatten().map(Arc::as_ref);
+    let here = pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod));
+    here.flat_map(|pod| &pod.ports)
+}
+
+/// Pods of files may be anywhere; one whose node is not known counts.
+fn is_here(cluster: &ClusterFacts, pod: &Pod) -> bool {
+    match (&cluster.node_name, &pod.node) {
+        (Some(here), Some(node)) => here == node,
+        _ => true,
+    }
+}

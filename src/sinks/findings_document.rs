@@ -1,0 +1,242 @@
+//! The look as one document, `portreeve/v1`: JSON and YAML. Within v1 fields are only ever added.
+
+use std::io::{self, Write};
+
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::{Deserialize, Serialize};
+
+use super::{Report, indented_json::write_indented_json, terminal::tidy};
+use crate::{
+    facts::{
+        Gap, Mode, Protocol, RangeSource, Source, Why,
+        text::{self, clean},
+    },
+    findings::{Finding, Severity, Subject, Vantage},
+};
+
+/// Findings and unknowns of one look at one node. A field that does not apply is absent.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "Portreeve findings")]
+pub struct FindingsDocument {
+    /// Always `portreeve/v1`.
+    #[schemars(extend("const" = "portreeve/v1"))]
+    schema: String,
+    /// The node's name.
+    node: String,
+    /// When the look began, RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    at: String,
+    /// How Services are programmed here; absent when nobody could tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy: Option<Proxy>,
+    /// The NodePort range; absent when nobody could tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_port_range: Option<Range>,
+    /// What is wrong, worst first; one entry per rule, subject, port and protocol.
+    findings: Vec<Problem>,
+    /// What could not be told or seen.
+    unknown: Vec<Unknown>,
+}
+
+/// How Services are programmed on this node.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Proxy {
+    /// The proxy mode.
+    mode: Mode,
+    /// Where the mode was learned.
+    source: String,
+    /// `nodePortAddresses`; empty means the mode's default, absent means not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_port_addresses: Option<Vec<String>>,
+}
+
+/// The NodePort range.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Range {
+    /// The lowest port.
+    first: u16,
+    /// The highest port.
+    last: u16,
+    /// Where it was learned.
+    source: String,
+    /// The kind of that place.
+    source_kind: RangeSource,
+}
+
+/// One finding, in words that are safe to print.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(super) struct Problem {
+    /// The rule's name.
+    pub(super) rule: String,
+    /// How bad it is.
+    pub(super) severity: Severity,
+    /// Whom it is about.
+    pub(super) subject: Subject,
+    /// The port it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) port: Option<u16>,
+    /// The protocol it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) protocol: Option<Protocol>,
+    /// What is wrong, in one stable sentence.
+    pub(super) summary: String,
+    /// What was measured, in reading order; a name may come more than once.
+    pub(super) evidence: Vec<Value>,
+    /// From where clients lose something.
+    pub(super) affects: Vec<Vantage>,
+    /// What to type or to change, most direct first.
+    pub(super) remedy: Vec<String>,
+    /// When it was first seen, RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    pub(super) since: String,
+}
+
+/// One piece of evidence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(super) struct Value {
+    /// What was measured.
+    pub(super) name: String,
+    /// What it was.
+    pub(super) value: String,
+}
+
+/// One thing that could not be told or seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(super) struct Unknown {
+    /// The rule that could not tell; absent where only evidence is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rule: Option<String>,
+    /// The subject, where only this one could not be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) subject: Option<Subject>,
+    /// The reader whose fact is missing.
+    pub(super) source: Source,
+    /// Why it is missing.
+    pub(super) why: Why,
+    /// What exactly happened, for people.
+    pub(super) detail: String,
+}
+
+/// Writes the document as indented JSON and a line end.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_json(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    write_indented_json(&FindingsDocument::of(report), out)
+}
+
+/// Writes the document as YAML.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_yaml(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let text = serde_saphyr::to_string(&FindingsDocument::of(report)).map_err(io::Error::other)?;
+    out.write_all(text.as_bytes())?;
+    if text.ends_with('\n') { Ok(()) } else { writeln!(out) }
+}
+
+/// The JSON Schema (draft 2020-12) of the document.
+pub fn findings_schema() -> Schema {
+    schema_for!(FindingsDocument)
+}
+
+impl FindingsDocument {
+    fn of(report: &Report<'_>) -> Self {
+        let snapshot = report.snapshot;
+        let config = snapshot.proxy_config().ok();
+        let unknown = report.gaps().into_iter().map(|unseen| Unknown {
+            rule: unseen.rule.map(|rule| rule.to_string()),
+            subject: unseen.subject.map(tidy_subject),
+            source: unseen.gap.source,
+            why: unseen.gap.why,
+            detail: tidy(&unseen.gap.detail),
+        });
+        Self {
+            schema: "portreeve/v1".to_owned(),
+            node: tidy(snapshot.node_name()),
+            at: format!("{:.0}", snapshot.at),
+            proxy: snapshot.proxy_mode().ok().map(|mode| Proxy {
+                mode: mode.value,
+                source: tidy(&mode.place),
+                node_port_addresses: config
+                    .map(|config| config.node_port_addresses.iter().map(|address| tidy(address)).collect()),
+            }),
+            node_port_range: snapshot.cluster.node_port_range.seen().map(|range| Range {
+                first: range.range.first,
+                last: range.range.last,
+                source: tidy(&range.place),
+                source_kind: range.source,
+            }),
+            findings: report.findings().map(Problem::of).collect(),
+            unknown: unknown.collect(),
+        }
+    }
+}
+
+impl Problem {
+    pub(super) fn of(finding: &Finding) -> Self {
+        let Finding { key, evidence, since } = finding;
+        Self {
+            rule: key.rule.to_string(),
+            severity: evidence.severity,
+            subject: tidy_subject(&key.subject),
+            port: key.port,
+            protocol: key.protocol,
+            summary: tidy(&evidence.summary),
+            evidence: evidence
+                .values
+                .iter()
+                .map(|(name, value)| Value { name: (*name).to_owned(), value: tidy(value) })
+                .collect(),
+            affects: evidence.affects.iter().copied().collect(),
+            remedy: evidence.remedy.iter().map(|remedy| tidy(remedy)).collect(),
+            since: format!("{since:.0}"),
+        }
+    }
+
+    /// One that somebody else wrote, made safe to print.
+    pub(super) fn tidied(self) -> Self {
+        Self {
+            rule: clean(&self.rule, text::NAME),
+            subject: tidy_subject(&self.subject),
+            summary: tidy(&self.summary),
+            evidence: self
+                .evidence
+                .into_iter()
+                .map(|Value { name, value }| Value { name: tidy(&name), value: tidy(&value) })
+                .collect(),
+            remedy: self.remedy.iter().map(|remedy| tidy(remedy)).collect(),
+            since: clean(&self.since, text::NAME),
+            ..self
+        }
+    }
+}
+
+impl Unknown {
+    /// What could not be told, without a rule or a subject.
+    pub(super) fn of(gap: &Gap) -> Self {
+        Self { rule: None, subject: None, source: gap.source, why: gap.why, detail: tidy(&gap.detail) }
+    }
+
+    /// One that somebody else wrote, made safe to print.
+    pub(super) fn tidied(self) -> Self {
+        Self {
+            rule: self.rule.map(|rule| clean(&rule, text::NAME)),
+            subject: self.subject.as_ref().map(tidy_subject),
+            detail: tidy(&self.detail),
+            ..self
+        }
+    }
+}
+
+fn tidy_subject(subject: &Subject) -> Subject {
+    Subject {
+        kind: subject.kind,
+        namespace: subject.namespace.as_deref().map(tidy),
+        name: tidy(&subject.name),
+        uid: subject.uid.as_deref().map(tidy),
+    }
+}

@@ -1,0 +1,186 @@
+//! The page for people: what is wrong on a node, since when, what could not be seen, and the NodePort range as a picture. No
+//! script, nothing from elsewhere.
+
+use std::io::{self, Write};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    CheckResult, Report,
+    map::write_svg,
+    table,
+    terminal::{is_command, tidy},
+    xml::Escaped,
+};
+use crate::{
+    findings::{Finding, Severity},
+    rules::port_usage,
+};
+
+const STYLE: &str = include_str!("html_page.css");
+
+/// How many findings it explains, the worst; what follows is in the document.
+const EXPLAINED: usize = 50;
+
+/// Writes the page about a look; nothing has been looked at before the first look.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_html_page(report: Option<&Report<'_>>, out: &mut dyn Write) -> io::Result<()> {
+    let heading = match report {
+        None => "Portreeve".to_owned(),
+        Some(report) => format!("Node {}", tidy(report.snapshot.node_name())),
+    };
+    let state = report.map_or_else(|| "nothing has been looked at yet".to_owned(), state);
+    writeln!(out, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">")?;
+    writeln!(out, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">")?;
+    writeln!(out, "<title>{}: {state} - Portreeve</title>\n<style>\n{STYLE}</style>", Escaped(&heading))?;
+    writeln!(out, "<header>\n<h1>{}</h1>", Escaped(&heading))?;
+    match report {
+        None => writeln!(out, "<p>Nothing has been looked at yet.</p>\n</header>")?,
+        Some(report) => {
+            let seen = time_element(report.snapshot.at);
+            writeln!(out, "<p>{state}. <span class=\"faint\">Looked at {seen}.</span></p>\n</header>\n<main>")?;
+            write_findings(report, out)?;
+            write_gaps(report, out)?;
+            write_ports(report, out)?;
+            writeln!(out, "</main>")?;
+        }
+    }
+    writeln!(
+        out,
+        "<footer>\n<p>The same for programs: <a href=\"/findings\">findings</a>, <a href=\"/metrics\">metrics</a>, \
+         <a href=\"/snapshot\">snapshot</a>.</p>\n</footer>\n</html>"
+    )
+}
+
+/// In a few words, for the title and the head.
+fn state(report: &Report<'_>) -> String {
+    let count = |severity| Some((report.count(severity), severity)).filter(|(count, _)| *count > 0);
+    let counts = Severity::ALL.into_iter().rev().filter_map(count);
+    let told: Vec<String> = counts.map(|(count, severity)| format!("{count} {severity}")).collect();
+    match (told.is_empty(), report.result()) {
+        (false, _) => told.join(", "),
+        (true, CheckResult::NotChecked) => "could not be checked".to_owned(),
+        (true, _) if report.gaps().is_empty() => "nothing is wrong".to_owned(),
+        (true, _) => "nothing is wrong in what could be seen".to_owned(),
+    }
+}
+
+fn write_findings(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "<section aria-labelledby=\"wrong\">\n<h2 id=\"wrong\">What is wrong</h2>")?;
+    for finding in report.findings().take(EXPLAINED) {
+        write_finding(finding, report.snapshot.at, out)?;
+    }
+    match report.findings().count() {
+        0 if report.result() == CheckResult::NotChecked => {
+            writeln!(out, "<p><b class=\"critical\">It is not known</b>: see below what failed.</p>")?;
+        }
+        0 => writeln!(out, "<p class=\"well\">Nothing that could be seen.</p>")?,
+        all if all > EXPLAINED => {
+            writeln!(out, "<p>{} more are in <a href=\"/findings\">findings</a>.</p>", all - EXPLAINED)?;
+        }
+        _ => {}
+    }
+    writeln!(out, "</section>")
+}
+
+fn write_finding(finding: &Finding, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
+    let Finding { key, evidence, since } = finding;
+    let (severity, subject) = (evidence.severity, key.subject.to_string());
+    let port = table::port(key.port, key.protocol).map_or_else(String::new, |port| format!(", port {port}"));
+    writeln!(out, "<article class=\"{severity}\">\n<h3><b>{severity}</b> {}{port}</h3>", Escaped(&subject))?;
+    writeln!(out, "<p>{}</p>", Escaped(&evidence.summary))?;
+    let lasting = duration_in_words(now.duration_since(*since));
+    write!(out, "<p class=\"faint\">{} since {}, {lasting}.", key.rule, time_element(*since))?;
+    if !evidence.affects.is_empty() {
+        let who: Vec<String> = evidence.affects.iter().map(ToString::to_string).collect();
+        write!(out, " Affects {}.", who.join(", "))?;
+    }
+    writeln!(out, "</p>")?;
+    if !evidence.remedy.is_empty() {
+        writeln!(out, "<ul>")?;
+        for remedy in &evidence.remedy {
+            let tag = if is_command(remedy) { "code" } else { "span" };
+            writeln!(out, "<li><{tag}>{}</{tag}></li>", Escaped(remedy))?;
+        }
+        writeln!(out, "</ul>")?;
+    }
+    if !evidence.values.is_empty() {
+        writeln!(out, "<details>\n<summary>Evidence</summary>\n<table>\n<tbody>")?;
+        for (name, value) in &evidence.values {
+            writeln!(out, "<tr><th scope=\"row\">{name}</th><td>{}</td></tr>", Escaped(value))?;
+        }
+        writeln!(out, "</tbody>\n</table>\n</details>")?;
+    }
+    writeln!(out, "</article>")
+}
+
+fn write_gaps(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "<section aria-labelledby=\"unseen\">\n<h2 id=\"unseen\">What could not be seen</h2>")?;
+    let groups = table::gap_groups(&report.gaps(), &report.failures());
+    if groups.is_empty() {
+        return writeln!(out, "<p class=\"well\">Everything that was looked for was there.</p>\n</section>");
+    }
+    writeln!(out, "<table>\n<thead><tr><th scope=\"col\">What</th><th scope=\"col\">Why</th></tr></thead>\n<tbody>")?;
+    for ((topic, why, _), group) in &groups {
+        let class = if group.failed { "critical" } else { "plain" };
+        write!(out, "<tr><th scope=\"row\">{topic}</th><td><b class=\"{class}\">{}</b>", table::reason_words(*why))?;
+        for detail in group.details.iter().filter(|detail| !detail.is_empty()) {
+            write!(out, "<br>{}", Escaped(detail))?;
+        }
+        if !group.rules.is_empty() {
+            write!(out, "<br><span class=\"faint\">{}</span>", table::not_judged(&group.rules, true))?;
+        }
+        writeln!(out, "</td></tr>")?;
+    }
+    writeln!(out, "</tbody>\n</table>\n</section>")
+}
+
+fn write_ports(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "<section aria-labelledby=\"ports\">\n<h2 id=\"ports\">The NodePort range</h2>")?;
+    match port_usage(report.snapshot) {
+        Ok(census) => {
+            writeln!(out, "<div class=\"map\" role=\"region\" aria-label=\"Its ports\" tabindex=\"0\">")?;
+            write_svg(&census, out)?;
+            writeln!(out, "</div>\n</section>")
+        }
+        Err(gap) => writeln!(out, "<p>It is not known: {}.</p>\n</section>", Escaped(&gap.detail)),
+    }
+}
+
+/// A time for people and for programs.
+fn time_element(at: Timestamp) -> String {
+    format!("<time datetime=\"{at:.0}\">{}</time>", at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+}
+
+/// For how long, as a person says it.
+fn duration_in_words(time: SignedDuration) -> String {
+    let minutes = time.as_secs() / 60;
+    let (count, unit) = match minutes {
+        ..1 => return "for less than a minute".to_owned(),
+        1..120 => (minutes, "minute"),
+        120..2880 => (minutes / 60, "hour"),
+        _ => (minutes / 1440, "day"),
+    };
+    format!("for {count} {unit}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_told_in_the_unit_that_a_person_would_use() {
+        for (seconds, words) in [
+            (59, "for less than a minute"),
+            (60, "for 1 minute"),
+            (7199, "for 119 minutes"),
+            (7200, "for 2 hours"),
+            (172_799, "for 47 hours"),
+            (172_800, "for 2 days"),
+        ] {
+            assert_eq!(duration_in_words(SignedDuration::from_secs(seconds)), words);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! A page of text in the making: lines, labels, and text wrapped to the terminal.
+
+use std::io::{self, Write};
+
+use super::super::{
+    Style,
+    findings_document::Problem,
+    terminal::{Ink, tidy, wrap},
+};
+
+/// How many nodes of one finding the compact table names.
+const NAMED: usize = 3;
+
+/// A page in the making.
+pub(super) struct Page<'a> {
+    pub(super) style: &'a Style,
+    pub(super) wide: bool,
+    pub(super) out: &'a mut dyn Write,
+}
+
+/// One finding of a list.
+pub(super) struct ListedFinding<'a> {
+    pub(super) problem: &'a Problem,
+    /// The nodes it was found on; none where the page is about one node.
+    pub(super) nodes: Vec<&'a str>,
+}
+
+impl Page<'_> {
+    /// The names of nodes; only some of many, unless everything is wanted.
+    pub(super) fn names(&self, nodes: &[&str]) -> String {
+        let shown = if self.wide { nodes.len() } else { NAMED.min(nodes.len()) };
+        let more = nodes.len() - shown;
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{}{more}", nodes[..shown].join(","))
+    }
+
+    /// One line, as it is: neither wrapped nor cut.
+    pub(super) fn line(&mut self, indent: usize, ink: Ink, text: &str) -> io::Result<()> {
+        writeln!(self.out, "{:indent$}{}", "", self.style.paint(ink, text))
+    }
+
+    pub(super) fn blank(&mut self) -> io::Result<()> {
+        writeln!(self.out)
+    }
+
+    /// A label and the lines beside it, the label on the first one only.
+    pub(super) fn labelled(
+        &mut self,
+        indent: usize,
+        label: &str,
+        room: usize,
+        lines: &[(Ink, String)],
+    ) -> io::Result<()> {
+        for (index, (ink, line)) in lines.iter().enumerate() {
+            let label = if index == 0 { label } else { "" };
+            let pad = room.saturating_sub(label.chars().count());
+            let label = self.style.paint(Ink::Faint, label);
+            writeln!(self.out, "{:indent$}{label}{:pad$}  {}", "", "", self.style.paint(*ink, line))?;
+        }
+        Ok(())
+    }
+
+    /// A stranger's text, wrapped to what is left beside `taken` columns; lines over 120 columns tire the eye.
+    pub(super) fn wrapped(&self, ink: Ink, text: &str, taken: usize) -> Vec<(Ink, String)> {
+        let width = self.style.width.min(120).saturating_sub(taken).max(30);
+        wrap(&tidy(text), width).into_iter().map(|line| (ink, line)).collect()
+    }
+}

@@ -1,0 +1,127 @@
+//! Snapshots of earlier versions are judged as they were then.
+//!
+//! `v1/NAME.json` is a snapshot, `v1/NAME.findings.json` the findings that `replay -o json` gave when it was recorded, without
+//! the sentences: a summary, a remedy and the detail of a gap may be worded anew. The pairs are never recorded again: a
+//! change of a verdict is made here by hand, and its reason belongs into the changelog.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+/// Fields of findings and gaps that are prose.
+const PROSE: [&str; 3] = ["summary", "remedy", "detail"];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/snapshots/v1")
+}
+
+/// The names of the recorded snapshots.
+fn names() -> Vec<String> {
+    let entries = fs::read_dir(folder()).expect("a folder of snapshots");
+    let files = entries.map(|entry| entry.expect("an entry").file_name().display().to_string());
+    let names = files.filter(|name| !name.ends_with(".findings.json"));
+    let mut names: Vec<String> = names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect();
+    names.sort();
+    names
+}
+
+/// What this version says of a recorded snapshot, as `-o json`.
+fn replayed(name: &str) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
+    command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(Stdio::null());
+    let output = command.arg("replay").arg(folder().join(format!("{name}.json"))).args(["-o", "json"]).output();
+    let output = output.expect("portreeve runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{name}: {error}"))
+}
+
+/// What was said of it when it was recorded.
+fn recorded(name: &str) -> Value {
+    let path = folder().join(format!("{name}.findings.json"));
+    let text = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&text).expect("findings are JSON")
+}
+
+/// The entries of `findings` or `unknown` without their prose, in one order.
+fn entries(document: &Value, list: &str) -> Vec<String> {
+    let list = document[list].as_array().unwrap_or_else(|| panic!("a document has {list}"));
+    let bare = list.iter().map(|entry| {
+        let mut entry = entry.as_object().expect("an object").clone();
+        entry.retain(|field, _| !PROSE.contains(&field.as_str()));
+        serde_json::to_string(&entry).expect("JSON")
+    });
+    let mut bare: Vec<String> = bare.collect();
+    bare.sort();
+    bare
+}
+
+/// Everything but prose in which two documents differ.
+fn differences(then: &Value, now: &Value) -> Vec<String> {
+    let mut differences = Vec::new();
+    for field in ["schema", "node", "at", "proxy", "nodePortRange"] {
+        if then[field] != now[field] {
+            differences.push(format!("{field}: then {}, now {}", then[field], now[field]));
+        }
+    }
+    for list in ["findings", "unknown"] {
+        let (then, now) = (entries(then, list), entries(now, list));
+        let gone = then.iter().filter(|entry| !now.contains(entry)).map(|entry| format!("{list}, then: {entry}"));
+        let new = now.iter().filter(|entry| !then.contains(entry)).map(|entry| format!("{list}, now:  {entry}"));
+        differences.extend(gone.chain(new));
+        if then.len() != now.len() {
+            differences.push(format!("{list}: then {}, now {}", then.len(), now.len()));
+        }
+    }
+    differences
+}
+
+#[test]
+fn snapshots_of_earlier_versions_are_judged_as_they_were_then() {
+    let mut complaints = Vec::new();
+    for name in names() {
+        let differences = differences(&recorded(&name), &replayed(&name));
+        complaints.extend(differences.into_iter().map(|difference| format!("{name}: {difference}")));
+    }
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn the_recorded_snapshots_are_of_every_mode_and_of_most_rules() {
+    let documents: Vec<Value> = names().iter().map(|name| recorded(name)).collect();
+    let modes: BTreeSet<&str> = documents.iter().filter_map(|it| it["proxy"]["mode"].as_str()).collect();
+    assert_eq!(modes, BTreeSet::from(["cilium", "iptables", "ipvs", "nftables"]));
+    assert!(documents.iter().any(|it| it["proxy"].is_null()), "one of which the mode is not known");
+    let findings = documents.iter().filter_map(|it| it["findings"].as_array()).flatten();
+    let rules: BTreeSet<&str> = findings.filter_map(|it| it["rule"].as_str()).collect();
+    assert!(rules.len() >= 18, "findings of {} rules: {rules:?}", rules.len());
+    let unknown = documents.iter().filter_map(|it| it["unknown"].as_array()).map(Vec::len).max();
+    assert!(unknown >= Some(10), "gaps: {unknown:?}");
+}
+
+#[test]
+fn a_verdict_that_changed_is_caught_and_new_words_are_none() {
+    let then = recorded("nftables");
+    let mut now = then.clone();
+    now["findings"][0]["summary"] = "in other words".into();
+    now["unknown"][0]["detail"] = "in other words".into();
+    assert_eq!(differences(&then, &now), Vec::<String>::new());
+    for (field, value) in [("severity", Value::from("none")), ("port", 1.into()), ("affects", Value::Null)] {
+        let mut now = then.clone();
+        now["findings"][0][field] = value;
+        assert_eq!(differences(&then, &now).len(), 2, "{field}");
+    }
+    let mut now = then.clone();
+    now["findings"][0]["evidence"][0]["value"] = "another".into();
+    assert_eq!(differences(&then, &now).len(), 2, "evidence");
+    now["unknown"] = Value::Array(Vec::new());
+    assert_eq!(differences(&then, &now).len(), 4, "a gap that is gone");
+    let mut now = then.clone();
+    let first = now["findings"][0].clone();
+    now["findings"].as_array_mut().expect("a list").push(first);
+    assert_eq!(differences(&then, &now).len(), 1, "a finding that is there twice");
+}

@@ -1,0 +1,219 @@
+//! A server that fails, expires, restarts or refuses: what is known is kept, and everything is caught up.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use portreeve::{
+    cluster::{ClusterView, Resource, Watch, WatchTiming},
+    facts::{Source, Why},
+};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    api::{list, page, small},
+    fake::{After, Fake, Reply},
+    watch::{
+        A, B, PATIENT, about, calm, errors, event, from, is_watch, names, start, start_within, timing, until, whole,
+    },
+};
+
+/// While a server misbehaves, what is known is kept and grows old; when it behaves again, everything is caught up.
+async fn is_kept_through(code: &str, request_timeout: Duration, trouble: fn() -> Reply) {
+    let phase = Arc::new(AtomicUsize::new(0));
+    let shared = Arc::clone(&phase);
+    let fake = Fake::new(move |path, _| match (shared.load(Ordering::SeqCst), path) {
+        (1, _) => trouble(),
+        (2, path) if from(path, 1) => Reply::Watch(vec![event("ADDED", B, 2)], After::Ends),
+        (2, path) if path.starts_with("/api/v1/services?limit") => list("Service", &[A, B]),
+        (_, path) if is_watch(path) => Reply::Watch(vec![], After::Ends),
+        (_, path) => small(path),
+    });
+    let (_watch, views) = start_within(&fake, request_timeout, timing());
+    let before = until(&views, "everything is read", whole).await;
+    phase.store(1, Ordering::SeqCst);
+    let during = until(&views, "trouble everywhere", |view| {
+        Resource::ALL.iter().filter(|resource| errors(view, **resource, code) >= 2).count() >= 4
+            && view.statuses[&Resource::Services].failure.is_some()
+    })
+    .await;
+    assert_eq!(during.facts.services, before.facts.services);
+    assert_eq!(*during.facts, *before.facts, "the whole view is kept");
+    let now = Instant::now();
+    let later = until(&views, "one more failure", |view| {
+        errors(view, Resource::Services, code) > errors(&during, Resource::Services, code)
+    })
+    .await;
+    let [then, later] = [&during, &later].map(|view| view.statuses[&Resource::Services].confirmed);
+    assert!(then.is_some() && then == later && then < Some(now), "its age grows");
+    phase.store(2, Ordering::SeqCst);
+    let after = until(&views, "it recovers by itself", |view| names(view) == ["a", "b"] && whole(view)).await;
+    assert!(after.statuses[&Resource::Services].confirmed > then);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_know_us_any_more() {
+    is_kept_through("401", PATIENT, || Reply::Status(401, "Unauthorized")).await;
+}
+
+#[tokio::test]
+async fn a_server_that_forbids() {
+    is_kept_through("403", PATIENT, || Reply::Status(403, "forbidden")).await;
+}
+
+#[tokio::test]
+async fn a_server_that_has_lost_its_resources() {
+    is_kept_through("404", PATIENT, || Reply::Status(404, "not found")).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy() {
+    is_kept_through("429", PATIENT, || Reply::Busy(0)).await;
+}
+
+#[tokio::test]
+async fn a_storm_of_internal_errors() {
+    is_kept_through("500", PATIENT, || Reply::Status(500, "etcd is gone")).await;
+    is_kept_through("503", PATIENT, || Reply::Status(503, "not ready")).await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_answers_with_a_page() {
+    is_kept_through("malformed", PATIENT, || Reply::Html("<html>Log in</html>")).await;
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_up() {
+    is_kept_through("unreachable", PATIENT, || Reply::Hangup).await;
+}
+
+#[tokio::test]
+async fn a_black_hole() {
+    is_kept_through("timed-out", Duration::from_millis(400), || Reply::Silence).await;
+}
+
+#[tokio::test]
+async fn a_watch_that_falls_silent_is_asked_for_again() {
+    let fake = Fake::new(|path, before| if before == 0 || !is_watch(path) { calm(path) } else { Reply::Silence });
+    let short = WatchTiming { idle_timeout: Duration::from_millis(50), ..timing() };
+    let (_watch, views) = start_within(&fake, Duration::from_secs(3), short);
+    let view = until(&views, "the silence is noticed", |view| errors(view, Resource::Services, "timed-out") > 0).await;
+    assert_eq!(names(&view), ["a"]);
+}
+
+#[tokio::test]
+async fn a_version_that_expired_leads_to_a_list_as_of_now() {
+    const GONE: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"too old\",\"code\":410}}\n";
+    let ways: [fn() -> Reply; 2] =
+        [|| Reply::Watch(vec![GONE.to_owned()], After::Ends), || Reply::Status(410, "too old")];
+    for expired in ways {
+        let fake = Fake::new(move |path, before| match path {
+            path if from(path, 1) && before == 0 => expired(),
+            path if path.starts_with("/api/v1/services?limit") && !path.contains("resourceVersion") => {
+                list("Service", &[A, B])
+            }
+            path => calm(path),
+        });
+        let (_watch, views) = start(&fake);
+        let view = until(&views, "it is read again", |view| names(view) == ["a", "b"]).await;
+        assert_eq!(errors(&view, Resource::Services, "410"), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_expires_between_pages_is_read_again_as_of_now() {
+    let fake = Fake::new(|path, _| match path {
+        path if !path.starts_with("/api/v1/services?limit") => calm(path),
+        path if path.contains("continue=") => Reply::Status(410, "expired"),
+        path if path.contains("resourceVersion=0") => page("Service", &[A], "t"),
+        _ => list("Service", &[B]),
+    });
+    let (_watch, views) = start(&fake);
+    until(&views, "only what the second attempt said", |view| names(view) == ["b"]).await;
+}
+
+#[tokio::test]
+async fn a_line_that_is_none_leads_to_a_new_list() {
+    let fake = Fake::new(|path, before| match path {
+        path if from(path, 1) && before == 0 => {
+            Reply::Watch(vec![event("ADDED", B, 2), "{\"type\":\"ADDED\",\"obj\n".to_owned()], After::Goes)
+        }
+        path if path.starts_with("/api/v1/services?limit") && before > 0 => list("Service", &[A, B]),
+        path => calm(path),
+    });
+    let (_watch, views) = start(&fake);
+    let read_again = |view: &ClusterView| errors(view, Resource::Services, "malformed") == 1 && whole(view);
+    let view = until(&views, "it is read again", read_again).await;
+    assert_eq!(names(&view), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_server_that_names_a_time_is_left_alone_until_then() {
+    let fake = Fake::new(|path, _| if from(path, 1) { Reply::Busy(3600) } else { calm(path) });
+    let (_watch, views) = start(&fake);
+    until(&views, "it is busy", |view| errors(view, Resource::Services, "429") == 1).await;
+    // Ten times as long as the watcher would wait otherwise.
+    sleep(Duration::from_millis(400)).await;
+    assert_eq!(fake.requests().iter().filter(|path| from(path, 1)).count(), 1);
+}
+
+#[tokio::test]
+async fn a_rotated_token_is_taken_up() {
+    let token = Arc::new(Mutex::new("t".to_owned()));
+    let ends = |path: &str, _| if is_watch(path) { Reply::Watch(vec![], After::Ends) } else { small(path) };
+    let fake = Fake::guarded("127.0.0.1:0", Arc::clone(&token), ends);
+    let (_watch, views) = start(&fake);
+    until(&views, "everything is read", whole).await;
+    "new".clone_into(&mut token.lock().expect("the token"));
+    let view = until(&views, "the old one is refused", |view| errors(view, Resource::Services, "401") > 0).await;
+    assert_eq!(names(&view), ["a"]);
+    fake.access("new", PATIENT);
+    until(&views, "the new one is taken up", whole).await;
+}
+
+#[tokio::test]
+async fn a_client_reads_its_credentials_again_when_they_are_refused() {
+    let token = Arc::new(Mutex::new("t".to_owned()));
+    let fake = Fake::guarded("127.0.0.1:0", Arc::clone(&token), |path, _| small(path));
+    let client = portreeve::cluster::client(fake.access("t", PATIENT));
+    let ask = async || {
+        let question = http::Request::get("/api/v1/nodes").body(Vec::new()).expect("a path");
+        client.request_text(question).await.is_ok()
+    };
+    assert!(ask().await);
+    "new".clone_into(&mut token.lock().expect("the token"));
+    assert!(!ask().await, "the old one is refused");
+    fake.access("new", PATIENT);
+    assert!(ask().await, "the new one is taken up");
+}
+
+#[tokio::test]
+async fn a_server_that_comes_up_later_is_found() {
+    let before = Fake::new(|_, _| Reply::Hangup);
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").to_string();
+    drop(before);
+    let access = crate::fake::access(&format!("http://{free}"), &directory, "t", PATIENT);
+    let (_watch, views) = Watch::start_with(access, None, "n1".to_owned(), about(&["b"]).1, timing());
+    let view = until(&views, "nobody is there", |view| errors(view, Resource::Services, "unreachable") > 0).await;
+    assert_eq!(view.facts.services.gap().map(|gap| gap.why), Some(Why::Unreachable));
+    assert_eq!(view.facts.node_port_range.gap().map(|gap| gap.source), Some(Source::NodePortRange), "not assumed");
+    let _late = Fake::at(&free, |path, _| calm(path));
+    until(&views, "it is found", whole).await;
+}
+
+#[tokio::test]
+async fn an_old_server_that_refuses_the_field_selector_is_watched_without() {
+    let fake = Fake::new(|path, _| {
+        if path.contains("fieldSelector=spec.type") { Reply::Status(400, "not supported") } else { calm(path) }
+    });
+    let (_watch, views) = start(&fake);
+    let view = until(&views, "everything is read", whole).await;
+    assert_eq!(names(&view), ["a"]);
+    let plain = |path: &String| from(path, 1) && !path.contains("Selector");
+    until(&views, "the watch needs none either", |_| fake.requests().iter().any(plain)).await;
+}
