@@ -2,7 +2,7 @@
 //! input which could not be read may have.
 
 use super::{
-    DATA_PLANES,
+    planes::DATA_PLANES,
     candidate::Candidate,
     kube_proxy,
     local_detector::local_detectors,

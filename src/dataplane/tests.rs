@@ -1,7 +1,8 @@
 //! The behaviour matrix, and what holds for every data plane.
 
 use super::{
-    plane::Connection,
+    plane::{Connection, DataPlane},
+    planes::DATA_PLANES,
     settings::{Setting, Settings},
     *,
 };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Severity;
+use super::{Scope, Severity};
 use crate::facts::{Affected, Vantage};
 
 /// One problem, ready to be told. The Event note, the JSON, the table and the tests all read this one value.
@@ -10,6 +10,8 @@ use crate::facts::{Affected, Vantage};
 pub struct Evidence {
     /// How bad it is.
     pub severity: Severity,
+    /// Whether it is about this node or about the cluster.
+    pub scope: Scope,
     /// One sentence. Stable: no pids, no counters, no times.
     pub summary: String,
     /// Name and value, in the order in which a person wants them; a name may come again with another value.
@@ -20,15 +22,41 @@ pub struct Evidence {
     pub remedy: Vec<String>,
 }
 
+/// What a problem means for clients: data, never words. While it stays the same, a problem is the same one, however its
+/// sentence, its values and its remedies change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Impact<'a> {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Whether it is about this node or about the cluster.
+    pub scope: Scope,
+    /// Who loses.
+    pub affects: &'a Affected,
+}
+
 impl Evidence {
-    /// A problem in one sentence.
+    /// A problem of this node in one sentence.
     pub fn new(severity: Severity, summary: impl Into<String>) -> Self {
-        Self { severity, summary: summary.into(), values: Vec::new(), affects: Affected::new(), remedy: Vec::new() }
+        Self {
+            severity,
+            scope: Scope::Node,
+            summary: summary.into(),
+            values: Vec::new(),
+            affects: Affected::new(),
+            remedy: Vec::new(),
+        }
     }
 
-    /// Whether it is told in the same words: severity, sentence and remedy, whatever the values.
-    pub fn says_the_same_as(&self, other: &Self) -> bool {
-        (self.severity, &self.summary, &self.remedy) == (other.severity, &other.summary, &other.remedy)
+    /// Makes it a problem of the cluster: every node that sees it sees the same one.
+    #[must_use]
+    pub fn in_cluster(mut self) -> Self {
+        self.scope = Scope::Cluster;
+        self
+    }
+
+    /// What it means for clients.
+    pub fn impact(&self) -> Impact<'_> {
+        Impact { severity: self.severity, scope: self.scope, affects: &self.affects }
     }
 
     /// Adds a value.
@@ -62,7 +90,8 @@ impl Evidence {
     }
 
     /// Takes in another problem of the same subject, port and protocol: the worse one keeps its sentence, severities
-    /// take the worst, who is affected adds up, and no value or remedy is written twice.
+    /// take the worst, who is affected adds up, and no value or remedy is written twice. What is about this node in part is
+    /// about this node: as a problem of the cluster, another node's report would stand for it.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let (mut worse, milder) = if other.severity > self.severity { (other, self) } else { (self, other) };
@@ -76,7 +105,38 @@ impl Evidence {
                 worse.remedy.push(remedy);
             }
         }
+        worse.scope = worse.scope.min(milder.scope);
         worse.affects.extend(milder.affects);
         worse
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_about_this_node_in_part_is_about_this_node() {
+        let here = || Evidence::new(Severity::Info, "here");
+        let everywhere = || Evidence::new(Severity::Critical, "everywhere").in_cluster();
+        for merged in [here().merge(everywhere()), everywhere().merge(here())] {
+            assert_eq!((merged.scope, merged.severity), (Scope::Node, Severity::Critical));
+            assert_eq!(merged.summary, "everywhere");
+        }
+        assert_eq!(everywhere().merge(everywhere()).scope, Scope::Cluster);
+    }
+
+    #[test]
+    fn an_impact_is_made_of_no_words() {
+        let problem = Evidence::new(Severity::Warning, "it is wrong").affects([Vantage::Remote]);
+        let reworded = Evidence { summary: "it is still wrong".to_owned(), ..problem.clone() };
+        assert_eq!(reworded.value("pid", 7).remedy("move it to 30001").impact(), problem.impact());
+        for other in [
+            Evidence { severity: Severity::Critical, ..problem.clone() },
+            problem.clone().in_cluster(),
+            problem.clone().affects([Vantage::Pods]),
+        ] {
+            assert_ne!(other.impact(), problem.impact());
+        }
     }
 }

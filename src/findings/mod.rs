@@ -3,6 +3,7 @@
 //! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types.
 
 mod evidence;
+mod scope;
 mod subject;
 
 use std::fmt;
@@ -11,7 +12,8 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use evidence::Evidence;
+pub use evidence::{Evidence, Impact};
+pub use scope::Scope;
 pub use subject::{Subject, SubjectKind};
 
 pub use crate::facts::{Affected, Vantage};

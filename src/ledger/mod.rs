@@ -20,7 +20,7 @@ pub struct Turn {
     pub patience: u8,
     /// How long a problem that takes more than one round must have been there too: rounds may follow each other fast.
     pub settle: SignedDuration,
-    /// What it said.
+    /// Its judgements.
     pub judgements: Judgements,
 }
 
@@ -29,7 +29,7 @@ pub struct Turn {
 pub struct Board {
     /// Open findings, worst first, then by key.
     pub findings: Vec<Finding>,
-    /// What could not be told.
+    /// What could not be judged.
     pub unknown: Vec<Unknown>,
 }
 
@@ -45,7 +45,7 @@ impl Board {
 pub enum Change {
     /// A problem is new, and was there for as many rounds as its rule has patience.
     Raised(Finding),
-    /// An open problem has another sentence, severity or evidence.
+    /// An open problem has another impact, sentence or evidence.
     Changed(Finding),
     /// A problem is over.
     Cleared(Finding, Clearance),
@@ -60,7 +60,7 @@ pub enum Clearance {
     Gone,
 }
 
-/// What is open, what is about to be, and what could not be told.
+/// What is open, what is about to be, and what could not be judged.
 #[derive(Debug, Default)]
 pub struct Ledger {
     open: BTreeMap<Key, Finding>,
@@ -91,7 +91,7 @@ impl Ledger {
         let judgements = match turn.judgements {
             Ok(judgements) => judgements,
             Err(gap) => {
-                self.not_told(turn.rule, None, gap);
+                self.note_unknown(turn.rule, None, gap);
                 return Vec::new();
             }
         };
@@ -109,7 +109,7 @@ impl Ledger {
                     problems.insert(key, merged);
                 }
                 Verdict::Unknown(gap) => {
-                    self.not_told(turn.rule, Some(key.subject.clone()), gap);
+                    self.note_unknown(turn.rule, Some(key.subject.clone()), gap);
                     held.insert(key);
                 }
                 Verdict::Healthy => {
@@ -121,15 +121,15 @@ impl Ledger {
         changes.extend(
             problems
                 .into_iter()
-                .filter_map(|(key, evidence)| self.see(at, (turn.patience, turn.settle), key, evidence)),
+                .filter_map(|(key, evidence)| self.observe(at, (turn.patience, turn.settle), key, evidence)),
         );
         changes
     }
 
-    /// The same gap for many subjects of one rule is told once, about none of them.
-    fn not_told(&mut self, rule: RuleId, subject: Option<Subject>, gap: Gap) {
+    /// The same gap for many subjects of one rule is noted once, about none of them.
+    fn note_unknown(&mut self, rule: RuleId, subject: Option<Subject>, gap: Gap) {
         match self.unknown.iter_mut().find(|unknown| unknown.rule == rule && unknown.gap == gap) {
-            Some(told) => told.subject = None,
+            Some(known) => known.subject = None,
             None => self.unknown.push(Unknown { rule, subject, gap }),
         }
     }
@@ -153,16 +153,17 @@ impl Ledger {
             .collect()
     }
 
-    fn see(
+    fn observe(
         &mut self,
         at: Timestamp,
         (patience, settle): (u8, SignedDuration),
         key: Key,
         evidence: Evidence,
     ) -> Option<Change> {
-        // What is told again must last as long as what is told first; a subject that was made anew is another one.
+        // Another impact must last as long as the first one had to; other words and values are taken over at once. A subject
+        // that was made anew is another one.
         if let Some(open) = self.open.get(&key)
-            && (open.evidence.says_the_same_as(&evidence) || open.key.subject.uid != key.subject.uid)
+            && (open.evidence.impact() == evidence.impact() || open.key.subject.uid != key.subject.uid)
         {
             self.pending.remove(&key);
             return (open.evidence != evidence || open.key.subject.uid != key.subject.uid)

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     facts::{Source, Why},
-    findings::Severity,
+    findings::{Scope, Severity, Vantage},
 };
 
 const RULE: RuleId = RuleId("a-rule");
@@ -71,7 +71,7 @@ fn a_round_without_the_problem_starts_patience_anew() {
 }
 
 #[test]
-fn other_words_are_told_when_they_last_as_long_as_the_first_did() {
+fn another_severity_is_a_change_when_it_lasts_as_long_as_the_first_did() {
     let mut ledger = Ledger::default();
     let mut advance = |at, severity| ledger.advance(second(at), turn(2, Ok(vec![problem("n", severity)])));
     assert_eq!((advance(1, Severity::Warning).len(), advance(2, Severity::Warning).len()), (0, 1));
@@ -82,6 +82,42 @@ fn other_words_are_told_when_they_last_as_long_as_the_first_did() {
     assert_eq!(advance(7, Severity::Critical), []);
     let changes = advance(8, Severity::Critical);
     assert!(matches!(&changes[..], [Change::Changed(finding)] if finding.since == second(1)), "{changes:#?}");
+}
+
+#[test]
+fn another_scope_or_vantage_point_is_a_change_that_must_last_and_other_words_are_taken_over_at_once() {
+    let first = || Evidence::new(Severity::Warning, "it is wrong").affects([Vantage::Pods]);
+    let reworded = Evidence { summary: "move it to 30001".to_owned(), ..first() }.remedy("move it").value("pid", 7);
+    let turn = |evidence: &Evidence| turn(2, Ok(vec![judgement("n", Verdict::Problem(evidence.clone()))]));
+    for other in [first().in_cluster(), first().affects([Vantage::Remote])] {
+        let mut ledger = Ledger::default();
+        ledger.advance(second(1), turn(&first()));
+        ledger.advance(second(2), turn(&first()));
+        assert_eq!(ledger.advance(second(3), turn(&other)), [], "one round is none");
+        let changes = ledger.advance(second(4), turn(&reworded));
+        assert!(matches!(&changes[..], [Change::Changed(it)] if it.evidence == reworded), "{changes:#?}");
+        assert_eq!(ledger.advance(second(5), turn(&other)), [], "patience begins anew");
+        let changes = ledger.advance(second(6), turn(&other));
+        assert!(matches!(&changes[..], [Change::Changed(it)] if it.evidence == other), "{changes:#?}");
+    }
+}
+
+#[test]
+fn what_one_round_says_of_the_node_and_of_the_cluster_under_one_key_is_one_finding_about_the_node() {
+    let mut ledger = Ledger::default();
+    let everywhere = Evidence::new(Severity::Critical, "everywhere").in_cluster();
+    let here = Evidence::new(Severity::Warning, "here");
+    let round =
+        |all: &[&Evidence]| turn(1, Ok(all.iter().map(|it| judgement("n", Verdict::Problem((*it).clone()))).collect()));
+    ledger.advance(second(1), round(&[&everywhere]));
+    assert_eq!(ledger.board().findings[0].evidence.scope, Scope::Cluster);
+    let changes = ledger.advance(second(2), round(&[&everywhere, &here]));
+    assert!(matches!(&changes[..], [Change::Changed(it)] if it.since == second(1)), "{changes:#?}");
+    let board = ledger.board();
+    let evidence = &board.findings[0].evidence;
+    assert_eq!((board.findings.len(), evidence.scope, evidence.severity), (1, Scope::Node, Severity::Critical));
+    ledger.advance(second(3), round(&[&everywhere]));
+    assert_eq!(ledger.board().findings[0].evidence.scope, Scope::Cluster, "once the node's own part is over");
 }
 
 #[test]

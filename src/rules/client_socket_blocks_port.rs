@@ -18,11 +18,11 @@
 //! TIME_WAIT has no owner, and ends by itself within a minute.
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     ephemeral::ranges_in_words,
     node_ports::reserve,
-    wording::{MOST_SOCKETS, capital},
     socket_needs::{Ports, SocketNeed},
+    wording::{MOST_SOCKETS, capital},
 };
 use crate::{
     dataplane::{PROXY_METRICS, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
@@ -45,7 +45,6 @@ pub(super) static RULE: Rule = Rule {
         SocketNeed::Clients(Ports::Proxy),
     ],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("client_socket_blocks_port.rs"),
     check,
 };

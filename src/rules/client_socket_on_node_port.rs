@@ -27,11 +27,11 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
     node_ports::reserve,
-    wording::{MOST_SOCKETS, capital},
     socket_needs::{Ports, SocketNeed},
+    wording::{MOST_SOCKETS, capital},
 };
 use crate::{
     dataplane::{
@@ -55,7 +55,6 @@ pub(super) static RULE: Rule = Rule {
         SocketNeed::Owners(Ports::ExternalIps),
     ],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("client_socket_on_node_port.rs"),
     check,
 };

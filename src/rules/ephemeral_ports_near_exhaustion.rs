@@ -17,7 +17,7 @@
 
 use std::net::SocketAddr;
 
-use super::{Limits, Patience, Rule, Scope, ephemeral::effective_ephemeral, node_ports::ports_in_words};
+use super::{Limits, Patience, Rule, ephemeral::effective_ephemeral, node_ports::ports_in_words};
 use crate::{
     dataplane::{owner_evidence, pod_of_uid},
     facts::{
@@ -37,7 +37,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[Source::Sockstat, Source::PodNamespaces],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("ephemeral_ports_near_exhaustion.rs"),
     check,
 };

@@ -16,7 +16,7 @@
 //! `32768 65535` has more ports than the default. Then restart what is connected from a NodePort now.
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     ephemeral::{effective_ephemeral, ranges_in_words},
     node_ports::{at_most, counted, reserve},
 };
@@ -34,7 +34,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[],
     patience: Patience::One,
-    scope: Scope::Node,
     page: include_str!("ephemeral_range_overlaps_node_ports.rs"),
     check,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Limits, Rule, endpoints_needed, spared};
 use crate::{
     facts::{Gap, Reading, Snapshot, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, Scope, Subject, SubjectKind, Verdict},
 };
 
 /// A rule says the same whether it knows everything, or the endpoints of concern and the facts that are read for it.
@@ -20,6 +20,14 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
     }
     spared(&[rule]).into_iter().for_each(|source| blank(&mut narrow, source));
     let judgements = said(snapshot);
+    let of_a_node = |it: &&Judgement| it.subject.kind == SubjectKind::Node;
+    let problems = judgements.iter().flatten().filter(of_a_node).filter_map(|it| match &it.verdict {
+        Verdict::Problem(evidence) => Some(evidence),
+        _ => None,
+    });
+    for evidence in problems {
+        assert_eq!(evidence.scope, Scope::Node, "{}: no other node reports what is about a Node", rule.id);
+    }
     assert_eq!(said(&narrow), judgements, "{} looked at what an agent or `--rule` does not read for it", rule.id);
     judgements
 }

@@ -16,6 +16,9 @@
 //! It is information only for an address of this very node, for a cluster of one Node, and outside ipvs mode as long
 //! as nothing of this node listens there.
 //!
+//! The claim itself is reported once in a cluster. Each node reports its own listeners that lose a port to it, and an
+//! address that only this node knows to be its own.
+//!
 //! ## Fix
 //! Remove the address from the Service; expose it with a NodePort, or with a load balancer address that is no Node's.
 //! The admission plugin `DenyServiceExternalIPs` keeps new external IPs out; the field is deprecated since Kubernetes
@@ -24,12 +27,12 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
     holders::{move_off, release},
     node_addresses::{kind_in_words, nodes_by_address},
-    wording::{listed, service_in_words},
     socket_needs::{Ports, SocketNeed},
+    wording::{listed, service_in_words},
 };
 use crate::{
     dataplane::{
@@ -48,7 +51,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::ExternalIps), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::One,
-    scope: Scope::Cluster,
     page: include_str!("external_ip_is_node_address.rs"),
     check,
 };
@@ -243,6 +245,9 @@ impl Here<'_> {
             Severity::Info => evidence,
             _ => evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]),
         };
+        // Bound in another mode than ipvs, the address was left on this node, and other nodes need not have it.
+        let everywhere = matches!(&self.mode, Ok(mode) if mode.value == Mode::Ipvs);
+        let evidence = if everywhere { about_the_cluster(evidence, owners) } else { evidence };
         self.with_facts(evidence, claim, owners)
     }
 
@@ -253,7 +258,7 @@ impl Here<'_> {
             Err(_) => "every node takes at least the Service's ports of that address",
         };
         let evidence = Evidence::new(Severity::Info, format!("{}: {end}.", self.opening(claim, owners)));
-        self.with_facts(evidence, claim, owners)
+        self.with_facts(about_the_cluster(evidence, owners), claim, owners)
     }
 
     /// A process of this node loses its port.
@@ -314,6 +319,11 @@ impl Here<'_> {
             .remedy(release(claim))
             .remedy("to keep new ones out, enable the admission plugin DenyServiceExternalIPs")
     }
+}
+
+/// Every node knows the addresses in Node objects; one that only a link of this node has is known to this node alone.
+fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
+    if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }
 
 /// Whether a link of this node has an address, other than the one where an ipvs proxy keeps those of Services.

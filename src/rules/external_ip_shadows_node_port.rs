@@ -4,7 +4,7 @@
 //! The proxy looks for external IPs before it looks for NodePorts. On that one address the Service with the external
 //! IP answers, on all others the one with the NodePort: the same port of the same node leads to two Services, and
 //! neither `kubectl describe` says a word. A Service without endpoints takes nothing. One with
-//! `externalTrafficPolicy: LocalAddress` and endpoints on other nodes only takes the connections of this node and its pods; in
+//! `externalTrafficPolicy: Local` and endpoints on other nodes only takes the connections of this node and its pods; in
 //! nftables mode those from elsewhere get no answer at all, in iptables mode they go to the NodePort.
 //!
 //! ## Silent when
@@ -25,7 +25,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule, Scope, free_ports::free_port, holders::release, node_ports::move_service,
+    Limits, Patience, Rule, free_ports::free_port, holders::release, node_ports::move_service,
     wording::service_in_words,
 };
 use crate::{
@@ -48,7 +48,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[],
     patience: Patience::One,
-    scope: Scope::Node,
     page: include_str!("external_ip_shadows_node_port.rs"),
     check,
 };

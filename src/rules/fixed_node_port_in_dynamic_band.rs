@@ -12,13 +12,13 @@
 //!
 //! Who chose a port is read from the object's managedFields. It is a hint: an object restored from a backup owns the
 //! field too. `kubectl get -o yaml` leaves managedFields out unless it is asked with `--show-managed-fields`; without
-//! them it is unknown.
+//! them it is unknown. It is reported once in a cluster.
 //!
 //! ## Fix
 //! Write a port of the static band, or leave the choice to the API server.
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     free_ports::free_port,
     node_ports::{bands_here, move_service, range_in_words},
 };
@@ -36,7 +36,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[],
     patience: Patience::One,
-    scope: Scope::Node,
     page: include_str!("fixed_node_port_in_dynamic_band.rs"),
     check,
 };
@@ -89,6 +88,7 @@ fn evidence(service: &Service, port: &ServicePort, number: u16) -> Evidence {
         port.protocol
     );
     Evidence::new(Severity::Info, summary)
+        .in_cluster()
         .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol))
         .value("chosen by", "a client, say the object's managedFields")
 }
@@ -101,6 +101,7 @@ mod tests {
             Snapshot,
             healthy::{gap, objects},
         },
+        findings::Scope,
         rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
@@ -116,6 +117,7 @@ mod tests {
     fn a_written_port_above_the_static_band_is_information() {
         let evidence = expect_problem(&RULE, &world(30086, Some(true)), &subject());
         assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Info, 0));
+        assert_eq!(evidence.scope, Scope::Cluster);
         assert!(evidence.values.contains(&("static band", "30000-30085".to_owned())), "{evidence:?}");
         assert!(evidence.remedy[0].contains("\"value\":30000"), "{:?}", evidence.remedy);
     }

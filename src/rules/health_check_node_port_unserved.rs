@@ -1,7 +1,7 @@
 //! A load balancer asks this node for a Service's health, and nobody answers, or somebody else does.
 //!
 //! ## Why it hurts
-//! A Service of type LoadBalancer with `externalTrafficPolicy: LocalAddress` has a healthCheckNodePort. The load balancer
+//! A Service of type LoadBalancer with `externalTrafficPolicy: Local` has a healthCheckNodePort. The load balancer
 //! asks it on each node, and sends nothing to a node that does not answer as expected. When kube-proxy could not bind
 //! the port, because another process or an outgoing connection has it, this node's pods get no traffic from outside.
 //! kube-proxy says so once, in an Event `FailedToStartServiceHealthcheck` of the Service. On a dual-stack node it has a
@@ -15,12 +15,12 @@
 //!
 //! ## Fix
 //! Free the port; kube-proxy tries again at its next sync. To have another healthCheckNodePort drawn, set
-//! `externalTrafficPolicy` to Cluster and back to LocalAddress.
+//! `externalTrafficPolicy` to Cluster and back to Local.
 
 use std::collections::HashMap;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     ephemeral::ranges_in_words,
     holders::{kubectl, move_off},
     socket_needs::{Ports, SocketNeed},
@@ -46,7 +46,6 @@ pub(super) static RULE: Rule = Rule {
         SocketNeed::Owners(Ports::Proxy),
     ],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("health_check_node_port_unserved.rs"),
     check,
 };
@@ -177,7 +176,7 @@ impl<'a> Node<'a> {
         evidence = evidence
             .value(
                 "service",
-                format!("{name} type LoadBalancer, externalTrafficPolicy LocalAddress, healthCheckNodePort {port}"),
+                format!("{name} type LoadBalancer, externalTrafficPolicy Local, healthCheckNodePort {port}"),
             )
             .value(
                 "proxy mode",
@@ -198,7 +197,7 @@ impl<'a> Node<'a> {
             Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) => evidence.remedy(move_off(self.snapshot, socket)),
         };
         evidence.remedy(format!(
-            "or have another port drawn: {} -p '{{\"spec\":{{\"externalTrafficPolicy\":\"Cluster\"}}}}', then the same with LocalAddress",
+            "or have another port drawn: {} -p '{{\"spec\":{{\"externalTrafficPolicy\":\"Cluster\"}}}}', then the same with Local",
             kubectl("patch", service)
         ))
     }

@@ -20,7 +20,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     free_ports::free_port,
     node_ports::{move_service, range_in_words},
 };
@@ -41,7 +41,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("host_port_equals_node_port.rs"),
     check,
 };

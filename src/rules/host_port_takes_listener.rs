@@ -20,7 +20,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Limits, Patience, Rule, Scope, socket_needs::{Ports, SocketNeed}, ephemeral::EphemeralPorts, holders::move_off, wording::capital};
+use super::{
+    Limits, Patience, Rule,
+    ephemeral::EphemeralPorts,
+    holders::move_off,
+    socket_needs::{Ports, SocketNeed},
+    wording::capital,
+};
 use crate::{
     dataplane::{
         ByPort, LocalAddress, answering_vantage_points, by_port, covers, group, host_ports, local_addresses,
@@ -38,7 +44,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::HostPorts)],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("host_port_takes_listener.rs"),
     check,
 };

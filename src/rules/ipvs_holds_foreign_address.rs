@@ -21,7 +21,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     holders::release,
     node_addresses::{NodesByAddress, kind_in_words, nodes_by_address},
     wording::{MOST_LISTED, listed},
@@ -40,7 +40,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[Source::ResolvConf],
     socket_needs: &[],
     patience: Patience::One,
-    scope: Scope::Node,
     page: include_str!("ipvs_holds_foreign_address.rs"),
     check,
 };

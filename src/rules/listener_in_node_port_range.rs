@@ -17,12 +17,12 @@
 //! does), give it a fixed one, or reserve the NodePort range so that the kernel does not choose from it.
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     holders::move_off,
     node_ports::{allocated_if_known, bands_here, reserve},
-    wording::capital,
     socket_needs::{Ports, SocketNeed},
+    wording::capital,
 };
 use crate::{
     dataplane::{
@@ -41,7 +41,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("listener_in_node_port_range.rs"),
     check,
 };

@@ -24,13 +24,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
     free_ports::free_port,
     holders::move_off,
     node_ports::{move_service, range_in_words},
-    wording::capital,
     socket_needs::{Ports, SocketNeed},
+    wording::capital,
 };
 use crate::{
     dataplane::{
@@ -54,7 +54,6 @@ pub(super) static RULE: Rule = Rule {
         SocketNeed::Owners(Ports::Proxy),
     ],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("listener_on_node_port.rs"),
     check,
 };
@@ -286,7 +285,7 @@ impl Node<'_> {
                 service.kind.name(),
                 socket.local_port,
                 port.protocol,
-                if service.external_local { "LocalAddress" } else { "Cluster" },
+                if service.external_local { "Local" } else { "Cluster" },
             ),
         );
         for family in &service.families {

@@ -28,7 +28,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Limits, Patience, Rule, Scope, node_ports::range_in_words, wording::MOST_SOCKETS};
+use super::{Limits, Patience, Rule, node_ports::range_in_words, wording::MOST_SOCKETS};
 use crate::{
     dataplane::{mode_in_words, served_node_ports, service_port},
     facts::{
@@ -46,7 +46,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[Source::IpVs, Source::IpVsConn, Source::Conntrack],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("masquerade_uses_node_ports.rs"),
     check,
 };

@@ -48,7 +48,7 @@ pub use free_ports::FreePorts;
 pub use limits::Limits;
 pub use node_query::node_query;
 pub use port_usage::{Choice, PortUsage, PortUse, port_usage};
-pub use rule::{Patience, Rule, Scope};
+pub use rule::{Patience, Rule};
 pub use socket_needs::{Ports, SocketNeed, node_ports_or_default};
 
 use crate::{

@@ -7,13 +7,13 @@
 //!
 //! ## Silent when
 //! every nodePort and healthCheckNodePort lies inside. If nobody said what the range is, a port outside the default
-//! only shows that the default is not in use: then the range is unknown.
+//! only shows that the default is not in use: then the range is unknown. It is reported once in a cluster.
 //!
 //! ## Fix
 //! Give the Service a port of the range, or extend `--service-node-port-range` so that it holds the port again.
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     free_ports::free_port,
     node_ports::{known_range, move_service, range_in_words},
 };
@@ -31,7 +31,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Cluster,
     page: include_str!("node_port_outside_range.rs"),
     check,
 };
@@ -79,6 +78,7 @@ fn evidence(
         range.range
     );
     let evidence = Evidence::new(Severity::Warning, summary)
+        .in_cluster()
         .value("service", format!("{name} type {}, {what}", service.kind.name()))
         .value("NodePort range", range_in_words(range));
     let evidence = match port {
@@ -96,6 +96,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{Snapshot, Why, healthy::gap},
+        findings::Scope,
         rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
@@ -111,6 +112,7 @@ mod tests {
     fn a_port_outside_a_known_range_is_a_warning() {
         let evidence = expect_problem(&RULE, &world(40000), &subject());
         assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, 0));
+        assert_eq!(evidence.scope, Scope::Cluster);
         assert!(
             evidence.summary.starts_with("nodePort 40000/tcp of default/web lies outside the NodePort range 30000-")
         );

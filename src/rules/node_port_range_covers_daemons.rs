@@ -16,10 +16,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     node_ports::{allocated_if_known, at_most, counted, range_in_words},
-    wording::MOST_LISTED,
     socket_needs::{Ports, SocketNeed},
+    wording::MOST_LISTED,
 };
 use crate::{
     dataplane::{DAEMON_PORTS, Own, Proxy, by_port, owner_name, place},
@@ -37,7 +37,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("node_port_range_covers_daemons.rs"),
     check,
 };

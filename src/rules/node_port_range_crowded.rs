@@ -10,7 +10,7 @@
 //!
 //! TCP and UDP of one number are one port, and healthCheckNodePorts count. Clusters older than Kubernetes 1.28 have no
 //! bands, nor have ranges of 16 ports or fewer: there the whole range counts as the dynamic band. If nobody said what
-//! the range is, this is unknown.
+//! the range is, this is unknown. It is reported once in a cluster.
 //!
 //! ## Fix
 //! Extend `--service-node-port-range` of every kube-apiserver upwards, and everything that has an idea of the range of
@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     node_ports::{Bands, allocated, bands_here, known_range, most_ports_in_words, range_in_words},
     wording::listed,
 };
@@ -37,7 +37,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Cluster,
     page: include_str!("node_port_range_crowded.rs"),
     check,
 };
@@ -116,6 +115,7 @@ fn evidence(services: &[Arc<Service>], range: &NodePortRange, occupancy: &Occupa
         Some(band) => format!("{band}: {} of {} ports allocated", occupancy.fixed, band.size()),
     };
     let evidence = Evidence::new(severity, summary)
+        .in_cluster()
         .value("state", state)
         .value("NodePort range", range_in_words(range))
         .value("static band", fixed_words)
@@ -150,6 +150,7 @@ mod tests {
             Protocol, ServicePort, Snapshot, Why,
             healthy::{gap, objects},
         },
+        findings::Scope,
         rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
@@ -181,6 +182,7 @@ mod tests {
 
     fn problem(world: &Snapshot) -> (Severity, String, Evidence) {
         let evidence = expect_problem(&RULE, world, &Subject::cluster());
+        assert_eq!(evidence.scope, Scope::Cluster);
         let state = evidence.values[0].1.clone();
         (evidence.severity, state, evidence)
     }

@@ -19,7 +19,7 @@
 //! Write the API server's range everywhere.
 
 use super::{
-    Limits, Patience, Rule, Scope,
+    Limits, Patience, Rule,
     ephemeral::effective_ephemeral,
     node_ports::{allocated, known_range, ports_in_words, range_in_words, reserve},
     wording::listed,
@@ -38,7 +38,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Cluster,
     page: include_str!("node_port_range_disagreement.rs"),
     check,
 };
@@ -103,6 +102,7 @@ fn claimed(snapshot: &Snapshot, range: &NodePortRange, claim: &RangeClaim) -> Re
         ports_in_words(&lacking)
     );
     let evidence = Evidence::new(Severity::Warning, summary)
+        .in_cluster()
         .value("NodePort range", range_in_words(range))
         .value(who, format!("{setting} {} ({})", ports_in_words(&theirs), claim.place))
         .value("proxy mode", mode_in_words(&mode));
@@ -159,6 +159,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{Reading, Why, healthy::gap},
+        findings::Scope,
         rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
@@ -185,7 +186,7 @@ mod tests {
     fn cilium_does_not_serve_what_its_own_range_lacks() {
         let world = claimed(Claimant::Cilium, &["30000-32767"], Mode::Cilium).service("web", |it| it.node_port(33000));
         let evidence = expect_problem(&RULE, &world, &cluster());
-        assert_eq!(evidence.severity, Severity::Warning);
+        assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
         assert_eq!(
             evidence.summary,
             "Cilium takes 30000-32767 for the NodePort range, the API server 30000-34095: NodePorts 32768-34095 are not served."
@@ -213,7 +214,7 @@ mod tests {
     fn a_reserved_list_of_the_old_range_leaves_the_rest_to_the_kernel() {
         let extended = Snapshot::healthy().node_port_range("30000-34095").ephemeral("32768 60999", "2703,30000-32767");
         let evidence = expect_problem(&RULE, &extended, &node());
-        assert_eq!(evidence.severity, Severity::Warning);
+        assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Node));
         assert!(evidence.summary.contains("NodePorts 32768-34095"), "{}", evidence.summary);
         assert_eq!(evidence.remedy[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-34095\"");
         expect_healthy(&RULE, &extended.clone().ephemeral("32768 60999", "30000-33000,33001-34095"), &node());

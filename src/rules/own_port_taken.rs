@@ -11,7 +11,7 @@
 //! ## Fix
 //! Find out who has the port, and move it; or give the agent another one with `--listen`, and tell Prometheus.
 
-use super::{Limits, Patience, Rule, Scope, holders::who_holds};
+use super::{Limits, Patience, Rule, holders::who_holds};
 use crate::{
     dataplane::{owner_evidence, owner_name, socket_in_words},
     facts::{OwnPort, Protocol, Reading, Snapshot, Socket, Source, State, View, Why},
@@ -26,7 +26,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("own_port_taken.rs"),
     check,
 };

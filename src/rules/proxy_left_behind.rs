@@ -23,7 +23,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use super::{Limits, Patience, Rule, Scope, wording::listed};
+use super::{Limits, Patience, Rule, wording::listed};
 use crate::{
     dataplane::{ExternalAddress, is_link_local, mode_in_words},
     facts::{
@@ -44,7 +44,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[Source::IpVs, Source::Netfilter],
     socket_needs: &[],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("proxy_left_behind.rs"),
     check,
 };

@@ -23,7 +23,11 @@ use std::{collections::HashSet, sync::Arc};
 
 use ipnet::IpNet;
 
-use super::{Limits, Patience, Rule, Scope, socket_needs::{Ports, SocketNeed}, node_ports::most_ports_in_words};
+use super::{
+    Limits, Patience, Rule,
+    node_ports::most_ports_in_words,
+    socket_needs::{Ports, SocketNeed},
+};
 use crate::{
     dataplane::{Own, Proxy, holds_ports, local_addresses, mode_in_words, owner_name, served_node_ports},
     facts::{Family, Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
@@ -38,7 +42,6 @@ pub(super) static RULE: Rule = Rule {
     uses: &[],
     socket_needs: &[SocketNeed::Owners(Ports::NodePorts), SocketNeed::Owners(Ports::Proxy)],
     patience: Patience::TwoScans,
-    scope: Scope::Node,
     page: include_str!("proxy_near_fd_limit.rs"),
     check,
 };

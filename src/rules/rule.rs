@@ -23,8 +23,6 @@ pub struct Rule {
     pub socket_needs: &'static [SocketNeed],
     /// How long a problem must last before an agent tells it.
     pub patience: Patience,
-    /// Whether it uses no fact of the node, so that one voice in the cluster suffices.
-    pub scope: Scope,
     /// Its own source file, whose head is its documentation page.
     pub page: &'static str,
     /// The rule itself.
@@ -54,13 +52,4 @@ pub enum Patience {
     TwoScans,
     /// One: the problem is permanent state.
     One,
-}
-
-/// Whose facts a rule judges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// This node's: each node tells its own.
-    Node,
-    /// The cluster's: one voice suffices. What such a rule says of a Node is that Node's own.
-    Cluster,
 }

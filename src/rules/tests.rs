@@ -64,7 +64,6 @@ fn a_rule_that_panics_is_contained() {
         uses: &[],
         socket_needs: &[],
         patience: Patience::One,
-        scope: Scope::Node,
         page: "",
         check: |_, _| panic!("broken"),
     };

@@ -11,7 +11,7 @@ use crate::{
         Gap, Mode, Protocol, RangeSource, Source, Why,
         text::{self, clean},
     },
-    findings::{Finding, Severity, Subject, Vantage},
+    findings::{Finding, Scope, Severity, Subject, Vantage},
 };
 
 /// Findings and unknowns of one look at one node. A field that does not apply is absent.
@@ -73,6 +73,10 @@ pub(super) struct Problem {
     pub(super) rule: String,
     /// How bad it is.
     pub(super) severity: Severity,
+    /// Whether it is about this node, or about the cluster, so that every node that sees it reports the same; absent in
+    /// what older agents report, which is then taken to be about their node.
+    #[serde(default)]
+    pub(super) scope: Scope,
     /// Whom it is about.
     pub(super) subject: Subject,
     /// The port it is about.
@@ -182,6 +186,7 @@ impl Problem {
         Self {
             rule: key.rule.to_string(),
             severity: evidence.severity,
+            scope: evidence.scope,
             subject: tidy_subject(&key.subject),
             port: key.port,
             protocol: key.protocol,

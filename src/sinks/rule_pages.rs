@@ -4,7 +4,7 @@ use super::{
     Style,
     terminal::{Ink, wrap},
 };
-use crate::rules::{Patience, RULES, Rule, Scope};
+use crate::rules::{Patience, RULES, Rule};
 
 /// The catalogue as a table, in reading order.
 pub fn rules_table(style: &Style, headings: bool) -> String {
@@ -58,11 +58,7 @@ fn facts(rule: &Rule) -> String {
         Patience::One => "at once",
         Patience::TwoScans => "after two scans",
     };
-    let scope = match rule.scope {
-        Scope::Node => "by each node",
-        Scope::Cluster => "once in a cluster",
-    };
-    format!("Worst: {}. Event reason: {}, told {scope}, {patience}.", rule.ceiling, rule.id.reason())
+    format!("Worst: {}. Event reason: {}. Reported {patience}.", rule.ceiling, rule.id.reason())
 }
 
 /// A piece of a page.

@@ -6,14 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portreeve::{cli::handbook, rules::RULES};
+use portreeve::{cli::generated_documents, rules::RULES};
 
 /// The documents that people write: what the program writes about itself is not among them.
 fn written() -> Vec<(String, String)> {
     let mut paths: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/chart/README.md"]
         .map(|name| root().join(name))
         .to_vec();
-    let made: BTreeSet<PathBuf> = handbook().into_iter().map(|(name, _)| root().join("docs").join(name)).collect();
+    let made: BTreeSet<PathBuf> =
+        generated_documents().into_iter().map(|(name, _)| root().join("docs").join(name)).collect();
     for folder in ["docs", "docs/runbooks"] {
         let pages =
             files(&root().join(folder)).into_iter().filter(|path| path.extension().is_some_and(|it| it == "md"));
@@ -157,4 +158,17 @@ fn the_first_numbers_about_cost_are_those_of_the_rows() {
         let said = format!("{number} {unit}").replace(" **", "**");
         assert!(answer.contains(&said), "docs/performance.md: the row {row} has {said}, and the answer is {answer}");
     }
+}
+
+#[test]
+fn the_page_about_data_planes_names_every_field_of_one() {
+    let source = text(&root().join("src/dataplane/plane.rs"));
+    let (_, body) = source.split_once("struct DataPlane {\n").expect("the shape of a data plane");
+    let (body, _) = body.split_once("\n}").expect("its end");
+    let fields = body.lines().filter_map(|line| line.trim().strip_prefix("pub(super) ")?.split_once(':'));
+    let fields: Vec<&str> = fields.map(|(name, _)| name).collect();
+    let page = text(&root().join("docs/adding-a-data-plane.md"));
+    let named = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let named: Vec<&str> = named.map(|(name, _)| name).collect();
+    assert_eq!(named, fields, "the rows of docs/adding-a-data-plane.md");
 }

@@ -55,6 +55,11 @@ fn queries() -> Vec<(String, Value)> {
     targets.collect()
 }
 
+/// Every query, for tests that compare queries of alerts and dashboards.
+pub(crate) fn all_queries() -> impl Iterator<Item = String> {
+    queries().into_iter().map(|(_, target)| word(&target, "expr").to_owned())
+}
+
 /// A query as Grafana would send it.
 fn substituted(query: &str) -> String {
     let mut query = query.to_owned();

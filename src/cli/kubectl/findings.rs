@@ -10,7 +10,7 @@ use crate::{
     cli::{console::Console, report::CountFlags, values::duration},
     cluster::{AgentRequest, Agents},
     facts::Gap,
-    sinks::{Fleet, Heard, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide},
+    sinks::{AgentAnswer, Fleet, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide},
 };
 
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub(in crate::cli) fn run(args: &Args, console: &Console) -> anyhow::Result<Exit
             match args.ask(&agents).await {
                 // What was printed stays: nothing newer is known.
                 Err(error) => console.print_error(&error),
-                Ok(now) if now.tells_the_same_as(&fleet) => {}
+                Ok(now) if now.reports_the_same_as(&fleet) => {}
                 Ok(now) => {
                     fleet = now;
                     read = args.print(&fleet, true, console)?;
@@ -81,10 +81,10 @@ impl Args {
         let mut answers: Vec<Option<Result<Vec<u8>, Gap>>> = listed.iter().map(|_| None).collect();
         agents.fetch(&listed, AgentRequest::FINDINGS, |number, answer| answers[number] = Some(answer)).await;
         let answered = listed.into_iter().zip(answers);
-        let heard =
-            answered.filter_map(|(agent, answer)| Some(Heard { node: agent.node, pod: agent.pod, said: answer? }));
+        let answers = answered
+            .filter_map(|(agent, answer)| Some(AgentAnswer { node: agent.node, pod: agent.pod, answer: answer? }));
         let wanted = Wanted { namespace: self.namespace.clone(), min_severity: self.counting.min_severity };
-        Ok(Fleet::of(self.agent_flags.agent_namespace(), heard.collect(), &wanted))
+        Ok(Fleet::of(self.agent_flags.agent_namespace(), answers.collect(), &wanted))
     }
 
     /// Prints it, perhaps after earlier output, and returns whether the output is still read.

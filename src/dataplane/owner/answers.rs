@@ -14,8 +14,8 @@ use super::{
         served::covers,
         vantage::answering_vantage_points,
     },
-    Answered,
     claims::Standing,
+    ownership::Answered,
 };
 use crate::facts::{Family, Gap, Interfaces, Protocol, Service, ServicePort, Socket, Source, Vantage, Why};
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     super::{
+        claim::Claim,
         endpoints::Endpoints,
         external_address::ExternalAddress,
         owners::owner_name,
@@ -11,7 +12,7 @@ use super::{
         served::{host_ports, served_node_ports, service_port},
         sockets::{place, socket_in_words, workers},
     },
-    Claim, Claimant,
+    ownership::Claimant,
 };
 use crate::facts::{ContainerPort, Pod, Protocol, Service, ServicePort, Snapshot, Socket};
 

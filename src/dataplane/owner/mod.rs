@@ -3,64 +3,22 @@
 
 mod answers;
 mod claims;
+mod ownership;
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::collections::BTreeSet;
 
 use answers::Here;
 use claims::{Standing, standings};
+pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{
     candidates::Candidates,
-    claim::Claim,
     endpoints::Endpoints,
     local_address::{local_addresses, other_loopback},
-    outcome::Outcome,
     proxy_sockets::Proxy,
     vantage::vantage_points,
 };
-use crate::facts::{Gap, Protocol, Snapshot, Vantage};
-
-/// What is known of one port and protocol.
-#[derive(Clone, Debug)]
-pub struct Ownership {
-    /// The protocol.
-    pub protocol: Protocol,
-    /// The port.
-    pub port: u16,
-    /// Everything that claims it, in the order in which a new connection meets them.
-    pub claimants: Vec<Claimant>,
-    /// Who answers on each address from each vantage point. A loopback address of IPv4 that is not listed fares like
-    /// 127.0.0.1, unless it is claimed alone.
-    pub answers: Vec<Answered>,
-    /// The proxy's mode and how it is known, in words.
-    pub mode: String,
-}
-
-/// A Service, pod or socket that claims a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claimant {
-    /// By what right.
-    pub claim: Claim,
-    /// Who: `Service default/web port http`, `pod default/web`, `process nginx`.
-    pub name: String,
-    /// Where and with what: an address, a socket, endpoints.
-    pub detail: String,
-}
-
-/// Who answers a new connection to one address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
-    /// From where it comes.
-    pub from: Vantage,
-    /// Where it goes.
-    pub to: IpAddr,
-    /// What becomes of it, or why that is not known.
-    pub outcome: Result<Outcome, Gap>,
-    /// The claimant that decides it: an index into [`Ownership::claimants`]. `None` where the port is not claimed there.
-    pub by: Option<usize>,
-    /// The listener that would answer there if no other claim stood before it.
-    pub loser: Option<usize>,
-}
+use crate::facts::{Gap, Protocol, Snapshot};
 
 /// Who owns a port. A proxy whose last sync is `lag_seconds` late is reported as behind.
 ///

@@ -4,6 +4,7 @@ use crate::{
         NodeAddress, Protocol, Why,
         healthy::{PEER, PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder, seen},
     },
+    findings::Scope,
     rules::expectations::{expect_healthy, expect_problem, expect_unknown},
 };
 
@@ -209,4 +210,35 @@ fn of_several_owners_the_one_that_loses_most_is_named() {
     seen(&mut world.cluster.nodes).push(third.into());
     let summary = expect_problem(&RULE, &world, &subject()).summary;
     assert!(summary.contains("the InternalIP of Node n2,"), "{summary}");
+}
+
+#[test]
+fn a_claim_is_about_the_cluster_and_what_only_this_node_has_is_about_this_node() {
+    let scope = |world: &Snapshot| expect_problem(&RULE, world, &subject()).scope;
+    for address in [PEER, PRIMARY[0]] {
+        for mode in Mode::KUBE_PROXY {
+            assert_eq!(scope(&trap(address).with_mode(mode)), Scope::Cluster, "{address} {mode}");
+        }
+    }
+    let listener = trap(PRIMARY[0]).listens("0.0.0.0:6666");
+    assert_eq!(scope(&listener), Scope::Node, "a process of this node loses its port");
+    let unnamed = trap("198.51.100.7").address("eth0", "198.51.100.7");
+    for mode in [Mode::Ipvs, Mode::Nftables] {
+        assert_eq!(scope(&unnamed.clone().with_mode(mode)), Scope::Node, "no Node object names it: {mode}");
+    }
+    let left = trap(PEER).address("kube-ipvs0", PEER);
+    assert_eq!(scope(&left.clone().with_mode(Mode::Nftables)), Scope::Node, "bound by a proxy of another mode");
+    assert_eq!(scope(&left.with_mode(Mode::Ipvs)), Scope::Cluster);
+}
+
+#[test]
+fn the_claim_and_what_it_does_to_a_listener_are_two_findings_of_two_scopes() {
+    let world = trap(PRIMARY[0]).listens("0.0.0.0:6666");
+    let judgements = (RULE.check)(View { now: &world, before: None }, &Limits::default()).expect("it can judge");
+    let problems = judgements.into_iter().filter_map(|it| match it.verdict {
+        Verdict::Problem(evidence) => Some((it.port, evidence.scope, evidence.severity)),
+        _ => None,
+    });
+    let expected = [(Some(6666), Scope::Node, Severity::Critical), (None, Scope::Cluster, Severity::Info)];
+    assert_eq!(problems.collect::<Vec<_>>(), expected);
 }

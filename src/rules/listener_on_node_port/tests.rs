@@ -207,7 +207,7 @@ fn each_way_to_lose_is_told_with_its_addresses_and_no_other() {
     let world = Snapshot::healthy().service("web", local).listens("0.0.0.0:30080");
     let evidence = expect_problem(&RULE, &world, &subject());
     assert!(evidence.summary.ends_with("time out or go to the Service's pods instead."), "{}", evidence.summary);
-    assert!(told(&evidence, "service")[0].ends_with("externalTrafficPolicy LocalAddress"));
+    assert!(told(&evidence, "service")[0].ends_with("externalTrafficPolicy Local"));
     let listed = world.with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
     let evidence = expect_problem(&RULE, &listed, &subject());
     assert_eq!(told(&evidence, "nodePortAddresses"), ["primary (from 127.0.0.1:10249/configz)"]);

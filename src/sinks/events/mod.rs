@@ -1,19 +1,19 @@
 //! Events: what `kubectl get events` and `kubectl describe` show of a finding.
 //!
-//! [`Events`] decides, purely, what is to be written and when; [`Recorder`] writes it. An Event's name is a hash of what
-//! it says, and everything of it but its series is immutable: whoever writes the same again, a restarted agent or the
-//! agent of another node, is told that it is there already.
+//! [`Plan`] decides, purely, what is to be written and when; [`Recorder`] writes it. An Event's name is a hash of what the
+//! finding is, never of a word, and everything of it but its series is immutable: a restarted agent, or the agent of
+//! another node, that writes the same one again gets the answer that it is there already.
 
 mod budget;
+mod event_state;
+mod finding_events;
 mod object;
+mod pause;
 mod plan;
 mod recorder;
+mod request;
 
-use jiff::SignedDuration;
-
-pub use object::{Event, NOTE, ObjectReference, Place, Series};
-pub use plan::{Counters, Events, Reply, Request, Write};
+pub use object::{NOTE, Place, PlannedEvent};
+pub use plan::{Counters, Plan};
 pub use recorder::{Recorder, VERBS};
-
-/// How long the API server keeps an Event that nobody touches: kube-apiserver's `--event-ttl` by default.
-const LIFETIME: SignedDuration = SignedDuration::from_hours(1);
+pub use request::{Reply, Request, Series, Write};

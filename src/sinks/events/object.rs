@@ -1,12 +1,14 @@
-//! An Event as events.k8s.io/v1 has it, and what a finding makes of one.
+//! What a finding makes of an Event of events.k8s.io/v1.
 
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use k8s_openapi::{
+    api::{core::v1::ObjectReference, events::v1::Event},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
 
 use crate::{
     facts::{Snapshot, text::clean},
-    findings::{Finding, Severity, SubjectKind},
-    rules::Scope,
+    findings::{Finding, Impact, Key, Scope, Severity, Subject, SubjectKind},
 };
 
 /// The longest note, in bytes: the API server refuses longer ones.
@@ -17,7 +19,7 @@ const WORD: usize = 128;
 const ACTION: &str = "CheckPorts";
 const CONTROLLER: &str = "portreeve";
 
-/// Where an agent speaks from.
+/// Where an agent reports from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// This node's name.
@@ -41,135 +43,99 @@ impl Place {
     }
 }
 
-/// An Event without its series, as it is created. Serializes as the API server takes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Event {
-    api_version: &'static str,
-    kind: &'static str,
-    /// Its name and namespace.
-    pub metadata: Metadata,
-    /// When it is first told.
-    #[serde(serialize_with = "micro_time")]
-    pub event_time: Timestamp,
-    reporting_controller: &'static str,
-    reporting_instance: String,
-    action: &'static str,
-    reason: String,
-    #[serde(rename = "type")]
-    kind_of_news: &'static str,
-    /// What is told, for people.
-    pub note: String,
-    /// Whom it is about.
-    pub regarding: ObjectReference,
-    /// The Node on which it is so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    related: Option<ObjectReference>,
-    /// The finding's sentence: what is over, once it is.
-    #[serde(skip)]
-    summary: String,
-}
-
-/// An Event's name and namespace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Metadata {
-    /// A hash of what the Event says.
-    pub name: String,
+/// An Event as it will be written, and what the plan goes by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedEvent {
     /// That of the object, or `default`.
     pub namespace: String,
+    /// A hash of what the finding is.
+    pub name: String,
+    /// The uid of the object it is about.
+    pub object: String,
+    /// Who reports it: `portreeve-<node>`.
+    pub(super) reporter: String,
+    /// The finding's sentence: what is over, once it is.
+    summary: String,
+    /// All of it but its time.
+    event: Event,
 }
 
-/// An object of the core API group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ObjectReference {
-    api_version: &'static str,
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
-    name: String,
-    /// Its real uid: `kubectl describe` looks for nothing else.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-}
-
-/// How often an Event was told, and when last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Series {
-    /// 1 is an Event without a series; the API server takes 2 and more.
-    pub count: u32,
-    /// When it was last told.
-    #[serde(rename = "lastObservedTime", serialize_with = "micro_time")]
-    pub last: Timestamp,
-}
-
-/// Whom a finding is about has no uid, so that no Event can be found by it.
+/// The object of a finding has no uid, so that no Event can be found by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoUid;
 
-impl Event {
+impl PlannedEvent {
     /// The Event of an open finding.
-    pub(super) fn of(finding: &Finding, scope: Scope, place: &Place) -> Result<Self, NoUid> {
-        let regarding = regarding(finding, place)?;
-        let related = (scope == Scope::Node).then(|| ObjectReference {
-            api_version: "v1",
-            kind: "Node",
-            namespace: None,
-            name: place.node.clone(),
-            uid: place.node_uid.clone(),
-        });
-        let note = note(&finding.evidence.summary, finding.evidence.remedy.first().map(String::as_str));
-        let key = &finding.key;
-        let uid = regarding.uid.as_deref().unwrap_or_default();
-        let port = key.port.map(|port| port.to_string()).unwrap_or_default();
-        let protocol = key.protocol.map(|protocol| protocol.to_string()).unwrap_or_default();
-        let speaker = related.as_ref().map_or("", |node| node.name.as_str());
-        let said = [key.rule.0, uid, &port, &protocol, speaker, finding.evidence.severity.name(), &note];
-        Ok(Self {
-            api_version: "events.k8s.io/v1",
-            kind: "Event",
-            metadata: Metadata {
-                name: format!("portreeve.{:032x}", hash(&said)),
-                namespace: regarding.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+    pub(super) fn of(finding: &Finding, place: &Place) -> Result<Self, NoUid> {
+        let Finding { key, evidence, .. } = finding;
+        let regarding = regarding(&key.subject, place);
+        let object = regarding.uid.clone().ok_or(NoUid)?;
+        let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let name = name(key, &object, evidence.impact(), place);
+        let reporter = clean(&format!("{CONTROLLER}-{}", place.node), WORD);
+        let related = match evidence.scope {
+            Scope::Node => Some(reference("Node", None, &place.node, place.node_uid.as_deref())),
+            Scope::Cluster => None,
+        };
+        let event = Event {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                namespace: Some(namespace.clone()),
+                ..ObjectMeta::default()
             },
-            event_time: finding.since,
-            reporting_controller: CONTROLLER,
-            reporting_instance: clean(&format!("{CONTROLLER}-{}", place.node), WORD),
-            action: ACTION,
-            reason: clean(&key.rule.reason(), WORD),
-            kind_of_news: "Warning",
-            note,
-            regarding,
+            reporting_controller: Some(CONTROLLER.to_owned()),
+            reporting_instance: Some(reporter.clone()),
+            action: Some(ACTION.to_owned()),
+            reason: Some(clean(&key.rule.reason(), WORD)),
+            type_: Some("Warning".to_owned()),
+            note: Some(note(&evidence.summary, evidence.remedy.first().map(String::as_str))),
+            regarding: Some(regarding),
             related,
-            summary: finding.evidence.summary.clone(),
-        })
+            ..Event::default()
+        };
+        Ok(Self { namespace, name, object, reporter, summary: evidence.summary.clone(), event })
     }
 
     /// The Event that says that this one is over.
     pub(super) fn resolved(&self) -> Self {
-        Self {
-            metadata: Metadata { name: format!("{}.resolved", self.metadata.name), ..self.metadata.clone() },
-            reason: clean(&format!("{}Resolved", self.reason), WORD),
-            kind_of_news: "Normal",
-            note: note(&format!("Resolved: {}", self.summary), None),
-            ..self.clone()
-        }
+        let mut over = self.clone();
+        over.name.push_str(".resolved");
+        over.event.metadata.name = Some(over.name.clone());
+        over.event.reason = self.event.reason.as_ref().map(|reason| clean(&format!("{reason}Resolved"), WORD));
+        over.event.type_ = Some("Normal".to_owned());
+        over.event.note = Some(note(&format!("Resolved: {}", self.summary), None));
+        over
     }
 
-    /// Who reports it: `portreeve-<node>`.
-    pub(super) fn reporter(&self) -> &str {
-        &self.reporting_instance
+    /// Whether both are one on the server.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        (&self.namespace, &self.name) == (&other.namespace, &other.name)
     }
 
-    /// The same, told at another time.
-    pub(super) fn told(&self, at: Timestamp) -> Self {
-        Self { event_time: at, ..self.clone() }
+    /// As the API server takes it, created at this time.
+    pub(super) fn at(&self, at: Timestamp) -> Event {
+        Event { event_time: Some(MicroTime(at)), ..self.event.clone() }
     }
 }
 
+/// What makes two findings one Event: data alone, so that it stays the same while nothing but a word, a counter or a free
+/// port changes. What is about a node bears the node's name, what is about the cluster is the same from every node.
+fn name(key: &Key, uid: &str, impact: Impact<'_>, place: &Place) -> String {
+    let Impact { severity, scope, affects } = impact;
+    let port = key.port.map(|port| port.to_string()).unwrap_or_default();
+    let protocol = key.protocol.map(|protocol| protocol.to_string()).unwrap_or_default();
+    let node = match scope {
+        Scope::Node => place.node.as_str(),
+        Scope::Cluster => "",
+    };
+    // `affects` is sorted.
+    let affects: Vec<&str> = affects.iter().map(|vantage| vantage.name()).collect();
+    let parts = [key.rule.0, uid, &port, &protocol, scope.name(), node, severity.name(), &affects.join(",")];
+    format!("portreeve.{:032x}", hash(&parts))
+}
+
 /// Whether a finding is worth an Event.
-pub(super) fn is_told(severity: Severity) -> bool {
+pub(super) fn is_worth_an_event(severity: Severity) -> bool {
     match severity {
         Severity::Info => false,
         Severity::Warning | Severity::Critical => true,
@@ -188,25 +154,26 @@ pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
 }
 
 /// The object an Event hangs on. No object stands for the cluster but the Service that its API server is reached by.
-fn regarding(finding: &Finding, place: &Place) -> Result<ObjectReference, NoUid> {
-    let subject = &finding.key.subject;
-    let reference = match subject.kind {
-        SubjectKind::Cluster => ObjectReference {
-            api_version: "v1",
-            kind: "Service",
-            namespace: Some("default".to_owned()),
-            name: "kubernetes".to_owned(),
-            uid: place.kubernetes_uid.clone(),
-        },
-        kind @ (SubjectKind::Service | SubjectKind::Pod | SubjectKind::Node) => ObjectReference {
-            api_version: "v1",
-            kind: kind.name(),
-            namespace: subject.namespace.clone(),
-            name: subject.name.clone(),
-            uid: subject.uid.clone(),
-        },
-    };
-    if reference.uid.is_some() { Ok(reference) } else { Err(NoUid) }
+fn regarding(subject: &Subject, place: &Place) -> ObjectReference {
+    let Subject { kind, namespace, name, uid } = subject;
+    match kind {
+        SubjectKind::Cluster => reference("Service", Some("default"), "kubernetes", place.kubernetes_uid.as_deref()),
+        SubjectKind::Service | SubjectKind::Pod | SubjectKind::Node => {
+            reference(kind.name(), namespace.as_deref(), name, uid.as_deref())
+        }
+    }
+}
+
+/// An object of the core API group. `kubectl describe` looks for Events by its uid alone.
+fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: Option<&str>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        name: Some(name.to_owned()),
+        uid: uid.map(str::to_owned),
+        ..ObjectReference::default()
+    }
 }
 
 /// FNV-1a of 128 bits: the same in every build, on every node and after every restart.
@@ -216,11 +183,6 @@ pub(super) fn hash(parts: &[&str]) -> u128 {
     bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
     })
-}
-
-/// Kubernetes' MicroTime: exactly six digits of a second.
-fn micro_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{time:.6}"))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::{
 use http::{Request as HttpRequest, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::events::v1::{Event, EventSeries};
 use kube::client::{Body, Client};
 use serde::Deserialize;
 use tokio::{
@@ -18,7 +19,11 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Counters, Events, Place, Reply, Request, Series, Write};
+use super::{
+    object::Place,
+    plan::{Counters, Plan},
+    request::{Reply, Request, Series, Write},
+};
 use crate::{facts::text::clean, ledger::Change};
 
 /// What RBAC has to grant on `events` of `events.k8s.io`.
@@ -31,31 +36,31 @@ const MESSAGE: usize = 256;
 /// The longest sleep: the clock may be set meanwhile.
 const NAP: Duration = Duration::from_secs(60);
 
-/// The writer of Events. It ends when it is dropped; what was not told yet is told by the next one.
+/// The writer of Events. It ends when it is dropped; what was not written yet is written by the next one.
 #[derive(Debug)]
 pub struct Recorder {
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
     task: JoinHandle<()>,
 }
 
 /// What the loop hands over, and the writer works off. It is bounded by itself, and locked for moments only.
 #[derive(Debug, Default)]
-struct Desk {
-    events: Mutex<Events>,
-    news: Notify,
-    /// Whether nothing can be written now: all is told, or has to wait.
+struct Shared {
+    plan: Mutex<Plan>,
+    changed: Notify,
+    /// Whether nothing can be written now: all is written, or has to wait.
     idle: watch::Sender<bool>,
 }
 
-impl Desk {
-    fn events(&self) -> MutexGuard<'_, Events> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is to be written now.
     fn next(&self, at: Timestamp) -> Option<Write> {
-        let mut events = self.events();
-        let write = events.next(at);
+        let mut plan = self.plan();
+        let write = plan.next(at);
         self.idle.send_replace(write.is_none());
         write
     }
@@ -64,34 +69,34 @@ impl Desk {
 impl Recorder {
     /// Starts to write through `client`, with `limit` for each request. Needs a tokio runtime.
     pub fn start(client: Client, limit: Duration, clock: impl Fn() -> Timestamp + Send + 'static) -> Self {
-        let desk = Arc::<Desk>::default();
+        let shared = Arc::<Shared>::default();
         let task = tokio::spawn({
-            let desk = Arc::clone(&desk);
-            async move { work(desk, Writer { client, limit, complaint: None }, clock).await }
+            let shared = Arc::clone(&shared);
+            async move { work(shared, Writer { client, limit, failure: None }, clock).await }
         });
-        Self { desk, task }
+        Self { shared, task }
     }
 
     /// Takes in what a round changed. Never waits for the API server.
     pub fn offer(&self, at: Timestamp, changes: &[Change], place: &Place) {
-        let mut events = self.desk.events();
+        let mut plan = self.shared.plan();
         for change in changes {
-            events.offer(at, change, place);
+            plan.offer(at, change, place);
         }
-        self.desk.idle.send_replace(false);
-        drop(events);
-        self.desk.news.notify_one();
+        self.shared.idle.send_replace(false);
+        drop(plan);
+        self.shared.changed.notify_one();
     }
 
-    /// Waits until everything is told that can be told now.
+    /// Waits until everything is written that can be written now.
     pub async fn idle(&self) {
         // The sender lives as long as this value.
-        self.desk.idle.subscribe().wait_for(|idle| *idle).await.ok();
+        self.shared.idle.subscribe().wait_for(|idle| *idle).await.ok();
     }
 
     /// What became of Events since the start.
     pub fn counters(&self) -> Counters {
-        self.desk.events().counters()
+        self.shared.plan().counters()
     }
 }
 
@@ -101,21 +106,21 @@ impl Drop for Recorder {
     }
 }
 
-async fn work(desk: Arc<Desk>, mut writer: Writer, clock: impl Fn() -> Timestamp) {
+async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Timestamp) {
     loop {
-        match desk.next(clock()) {
+        match shared.next(clock()) {
             Some(write) => {
                 let reply = writer.send(&write).await;
-                desk.events().answer(clock(), &write, reply);
+                shared.plan().answer(clock(), &write, reply);
             }
             None => {
                 let now = clock();
-                let due = desk.events().due(now).map(|due| due.duration_since(now).unsigned_abs());
+                let due = shared.plan().due(now).map(|due| due.duration_since(now).unsigned_abs());
                 // Nothing is due now, so a due time of now waits for what the next moment brings.
                 let nap = due.unwrap_or(NAP).clamp(Duration::from_millis(10), NAP);
-                // Either way the next thing is to look at the desk.
+                // Either way the next thing is to look at the plan.
                 tokio::select! {
-                    () = desk.news.notified() => {}
+                    () = shared.changed.notified() => {}
                     () = time::sleep(nap) => {}
                 }
             }
@@ -123,27 +128,12 @@ async fn work(desk: Arc<Desk>, mut writer: Writer, clock: impl Fn() -> Timestamp
     }
 }
 
-/// Speaks events.k8s.io/v1.
+/// Sends requests of events.k8s.io/v1.
 struct Writer {
     client: Client,
     limit: Duration,
     /// The failure that was logged last: one that lasts is logged once.
-    complaint: Option<String>,
-}
-
-/// What of an Event says how often it was told.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Told {
-    event_time: Option<Timestamp>,
-    series: Option<ToldSeries>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ToldSeries {
-    count: u32,
-    last_observed_time: Timestamp,
+    failure: Option<String>,
 }
 
 /// What the API server says instead of an Event.
@@ -160,16 +150,16 @@ impl Writer {
             Ok(answered) => answered,
             Err(_) => Err(Failed::from(format!("no answer within {} s", self.limit.as_secs_f32()))),
         };
-        let (reply, complaint) = match answered {
-            Ok(Answer { reply, complaint }) => (reply, complaint),
+        let (reply, failure) = match answered {
+            Ok(Answer { reply, failure }) => (reply, failure),
             Err(failed) => (Reply::Unavailable(None), Some(clean(&failed.to_string(), MESSAGE))),
         };
-        if complaint != self.complaint {
-            match &complaint {
-                Some(complaint) => warn!(%complaint, "an Event cannot be written"),
+        if failure != self.failure {
+            match &failure {
+                Some(failure) => warn!(%failure, "an Event cannot be written"),
                 None => info!("Events can be written again"),
             }
-            self.complaint = complaint;
+            self.failure = failure;
         }
         reply
     }
@@ -179,7 +169,7 @@ impl Writer {
         let (status, wait) = (response.status(), retry_after(&response));
         let body = Limited::new(response.into_body(), ANSWER).collect().await?.to_bytes();
         let reply = match (status, &write.request) {
-            (status, Request::Look) if status.is_success() => Reply::Found(series(&body)?),
+            (status, Request::Look) if status.is_success() => Reply::Current(series(&body)?),
             (status, _) if status.is_success() => Reply::Written,
             (StatusCode::CONFLICT, Request::Create(_)) => Reply::Exists,
             (StatusCode::NOT_FOUND, _) => Reply::Missing,
@@ -190,35 +180,38 @@ impl Writer {
             (_, _) => Reply::Unavailable(wait),
         };
         let fine = match (reply, &write.request) {
-            (Reply::Written | Reply::Exists | Reply::Found(_), _) => true,
+            (Reply::Written | Reply::Exists | Reply::Current(_), _) => true,
             (Reply::Missing, request) => !matches!(request, Request::Create(_)),
             (Reply::Forbidden | Reply::Refused | Reply::Unavailable(_), _) => false,
         };
-        let complaint = (!fine).then(|| {
-            let said = serde_json::from_slice::<Status>(&body).map_or_else(|_| String::new(), |status| status.message);
-            clean(&format!("{status}: {said}"), MESSAGE)
+        let failure = (!fine).then(|| {
+            let message =
+                serde_json::from_slice::<Status>(&body).map_or_else(|_| String::new(), |status| status.message);
+            clean(&format!("{status}: {message}"), MESSAGE)
         });
-        Ok(Answer { reply, complaint })
+        Ok(Answer { reply, failure })
     }
 }
 
 struct Answer {
     reply: Reply,
-    complaint: Option<String>,
+    failure: Option<String>,
 }
 
 fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
     #[derive(serde::Serialize)]
-    struct Patch<'a> {
+    struct Patch {
         #[serde(skip_serializing_if = "Option::is_none")]
-        series: Option<&'a Series>,
+        series: Option<EventSeries>,
     }
     let events = format!("/apis/events.k8s.io/v1/namespaces/{}/events", write.namespace);
     let one = format!("{events}/{}", write.name);
     // A patch that changes nothing is answered with the Event and writes nothing: no right to read is needed.
     let (method, uri, kind, body) = match &write.request {
         Request::Create(event) => ("POST", events, "application/json", serde_json::to_vec(event)?),
-        Request::Again(series) => ("PATCH", one, MERGE, serde_json::to_vec(&Patch { series: Some(series) })?),
+        Request::Repeat(series) => {
+            ("PATCH", one, MERGE, serde_json::to_vec(&Patch { series: Some((*series).into()) })?)
+        }
         Request::Look => ("PATCH", one, MERGE, serde_json::to_vec(&Patch { series: None })?),
     };
     let request = HttpRequest::builder().method(method).uri(uri);
@@ -228,13 +221,9 @@ fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
 
 const MERGE: &str = "application/merge-patch+json";
 
-/// An Event without any time is taken for an old one.
 fn series(body: &[u8]) -> Result<Series, Failed> {
-    let told: Told = serde_json::from_slice(body).map_err(|wrong| io::Error::other(format!("no Event: {wrong}")))?;
-    Ok(match told.series {
-        Some(series) => Series { count: series.count, last: series.last_observed_time },
-        None => Series { count: 1, last: told.event_time.unwrap_or(Timestamp::UNIX_EPOCH) },
-    })
+    let event: Event = serde_json::from_slice(body).map_err(|wrong| io::Error::other(format!("no Event: {wrong}")))?;
+    Ok(Series::of(event))
 }
 
 fn retry_after(response: &Response<Body>) -> Option<SignedDuration> {

@@ -1,6 +1,6 @@
-//! Many nodes as one document, `portreeve.fleet/v1`: what each agent tells of its own, and what could not be asked.
+//! Many nodes as one document, `portreeve.fleet/v1`: what each agent reports of its own, and which could not be asked.
 
-mod account;
+mod node_report;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +12,7 @@ use std::{
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 
-use self::account::Account;
+use self::node_report::NodeReport;
 use super::{
     CheckResult,
     findings_document::{Problem, Unknown},
@@ -21,38 +21,37 @@ use super::{
 };
 use crate::{
     facts::{Gap, Protocol, Source, Why},
-    findings::{Severity, Subject, SubjectKind},
-    rules::{self, Scope},
+    findings::{Scope, Severity, Subject},
 };
 
-/// What one agent said, or why nothing.
+/// What one agent answered, or why nothing.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct AgentAnswer {
     /// The node that the agent's pod was given; empty where it was given none.
     pub node: String,
     /// The agent's pod.
     pub pod: String,
     /// Its `/findings` as it came.
-    pub said: Result<Vec<u8>, Gap>,
+    pub answer: Result<Vec<u8>, Gap>,
 }
 
-/// Which findings are told and counted.
+/// Which findings are reported and counted.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// Only those whose subject is in this namespace.
     pub namespace: Option<String>,
-    /// Only those of at least this severity. Where nothing was chosen, all are told, and those from
+    /// Only those of at least this severity. Where nothing was chosen, all are reported, and those from
     /// [`Severity::Warning`] on count.
     pub min_severity: Option<Severity>,
 }
 
-/// Of whom is spoken where agents are asked: so many, in their namespace.
+/// The agents that are asked: so many, in their namespace.
 pub fn listed(agents: usize, namespace: &str) -> String {
     let agents = if agents == 1 { "the one agent" } else { &format!("the {agents} agents") };
     format!("{agents} listed in namespace {namespace}")
 }
 
-/// What the agents of a cluster tell. A field that does not apply is absent.
+/// What the agents of a cluster report. A field that does not apply is absent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve findings of many nodes")]
@@ -66,7 +65,7 @@ pub struct Fleet {
     pub(super) nodes: Vec<Node>,
     /// What is wrong with the cluster, whichever node one looks from; worst first.
     pub(super) cluster: Vec<Shared>,
-    /// How many findings are not told, being in another namespace or too mild.
+    /// How many findings are not reported, being in another namespace or too mild.
     pub(super) hidden: usize,
     #[serde(skip)]
     counts: Severity,
@@ -86,17 +85,17 @@ pub(super) struct Node {
     /// What is wrong on this node, worst first; absent where the agent could not be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) findings: Option<Vec<Problem>>,
-    /// What could not be told or seen; of an agent that could not be asked, why.
+    /// What could not be judged or seen; of an agent that could not be asked, why.
     pub(super) unknown: Vec<Unknown>,
 }
 
-/// What agents tell alike.
+/// What several agents report of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct Shared {
-    /// The finding, as the first of them tells it.
+    /// The finding, as the first of those reports it that call it worst.
     #[serde(flatten)]
     pub(super) problem: Problem,
-    /// The nodes whose agents tell it.
+    /// The nodes whose agents report it.
     pub(super) nodes: Vec<String>,
 }
 
@@ -106,23 +105,27 @@ pub fn fleet_schema() -> Schema {
 }
 
 impl Fleet {
-    /// Of what was heard from the agents listed in a namespace.
-    pub fn of(agent_namespace: &str, heard: Vec<Heard>, wanted: &Wanted) -> Self {
+    /// Of the answers of the agents listed in a namespace.
+    pub fn of(agent_namespace: &str, answers: Vec<AgentAnswer>, wanted: &Wanted) -> Self {
         let mut nodes = Vec::new();
         let mut shared: BTreeMap<(String, Subject, Option<u16>, Option<Protocol>), Shared> = BTreeMap::new();
         let mut hidden = 0;
-        for Heard { node, pod, said } in heard {
-            let account = said.and_then(|answer| Account::read(&node, &answer));
+        for AgentAnswer { node, pod, answer } in answers {
+            let report = answer.and_then(|answer| NodeReport::read(&node, &answer));
             let (node, pod) = (tidy(&node), tidy(&pod));
-            nodes.push(match account {
+            nodes.push(match report {
                 Err(gap) => Node { node, pod, at: None, findings: None, unknown: vec![Unknown::of(&gap)] },
-                Ok(Account { at, findings, unknown }) => {
-                    let (common, own): (Vec<Problem>, Vec<Problem>) = findings.into_iter().partition(is_of_the_cluster);
+                Ok(NodeReport { at, findings, unknown }) => {
+                    let (common, own): (Vec<Problem>, Vec<Problem>) =
+                        findings.into_iter().partition(|it| it.scope == Scope::Cluster);
                     for problem in common {
                         let key = (problem.rule.clone(), problem.subject.clone(), problem.port, problem.protocol);
                         let first = || Shared { problem: problem.clone(), nodes: Vec::new() };
                         let entry = shared.entry(key).or_insert_with(first);
-                        entry.problem.severity = entry.problem.severity.max(problem.severity);
+                        // A sentence goes with its own severity.
+                        if problem.severity > entry.problem.severity {
+                            entry.problem = problem;
+                        }
                         entry.nodes.push(node.clone());
                     }
                     let (mut own, others): (Vec<Problem>, Vec<Problem>) =
@@ -164,8 +167,8 @@ impl Fleet {
         !self.nodes.is_empty() && !self.nodes.iter().any(failed)
     }
 
-    /// Whether it tells the same, whenever that was seen.
-    pub fn tells_the_same_as(&self, other: &Self) -> bool {
+    /// Whether it reports the same, whenever that was seen.
+    pub fn reports_the_same_as(&self, other: &Self) -> bool {
         let timeless = |fleet: &Self| {
             let mut fleet = fleet.clone();
             fleet.nodes.iter_mut().for_each(|node| node.at = None);
@@ -181,7 +184,7 @@ impl Fleet {
     }
 
     /// The agents that could not be asked.
-    pub(super) fn silent(&self) -> impl Iterator<Item = &Node> {
+    pub(super) fn without_answer(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.findings.is_none())
     }
 
@@ -209,11 +212,11 @@ impl Fleet {
     pub fn write_names(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut problems: Vec<&Problem> = self.problems().collect();
         problems.sort_by(|a, b| worst_first(a, b));
-        let mut told: Vec<&Subject> = Vec::new();
+        let mut written: Vec<&Subject> = Vec::new();
         for Problem { subject, .. } in problems {
-            if !told.contains(&subject) {
+            if !written.contains(&subject) {
                 writeln!(out, "{}/{}", subject.kind.name().to_lowercase(), subject.name)?;
-                told.push(subject);
+                written.push(subject);
             }
         }
         Ok(())
@@ -227,18 +230,12 @@ impl Wanted {
     }
 }
 
-/// What such a rule says of a Node is that Node's own.
-fn is_of_the_cluster(problem: &Problem) -> bool {
-    let one_voice = rules::find(&problem.rule).is_some_and(|rule| rule.scope == Scope::Cluster);
-    one_voice && problem.subject.kind != SubjectKind::Node
-}
-
 pub(super) fn worst_first(a: &Problem, b: &Problem) -> std::cmp::Ordering {
     let key = |it: &Problem| (it.rule.clone(), it.subject.clone(), it.port, it.protocol);
     b.severity.cmp(&a.severity).then_with(|| key(a).cmp(&key(b)))
 }
 
-/// Whether an agent lacks what it had to read, as far as its words tell: its cluster, and the core of its node.
+/// Whether an agent lacks what it had to read, as far as its answer shows: its cluster, and the core of its node.
 pub(super) fn is_failure(unknown: &Unknown) -> bool {
     let core = matches!(
         unknown.source,

@@ -1,4 +1,4 @@
-//! Several agents, told together.
+//! Several agents in one document.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn listener(severity: &str) -> Value {
     finding("listener-on-node-port", severity, &service("shop"))
 }
 
-fn heard(node: &str, findings: &[Value]) -> Heard {
+fn reporting(node: &str, findings: &[Value]) -> AgentAnswer {
     let unknown = json!([{"source": "netfilter", "why": "not-permitted", "detail": "nft: needs NET_ADMIN"}]);
     answering(
         node,
@@ -31,17 +31,17 @@ fn heard(node: &str, findings: &[Value]) -> Heard {
     )
 }
 
-fn answering(node: &str, answer: &Value) -> Heard {
-    Heard { node: node.to_owned(), pod: format!("portreeve-{node}"), said: Ok(answer.to_string().into_bytes()) }
+fn answering(node: &str, answer: &Value) -> AgentAnswer {
+    AgentAnswer { node: node.to_owned(), pod: format!("portreeve-{node}"), answer: Ok(answer.to_string().into_bytes()) }
 }
 
-fn silent(node: &str) -> Heard {
+fn without_answer(node: &str) -> AgentAnswer {
     let gap = Gap::new(Source::Agent, Why::Unreachable, "its pod is not Ready");
-    Heard { node: node.to_owned(), pod: format!("portreeve-{node}"), said: Err(gap) }
+    AgentAnswer { node: node.to_owned(), pod: format!("portreeve-{node}"), answer: Err(gap) }
 }
 
-fn fleet(heard: Vec<Heard>) -> Fleet {
-    Fleet::of("portreeve", heard, &Wanted::default())
+fn fleet(answers: Vec<AgentAnswer>) -> Fleet {
+    Fleet::of("portreeve", answers, &Wanted::default())
 }
 
 fn text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
@@ -56,14 +56,20 @@ fn style() -> Style {
 
 #[test]
 fn findings_count_more_than_silence_and_silence_more_than_nothing() {
-    assert_eq!(fleet(vec![heard("n1", &[listener("critical")]), silent("n2")]).result(), CheckResult::Findings);
-    assert_eq!(fleet(vec![heard("n1", &[listener("info")]), silent("n2")]).result(), CheckResult::NotChecked);
-    assert_eq!(fleet(vec![heard("n1", &[listener("info")])]).result(), CheckResult::Clear);
+    assert_eq!(
+        fleet(vec![reporting("n1", &[listener("critical")]), without_answer("n2")]).result(),
+        CheckResult::Findings
+    );
+    assert_eq!(
+        fleet(vec![reporting("n1", &[listener("info")]), without_answer("n2")]).result(),
+        CheckResult::NotChecked
+    );
+    assert_eq!(fleet(vec![reporting("n1", &[listener("info")])]).result(), CheckResult::Clear);
     assert_eq!(fleet(vec![]).result(), CheckResult::NotChecked, "no agent, no knowledge");
-    let mut blind = heard("n1", &[]);
-    blind.said = blind.said.map(|said| {
-        let said = String::from_utf8(said).expect("JSON");
-        said.replace("netfilter", "services").replace("not-permitted", "unreachable").into_bytes()
+    let mut blind = reporting("n1", &[]);
+    blind.answer = blind.answer.map(|answer| {
+        let text = String::from_utf8(answer).expect("JSON");
+        text.replace("netfilter", "services").replace("not-permitted", "unreachable").into_bytes()
     });
     assert_eq!(fleet(vec![blind]).result(), CheckResult::NotChecked, "an agent that does not see its cluster");
 }
@@ -71,7 +77,7 @@ fn findings_count_more_than_silence_and_silence_more_than_nothing() {
 #[test]
 fn what_is_filtered_neither_counts_nor_is_forgotten() {
     let all = || {
-        vec![heard(
+        vec![reporting(
             "n1",
             &[listener("critical"), finding("own-port-taken", "warning", &json!({"kind": "Node", "name": "n1"}))],
         )]
@@ -91,22 +97,45 @@ fn what_is_filtered_neither_counts_nor_is_forgotten() {
 }
 
 #[test]
-fn a_finding_of_the_cluster_is_told_once_with_everybody_who_tells_it() {
-    let external = |severity| finding("external-ip-is-node-address", severity, &service("shop"));
-    let told = fleet(vec![heard("n1", &[external("warning")]), heard("n2", &[external("critical")])]);
-    assert_eq!(told.cluster.len(), 1);
-    assert_eq!(told.cluster[0].nodes, ["n1", "n2"]);
-    assert_eq!(told.cluster[0].problem.severity, Severity::Critical, "the worst");
-    assert!(told.nodes.iter().all(|node| node.findings.as_ref().is_some_and(Vec::is_empty)));
-    let disagreement =
-        |name: &str| finding("node-port-range-disagreement", "warning", &json!({"kind": "Node", "name": name}));
-    let own = fleet(vec![heard("n1", &[disagreement("n1")]), heard("n2", &[disagreement("n2")])]);
-    assert!(own.cluster.is_empty(), "what is said of a Node is that Node's own");
+fn a_finding_of_the_cluster_is_there_once_with_the_nodes_that_report_it_and_the_words_of_the_worst() {
+    let external = |severity: &str| {
+        let mut finding = finding("external-ip-is-node-address", severity, &service("shop"));
+        finding["scope"] = json!("cluster");
+        finding["summary"] = json!(format!("It is {severity}."));
+        finding
+    };
+    let severities = ["warning", "critical", "info"];
+    let nodes = ["n1", "n2", "n3"];
+    let fleet = fleet(nodes.into_iter().zip(severities).map(|(node, it)| reporting(node, &[external(it)])).collect());
+    assert_eq!(fleet.cluster.len(), 1);
+    assert_eq!(fleet.cluster[0].nodes, nodes);
+    let Problem { severity, summary, .. } = &fleet.cluster[0].problem;
+    assert_eq!((*severity, summary.as_str()), (Severity::Critical, "It is critical."));
+    assert!(fleet.nodes.iter().all(|node| node.findings.as_ref().is_some_and(Vec::is_empty)));
+}
+
+#[test]
+fn a_finding_of_a_node_or_without_a_scope_is_each_nodes_own() {
+    let mut local = finding("external-ip-is-node-address", "critical", &service("shop"));
+    local["scope"] = json!("node");
+    let older = finding("node-port-range-crowded", "warning", &json!({"kind": "Cluster", "name": "cluster"}));
+    let fleet = fleet(["n1", "n2"].map(|node| reporting(node, &[local.clone(), older.clone()])).into());
+    assert!(fleet.cluster.is_empty());
+    for node in &fleet.nodes {
+        let scopes: Vec<Scope> = node.findings.iter().flatten().map(|it| it.scope).collect();
+        assert_eq!(scopes, [Scope::Node, Scope::Node]);
+    }
+    let rows = text(|out| write_fleet_rows(&fleet, &style(), out));
+    assert_eq!(rows.lines().filter(|row| row.ends_with("n1,n2")).count(), 2, "and the table has it once: {rows}");
 }
 
 #[test]
 fn a_table_says_what_where_and_who_was_silent() {
-    let told = fleet(vec![heard("n1", &[listener("critical")]), heard("n2", &[listener("critical")]), silent("n3")]);
+    let told = fleet(vec![
+        reporting("n1", &[listener("critical")]),
+        reporting("n2", &[listener("critical")]),
+        without_answer("n3"),
+    ]);
     insta::assert_snapshot!(text(|out| write_fleet_table(&told, &style(), out)), @r"
     1 critical; 2 agents asked, 1 could not be asked
 
@@ -146,14 +175,18 @@ fn without_an_agent_nothing_is_well() {
 
 #[test]
 fn the_document_is_what_its_schema_says() {
+    let mut of_the_cluster = finding("external-ip-is-node-address", "warning", &service("shop"));
+    of_the_cluster["scope"] = json!("cluster");
     let told = fleet(vec![
-        heard("n1", &[listener("critical"), finding("external-ip-is-node-address", "warning", &service("shop"))]),
-        silent("n2"),
+        reporting("n1", &[listener("critical"), of_the_cluster]),
+        without_answer("n2"),
         answering("n3", &json!("nonsense")),
     ]);
     let schema = fleet_schema().to_value();
     let document: Value = serde_json::from_str(&text(|out| told.write_json(out))).expect("JSON");
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}: {document:#}"));
+    assert_eq!(document["cluster"][0]["scope"], "cluster");
+    assert_eq!(document["nodes"][0]["findings"][0]["scope"], "node");
     assert_eq!(document["nodes"][1].get("findings"), None, "not asked is not well");
     assert_eq!(document["nodes"][2]["unknown"][0]["why"], "malformed");
     let yaml: Value = serde_saphyr::from_str(&text(|out| told.write_yaml(out))).expect("YAML");
@@ -163,15 +196,15 @@ fn the_document_is_what_its_schema_says() {
 #[test]
 fn only_the_time_of_a_look_is_no_change() {
     let at = |time: &str| {
-        let mut heard = heard("n1", &[listener("critical")]);
-        heard.said = heard.said.map(|said| {
-            String::from_utf8(said)
+        let mut answer = reporting("n1", &[listener("critical")]);
+        answer.answer = answer.answer.map(|bytes| {
+            String::from_utf8(bytes)
                 .expect("JSON")
                 .replace("\"at\":\"2026-11-21T12", &format!("\"at\":\"{time}"))
                 .into_bytes()
         });
-        fleet(vec![heard])
+        fleet(vec![answer])
     };
-    assert!(at("2026-11-21T12").tells_the_same_as(&at("2026-11-21T13")));
-    assert!(!at("2026-11-21T12").tells_the_same_as(&fleet(vec![silent("n1")])));
+    assert!(at("2026-11-21T12").reports_the_same_as(&at("2026-11-21T13")));
+    assert!(!at("2026-11-21T12").reports_the_same_as(&fleet(vec![without_answer("n1")])));
 }

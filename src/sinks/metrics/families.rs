@@ -247,6 +247,7 @@ fn labels(finding: &Finding) -> Vec<String> {
     vec![
         key.rule.to_string(),
         evidence.severity.to_string(),
+        evidence.scope.name().to_owned(),
         subject.kind.name().to_owned(),
         subject.namespace.as_deref().map(|name| text::clean(name, text::NAME)).unwrap_or_default(),
         text::clean(&subject.name, text::NAME),

@@ -53,6 +53,8 @@ fn both_forms_tell_the_same_and_are_well_formed() {
     assert_eq!(text, expose(&telling, Exposition::OpenMetrics));
     let value = |name: &str| text.iter().find(|(series, _)| series == name).map(|(_, value)| *value);
     assert_eq!(value(r#"portreeve_findings{rule="listener-on-node-port",severity="critical"}"#), Some(1.0));
+    let single = r#"portreeve_finding_info{rule="listener-on-node-port",severity="critical",scope="node","#;
+    assert!(text.iter().any(|(series, _)| series.starts_with(single)), "{text:?}");
     assert_eq!(value(r#"portreeve_listeners_on_node_ports{protocol="tcp"}"#), Some(1.0));
     assert_eq!(value("portreeve_scans_total"), Some(1.0));
     assert_eq!(value(r#"portreeve_scan_duration_seconds_bucket{le="+Inf"}"#), Some(1.0));

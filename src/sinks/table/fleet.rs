@@ -65,12 +65,12 @@ impl Page<'_> {
     }
 
     fn silent(&mut self, fleet: &Fleet) -> io::Result<()> {
-        if fleet.silent().next().is_none() {
+        if fleet.without_answer().next().is_none() {
             return Ok(());
         }
         self.blank()?;
         self.line(0, Ink::Heading, "Could not be asked")?;
-        for node in fleet.silent() {
+        for node in fleet.without_answer() {
             let name = if node.node.is_empty() { "no node" } else { &node.node };
             let why =
                 node.unknown.iter().map(|it| format!("{}: {} (pod {})", reason_words(it.why), it.detail, node.pod));
@@ -135,7 +135,7 @@ fn told(fleet: &Fleet) -> Vec<ListedFinding<'_>> {
 }
 
 fn headline(fleet: &Fleet, told: &[ListedFinding<'_>]) -> (String, Ink) {
-    let silent = fleet.silent().count();
+    let silent = fleet.without_answer().count();
     let asked = fleet.nodes.len() - silent;
     let silent = if silent > 0 { format!(", {silent} could not be asked") } else { String::new() };
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };

@@ -63,7 +63,7 @@ const DOORS: [(&str, &[&str]); 36] = [
     // The writer of Events is a sink that speaks to the API server.
     ("kube", &["cluster", "sinks", "agent"]),
     ("tower", &["cluster"]),
-    ("k8s_openapi", &["cluster"]),
+    ("k8s_openapi", &["cluster", "sinks"]),
     ("anyhow", &["agent", "cli"]),
     ("axum", &["agent"]),
     ("prometheus_client", &["sinks"]),

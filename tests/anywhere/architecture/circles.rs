@@ -87,7 +87,7 @@ impl<'a> House<'a> {
         let mut tests: Vec<Place> = Vec::new();
         for file in sources(files).filter(|file| file.path != "src/main.rs") {
             let place = owned(&module(file));
-            let (tokens, for_tests) = without_tests(source::tokens(&file.text));
+            let (tokens, for_tests) = without_tests(&source::tokens(&file.text));
             tests.extend(for_tests.iter().map(|name| below(&place, name)));
             let (imports, code) = split(&tokens, &module(file));
             rooms.insert(place, Room { file, imports, code });
@@ -118,7 +118,9 @@ impl<'a> House<'a> {
             let next = import.target.len().min(place.len() + 1);
             let is_childs = import.target.starts_with(place) && self.rooms.contains_key(&import.target[..next]);
             let name = import.target.last().expect("a path has an end");
-            let is_named = room.code.iter().any(|token| token.text == name);
+            // A function may have the name of the module that it is in.
+            let is_named = (0..room.code.len())
+                .any(|at| room.code[at].text == name && (at == 0 || room.code[at - 1].text != "mod"));
             // A module is used by what is taken out of it.
             let is_module = self.rooms.contains_key(&import.target);
             if !is_module && (!import.is_public || !is_childs || is_named) {
@@ -170,7 +172,7 @@ fn below(place: &Place, name: &str) -> Place {
 }
 
 /// Tokens without the items that are compiled for tests only, and the names of modules among these.
-fn without_tests(tokens: Vec<Token<'_>>) -> (Vec<Token<'_>>, Vec<&str>) {
+fn without_tests<'a>(tokens: &[Token<'a>]) -> (Vec<Token<'a>>, Vec<&'a str>) {
     const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let (mut kept, mut modules, mut at) = (Vec::new(), Vec::new(), 0);
     while at < tokens.len() {

@@ -1,10 +1,12 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::{
     facts::Protocol,
-    findings::{Evidence, Key, RuleId, Subject},
+    findings::{Evidence, RuleId, Vantage},
 };
 
 fn place() -> Place {
@@ -26,19 +28,20 @@ fn finding(key: Key, evidence: Evidence) -> Finding {
     Finding { key, evidence, since: Timestamp::from_microsecond(1_700_000_000_000_001).expect("a time") }
 }
 
-fn event(finding: &Finding, scope: Scope) -> Event {
-    Event::of(finding, scope, &place()).expect("a uid")
+fn event(finding: &Finding) -> PlannedEvent {
+    PlannedEvent::of(finding, &place()).expect("a uid")
 }
 
-fn json(event: &Event) -> serde_json::Value {
-    serde_json::to_value(event).expect("JSON")
+/// As it is sent when it is created at once.
+fn json(event: &PlannedEvent) -> serde_json::Value {
+    serde_json::to_value(event.at(web().since)).expect("JSON")
 }
 
 #[test]
 fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.032ee3c4e07961530f8d0f92505bccc2", "namespace": "shop"},
+        "metadata": {"name": "portreeve.fb040cdadb939d0e9c661b2442f06417", "namespace": "shop"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
@@ -46,7 +49,7 @@ fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
-    assert_eq!(json(&event(&web(), Scope::Node)), expected);
+    assert_eq!(json(&event(&web())), expected);
 }
 
 #[test]
@@ -59,7 +62,7 @@ fn a_node_has_its_event_in_default() {
     };
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.8619ad9d8cbefd5c5a9fc024fa42ec89", "namespace": "default"},
+        "metadata": {"name": "portreeve.ef5ddeba85c3f65e70967e5a60d41540", "namespace": "default"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ProxyNearFdLimit", "type": "Warning",
@@ -68,33 +71,33 @@ fn a_node_has_its_event_in_default() {
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
     let finding = finding(key, Evidence::new(Severity::Warning, "it is full."));
-    assert_eq!(json(&event(&finding, Scope::Node)), expected);
+    assert_eq!(json(&event(&finding)), expected);
 }
 
 fn crowded(subject: Subject) -> Finding {
     let key = Key { rule: RuleId("node-port-range-crowded"), subject, port: None, protocol: None };
-    finding(key, Evidence::new(Severity::Warning, "no room."))
+    finding(key, Evidence::new(Severity::Warning, "no room.").in_cluster())
 }
 
 #[test]
 fn a_fact_of_the_cluster_hangs_on_the_kubernetes_service_without_a_node() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.e173a68c7a1c188b35e538892e7548a3", "namespace": "default"},
+        "metadata": {"name": "portreeve.22ba71f45e6a3396135008dd0853d0fc", "namespace": "default"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "NodePortRangeCrowded", "type": "Warning",
         "note": "no room.",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "default", "name": "kubernetes", "uid": "uid-k"},
     });
-    assert_eq!(json(&event(&crowded(Subject::cluster()), Scope::Cluster)), expected);
+    assert_eq!(json(&event(&crowded(Subject::cluster()))), expected);
 }
 
 #[test]
 fn the_end_is_a_normal_event_of_its_own() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.032ee3c4e07961530f8d0f92505bccc2.resolved", "namespace": "shop"},
+        "metadata": {"name": "portreeve.fb040cdadb939d0e9c661b2442f06417.resolved", "namespace": "shop"},
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePortResolved", "type": "Normal",
@@ -102,54 +105,64 @@ fn the_end_is_a_normal_event_of_its_own() {
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
-    assert_eq!(json(&event(&web(), Scope::Node).resolved()), expected);
+    assert_eq!(json(&event(&web()).resolved()), expected);
 }
 
 #[test]
-fn a_series_has_microseconds_even_where_they_are_zero() {
-    let series = Series { count: 2, last: Timestamp::from_second(1_700_000_000).expect("a time") };
-    let expected = json!({"count": 2, "lastObservedTime": "2023-11-14T22:13:20.000000Z"});
-    assert_eq!(serde_json::to_value(series).expect("JSON"), expected);
-}
-
-#[test]
-fn everything_that_an_event_says_is_in_its_name_and_a_time_is_not() {
-    let changes: [fn(&mut Finding); 6] = [
+fn a_name_changes_with_what_the_finding_is_about_and_with_what_it_means() {
+    let changes: [fn(&mut Finding); 8] = [
         |it| it.key.rule = RuleId("other"),
         |it| it.key.subject.uid = Some("recreated".to_owned()),
         |it| it.key.port = None,
+        |it| it.key.port = Some(30081),
         |it| it.key.protocol = Some(Protocol::Udp),
         |it| it.evidence.severity = Severity::Warning,
-        |it| it.evidence.summary.push('!'),
+        |it| it.evidence.affects = [Vantage::Remote].into(),
+        |it| it.evidence.scope = Scope::Cluster,
     ];
-    let name = |finding: &Finding, scope| event(finding, scope).metadata.name;
+    let mut names = BTreeSet::from([event(&web()).name]);
     for (index, change) in changes.iter().enumerate() {
         let mut changed = web();
         change(&mut changed);
-        assert_ne!(name(&changed, Scope::Node), name(&web(), Scope::Node), "change {index}");
+        assert!(names.insert(event(&changed).name), "change {index}");
     }
-    let mut later = web();
-    later.since = Timestamp::UNIX_EPOCH;
-    later.evidence.values.push(("pid", "7".to_owned()));
-    assert_eq!(name(&later, Scope::Node), name(&web(), Scope::Node));
+}
+
+#[test]
+fn a_name_does_not_change_with_a_word_a_free_port_a_value_or_a_time() {
+    let changes: [fn(&mut Finding); 5] = [
+        |it| it.since = Timestamp::UNIX_EPOCH,
+        |it| it.evidence.values.push(("pid", "7".to_owned())),
+        |it| it.evidence.summary.push_str(" Really."),
+        |it| it.evidence = it.evidence.clone().remedy("give the Service nodePort 30002"),
+        |it| it.evidence.remedy.clear(),
+    ];
+    for (index, change) in changes.iter().enumerate() {
+        let mut changed = web();
+        change(&mut changed);
+        assert_eq!(event(&changed).name, event(&web()).name, "change {index}");
+        assert!(event(&changed).is_same_as(&event(&web())));
+    }
 }
 
 #[test]
 fn only_a_fact_of_the_cluster_has_the_same_name_on_every_node() {
     let other = Place { node: "n2".to_owned(), ..place() };
-    let name = |scope, place: &Place| Event::of(&web(), scope, place).expect("a uid").metadata.name;
-    assert_eq!(name(Scope::Cluster, &place()), name(Scope::Cluster, &other));
-    assert_ne!(name(Scope::Node, &place()), name(Scope::Node, &other));
-    assert_ne!(name(Scope::Node, &place()), name(Scope::Cluster, &place()));
+    let name = |finding: &Finding, place: &Place| PlannedEvent::of(finding, place).expect("a uid").name;
+    let mut shared = web();
+    shared.evidence.scope = Scope::Cluster;
+    assert_eq!(name(&shared, &place()), name(&shared, &other));
+    assert_ne!(name(&web(), &place()), name(&web(), &other));
+    assert_ne!(name(&web(), &place()), name(&shared, &place()));
 }
 
 #[test]
 fn an_object_without_a_uid_has_no_event() {
     let mut finding = web();
     finding.key.subject.uid = None;
-    assert_eq!(Event::of(&finding, Scope::Node, &place()), Err(NoUid));
+    assert_eq!(PlannedEvent::of(&finding, &place()), Err(NoUid));
     let unseen = Place { kubernetes_uid: None, ..place() };
-    assert_eq!(Event::of(&crowded(Subject::cluster()), Scope::Cluster, &unseen), Err(NoUid));
+    assert_eq!(PlannedEvent::of(&crowded(Subject::cluster()), &unseen), Err(NoUid));
 }
 
 #[test]
@@ -180,12 +193,16 @@ proptest! {
         let mut finding = web();
         finding.evidence.summary = summary;
         let place = Place { node, ..place() };
-        let opening = Event::of(&finding, Scope::Node, &place).expect("a uid");
-        for event in [opening.resolved(), opening] {
-            prop_assert!(event.note.len() <= NOTE);
-            prop_assert!(event.reporter().len() <= WORD && event.reason.len() <= WORD && event.action.len() <= WORD);
+        let opening = PlannedEvent::of(&finding, &place).expect("a uid");
+        for planned in [opening.resolved(), opening] {
+            let event = planned.at(finding.since);
+            let length = |text: &Option<String>| text.as_ref().expect("it is there").len();
+            prop_assert!(length(&event.note) <= NOTE);
+            for word in [&event.reporting_instance, &event.reason, &event.action] {
+                prop_assert!(length(word) <= WORD);
+            }
             let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'.';
-            prop_assert!(event.metadata.name.len() <= 253 && event.metadata.name.bytes().all(plain));
+            prop_assert!(planned.name.len() <= 253 && planned.name.bytes().all(plain));
         }
     }
 }

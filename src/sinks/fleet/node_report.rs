@@ -1,4 +1,4 @@
-//! What one agent's `/findings` says, read with suspicion: its node may have been taken over.
+//! What one agent reports at `/findings`, read with suspicion: its node may have been taken over.
 
 use std::{fmt, marker::PhantomData};
 
@@ -14,24 +14,24 @@ use crate::{
     sinks::findings_document::{Problem, Unknown},
 };
 
-/// The schema of what agents tell.
+/// The schema of what agents report.
 const SCHEMA: &str = "portreeve/v1";
 /// The longest description of what is wrong with an answer, in bytes.
 const DETAIL: usize = 256;
 
-/// What an agent tells of its own node.
+/// What an agent reports of its own node.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct NodeReport {
     /// When it looked.
     pub(super) at: Timestamp,
     /// What is wrong.
     pub(super) findings: Vec<Problem>,
-    /// What could not be told, and what of the answer could not be believed or understood.
+    /// What could not be judged, and what of the answer could not be believed or understood.
     pub(super) unknown: Vec<Unknown>,
 }
 
 #[derive(Deserialize)]
-struct Labelled {
+struct Header {
     schema: Option<String>,
 }
 
@@ -43,19 +43,19 @@ struct Wire {
     unknown: Entries<Unknown>,
 }
 
-impl Account {
+impl NodeReport {
     /// Reads what the agent on `node` answered.
     ///
     /// # Errors
     /// When it is no such document, or one about another node: an agent speaks for its own.
     pub(super) fn read(node: &str, answer: &[u8]) -> Result<Self, Gap> {
         let wrong = |what: &str| Err(Gap::new(Source::Agent, Why::Malformed, text::clean(what, DETAIL)));
-        match serde_json::from_slice::<Labelled>(answer) {
-            Ok(Labelled { schema: Some(schema) }) if schema == SCHEMA => {}
-            Ok(Labelled { schema: Some(other) }) => {
+        match serde_json::from_slice::<Header>(answer) {
+            Ok(Header { schema: Some(schema) }) if schema == SCHEMA => {}
+            Ok(Header { schema: Some(other) }) => {
                 return wrong(&format!("its answer has the schema {other:?}, wanted {SCHEMA:?}"));
             }
-            Ok(Labelled { schema: None }) => return wrong(&format!("its answer has no schema, wanted {SCHEMA:?}")),
+            Ok(Header { schema: None }) => return wrong(&format!("its answer has no schema, wanted {SCHEMA:?}")),
             Err(error) => return wrong(&format!("its answer is no JSON object: {error}")),
         }
         let wire = match serde_json::from_slice::<Wire>(answer) {
@@ -69,7 +69,7 @@ impl Account {
             ));
         }
         let (findings, foreign): (Vec<Problem>, Vec<Problem>) =
-            wire.findings.known.into_iter().map(Problem::tidied).partition(|it| is_told_here(it, node));
+            wire.findings.known.into_iter().map(Problem::tidied).partition(|it| is_of_this_node(it, node));
         let mut unknown: Vec<Unknown> = wire.unknown.known.into_iter().map(Unknown::tidied).collect();
         let odd = wire.findings.odd + wire.unknown.odd;
         let remarks = [
@@ -83,8 +83,8 @@ impl Account {
     }
 }
 
-/// Whether a finding is one that the agent of this node may tell.
-fn is_told_here(problem: &Problem, node: &str) -> bool {
+/// Whether a finding is one that the agent of this node may report.
+fn is_of_this_node(problem: &Problem, node: &str) -> bool {
     problem.subject.kind != SubjectKind::Node || problem.subject.name == node
 }
 
@@ -152,22 +152,22 @@ mod tests {
     #[test]
     fn what_an_agent_writes_cannot_reach_a_terminal() {
         let service = json!({"kind": "Service", "namespace": "a\u{9b}", "name": "web\r"});
-        let account = Account::read("n1", &answer(&[finding(&service)], &[])).expect("an account");
-        let told = format!("{:?}", serde_json::to_string(&account.findings).expect("JSON"));
+        let report = NodeReport::read("n1", &answer(&[finding(&service)], &[])).expect("a report");
+        let told = format!("{:?}", serde_json::to_string(&report.findings).expect("JSON"));
         for escape in ["u001b", "u{1b}", "u{202e}", "u{9b}", "u{200b}", "\\\\r", "\\\\n", "u0007"] {
             assert!(!told.contains(escape), "{escape}: {told}");
         }
-        assert_eq!(account.findings[0].summary, "a[31mb");
+        assert_eq!(report.findings[0].summary, "a[31mb");
     }
 
     #[test]
     fn an_agent_speaks_for_its_own_node_only() {
-        let error = Account::read("n2", &answer(&[], &[])).expect_err("another node");
+        let error = NodeReport::read("n2", &answer(&[], &[])).expect_err("another node");
         assert_eq!((error.why, error.detail.as_str()), (Why::Malformed, "it runs on n2 and speaks of the node \"n1\""));
         let findings = ["n1", "n2"].map(|name| finding(&json!({"kind": "Node", "name": name})));
-        let account = Account::read("n1", &answer(&findings, &[])).expect("an account");
-        assert_eq!(account.findings.len(), 1);
-        assert!(account.unknown[0].detail.starts_with("1 of its findings are about other nodes"));
+        let report = NodeReport::read("n1", &answer(&findings, &[])).expect("a report");
+        assert_eq!(report.findings.len(), 1);
+        assert!(report.unknown[0].detail.starts_with("1 of its findings are about other nodes"));
     }
 
     #[test]
@@ -178,15 +178,16 @@ mod tests {
         let mut odd = finding(&service);
         odd["severity"] = json!("apocalyptic");
         let known = json!({"source": "netfilter", "why": "not-permitted", "detail": "x"});
-        let unheard_of = json!({"source": "crystal-ball", "why": "foggy", "detail": "x"});
-        let account = Account::read("n1", &answer(&[newer, odd], &[known, unheard_of, json!(7)])).expect("an account");
-        assert_eq!(account.findings.len(), 1);
-        let details: Vec<&str> = account.unknown.iter().map(|it| it.detail.as_str()).collect();
+        let of_unknown_source = json!({"source": "crystal-ball", "why": "foggy", "detail": "x"});
+        let report =
+            NodeReport::read("n1", &answer(&[newer, odd], &[known, of_unknown_source, json!(7)])).expect("a report");
+        assert_eq!(report.findings.len(), 1);
+        let details: Vec<&str> = report.unknown.iter().map(|it| it.detail.as_str()).collect();
         assert_eq!(details, ["x", "3 of its entries were not understood: it is of another version"]);
     }
 
     #[test]
-    fn what_is_no_account_is_told_by_its_kind() {
+    fn what_is_no_report_is_named_by_its_kind() {
         for (answer, wanted) in [
             (&b"<html>"[..], "no JSON object"),
             (b"[]", "no JSON object"),
@@ -199,7 +200,7 @@ mod tests {
             ),
             (b"\xff\xfe", "no JSON object"),
         ] {
-            let error = Account::read("n1", answer).expect_err("no account");
+            let error = NodeReport::read("n1", answer).expect_err("no report");
             assert!(error.why == Why::Malformed && error.detail.contains(wanted), "{error:?}");
         }
     }

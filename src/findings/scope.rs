@@ -1,0 +1,25 @@
+//! What a problem is about: this node, or the cluster.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Whether each node reports a problem for itself, or all of them report the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// This node: what another node reports of the same object is another problem.
+    #[default]
+    Node,
+    /// The cluster: every node that sees it sees the same problem, so one report suffices.
+    Cluster,
+}
+
+impl Scope {
+    /// Its word in JSON and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Cluster => "cluster",
+        }
+    }
+}

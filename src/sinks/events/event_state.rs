@@ -1,0 +1,114 @@
+//! One Event: what is known of it on the server, and when something is to be done about it.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    object::{PlannedEvent, hash},
+    request::{Reply, Request, Series},
+};
+use crate::findings::Scope;
+
+/// The waits before an Event is repeated.
+const FIRST: [SignedDuration; 2] = [SignedDuration::from_mins(5), SignedDuration::from_mins(10)];
+/// The wait before every later time: shorter than the hour for which the API server keeps an Event.
+const LATER: SignedDuration = SignedDuration::from_mins(55);
+/// An agent that was not the first to write a problem of the cluster tries again after [`LATER`] and up to so many
+/// seconds.
+const JITTER: u128 = 15 * 60;
+/// The wait after a refusal that may be lifted.
+pub(super) const REFUSED: SignedDuration = SignedDuration::from_mins(10);
+/// The end of a problem that was written so shortly before this end is this one, by another agent.
+const SAME_END: SignedDuration = SignedDuration::from_mins(1);
+
+/// One Event on its way to the server, and on it.
+#[derive(Debug)]
+pub(super) struct EventState {
+    pub(super) event: PlannedEvent,
+    pub(super) stage: Stage,
+    /// When something is to be done about it.
+    pub(super) due: Timestamp,
+}
+
+/// What is known of an Event on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Not written by this agent.
+    Unwritten,
+    /// Written by an earlier run of this agent; its series is not known yet.
+    Found,
+    /// Written.
+    Written(Series),
+    /// Written by another agent, which repeats it.
+    ByAnotherAgent,
+    /// Nothing is to be done any more.
+    Done,
+}
+
+impl EventState {
+    pub(super) fn new(event: PlannedEvent, due: Timestamp) -> Self {
+        Self { event, stage: Stage::Unwritten, due }
+    }
+
+    /// What is to be sent next.
+    pub(super) fn request(&self, at: Timestamp) -> Request {
+        match self.stage {
+            Stage::Found => Request::Look,
+            Stage::Written(series) => Request::Repeat(series.repeated(at)),
+            Stage::Unwritten | Stage::ByAnotherAgent | Stage::Done => Request::Create(Box::new(self.event.at(at))),
+        }
+    }
+
+    /// When something is to be done about it: `at`, or later. Further away than any wait, the clock was set back.
+    pub(super) fn due(&self, at: Timestamp) -> Timestamp {
+        let furthest = at + LATER + SignedDuration::from_secs(JITTER as i64);
+        if self.due > furthest { at } else { self.due.max(at) }
+    }
+
+    /// Takes in the answer about an Event that a problem began.
+    pub(super) fn answer_opening(&mut self, at: Timestamp, request: &Request, reply: Reply, scope: Scope) {
+        (self.stage, self.due) = match (reply, request) {
+            (Reply::Written, Request::Repeat(series)) => (Stage::Written(*series), at + wait(series.count)),
+            (Reply::Written, _) => (Stage::Written(Series { count: 1, last: at }), at + wait(1)),
+            (Reply::Exists, _) if scope == Scope::Cluster => (Stage::ByAnotherAgent, at + LATER + self.jitter()),
+            (Reply::Exists, _) => (Stage::Found, at),
+            (Reply::Current(series), _) => (Stage::Written(series), series.last.min(at) + wait(series.count)),
+            (Reply::Missing, Request::Repeat(_) | Request::Look) => (Stage::Unwritten, at),
+            (Reply::Missing | Reply::Forbidden, _) => (self.stage, at + REFUSED),
+            (Reply::Refused, _) => (Stage::Done, at),
+            (Reply::Unavailable(_), _) => (self.stage, self.due),
+        };
+    }
+
+    /// Takes in the answer about an Event that a problem ended at `since`; `alone` unless another agent writes the
+    /// problem's Events.
+    pub(super) fn answer_ending(
+        &mut self,
+        at: Timestamp,
+        request: &Request,
+        reply: Reply,
+        (since, alone): (Timestamp, bool),
+    ) {
+        (self.stage, self.due) = match (reply, request) {
+            (Reply::Exists, _) if alone => (Stage::Found, at),
+            (Reply::Current(series), _) if series.last.min(since) + SAME_END < since => (Stage::Written(series), at),
+            (Reply::Missing, Request::Repeat(_) | Request::Look) => (Stage::Unwritten, at),
+            (Reply::Unavailable(_), _) => (self.stage, self.due),
+            (Reply::Forbidden, _) => (self.stage, at + REFUSED),
+            (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Missing | Reply::Refused, _) => {
+                (Stage::Done, at)
+            }
+        };
+    }
+
+    /// Differs from agent to agent, so that they do not all try at once.
+    fn jitter(&self) -> SignedDuration {
+        let seconds = hash(&[&self.event.reporter, &self.event.name]) % JITTER;
+        SignedDuration::from_secs(seconds as i64)
+    }
+}
+
+/// How long an Event that was written so often is left alone.
+pub(super) fn wait(count: u32) -> SignedDuration {
+    let written = usize::try_from(count).unwrap_or(usize::MAX);
+    FIRST.get(written.saturating_sub(1)).copied().unwrap_or(LATER)
+}

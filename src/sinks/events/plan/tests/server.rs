@@ -1,0 +1,70 @@
+//! A server that does not answer, refuses, or has just come up.
+
+use super::*;
+use crate::sinks::events::{event_state::REFUSED, pause};
+
+#[test]
+fn a_server_that_does_not_answer_is_left_alone_for_longer_and_longer() {
+    let mut events = Plan::default();
+    raise(&mut events, second(0), &finding(1, Severity::Critical));
+    let mut now = second(0);
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        let write = events.next(now).expect("a request");
+        events.answer(now, &write, Reply::Unavailable(None));
+        let due = events.due(now).expect("it is tried again");
+        pauses.push(due.duration_since(now).as_secs());
+        now = due;
+    }
+    assert_eq!(pauses, [2, 4, 8, 16, 20, 20, 20, 20, 20]);
+    let write = events.next(now).expect("a request");
+    assert_eq!(events.next(now), None);
+    events.answer(now, &write, Reply::Unavailable(Some(SignedDuration::from_hours(9))));
+    assert_eq!(events.due(now), Some(now + pause::LONGEST), "no server may silence us for a day");
+}
+
+#[test]
+fn a_refusal_about_one_object_does_not_silence_the_others() {
+    let (mut server, mut events) = (Server::default(), Plan::default());
+    for object in 0..3 {
+        raise(&mut events, second(0), &finding(object, Severity::Critical));
+    }
+    for reply in [Reply::Forbidden, Reply::Refused] {
+        let write = events.next(second(0)).expect("a request");
+        events.answer(second(0), &write, reply);
+    }
+    assert_eq!(server.serve(&mut events, second(0)).len(), 1);
+    assert_eq!(events.counters(), Counters { written: 1, failed: 2, ..Counters::default() });
+    let again = server.serve(&mut events, second(0) + REFUSED);
+    assert_eq!(again.len(), 2, "the forbidden one, and the written one's series");
+}
+
+#[test]
+fn a_server_that_has_just_come_up_is_not_believed_that_it_forbids() {
+    let (mut server, mut events) = (Server::default(), Plan::default());
+    raise(&mut events, second(0), &finding(1, Severity::Critical));
+    let mut now = second(0);
+    for reply in [Reply::Unavailable(None), Reply::Forbidden, Reply::Forbidden, Reply::Forbidden] {
+        let write = events.next(now).expect("a request");
+        events.answer(now, &write, reply);
+        now = events.due(now).expect("it is tried again");
+    }
+    assert!(now < second(0) + REFUSED);
+    assert_eq!(server.serve(&mut events, now).len(), 1);
+
+    clear(&mut events, now, &finding(1, Severity::Critical));
+    let write = events.next(now).expect("the end");
+    events.answer(now, &write, Reply::Forbidden);
+    assert_eq!(server.serve(&mut events, now + REFUSED).len(), 1, "an end that is forbidden is written later");
+}
+
+#[test]
+fn a_clock_that_is_set_back_does_not_silence_anything() {
+    let (mut server, mut events) = (Server::default(), Plan::default());
+    raise(&mut events, minute(100_000), &finding(1, Severity::Critical));
+    server.serve(&mut events, minute(100_000));
+    raise(&mut events, minute(0), &finding(2, Severity::Critical));
+    server.serve(&mut events, minute(1));
+    assert_eq!(server.events.len(), 2);
+    assert!(events.due(minute(1)).is_some_and(|due| due <= minute(6)));
+}
