@@ -2,16 +2,21 @@
 #
 #   docker buildx build --platform linux/amd64,linux/arm64 .   compiles it, for either architecture
 #   make image                                                 takes what this machine compiled; needs no registry
+#   make release BASE=rust:...@sha256:... NAME=...             compiles it on a base of this digest, and pushes it
+#
+# The tag of the base moves with its patches, which is right for a build of one's own. A release names the digest.
+ARG BASE=rust:1.95-alpine
 ARG BINARY=build
 
 # Runs on the builder's own architecture; clang and lld make code for the other one.
-FROM --platform=$BUILDPLATFORM rust:1.95-alpine AS build
+# hadolint ignore=DL3006
+FROM --platform=$BUILDPLATFORM ${BASE} AS build
 ARG TARGETARCH=amd64
 # cargo-auditable writes the list of dependencies into the binary, where scanners find it.
 # hadolint ignore=DL3018
 RUN apk add --no-cache clang lld && cargo install cargo-auditable --version 0.7.7 --locked
 WORKDIR /src
-COPY Cargo.toml Cargo.lock build.rs layout.ld ./
+COPY Cargo.toml Cargo.lock ./
 COPY src ./src
 RUN case "$TARGETARCH" in \
         amd64) cpu=x86_64 CPU=X86_64 ;; \

@@ -18,6 +18,11 @@ TOOLS := cc:gcc ip:iproute2 ss:iproute2 nft:nftables iptables:iptables ps:procps
 CONTENDERS := ss:iproute2 netstat:net-tools lsof:lsof nsenter:util-linux curl:curl \
               prometheus-node-exporter:prometheus-node-exporter
 
+# What `make lint` calls beside what rustup has, built once per machine and version. They read a few files: optimizing them
+# takes longer than they run.
+CRATES := cargo-deny@0.20.2 cargo-machete@0.9.2
+QUICKLY := CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+
 # Kubernetes itself, and helm, built once per machine and version; a program in $KUBEBUILDER_ASSETS or on the PATH comes
 # first. Each is a name, its package, the folder of the go.mod that has it, and where it is kept.
 pinned = $(shell sed -n 's|^\t$(1) \(v[0-9.]*\).*|\1|p' $(2)/go.mod)
@@ -33,6 +38,9 @@ LAB_PROGRAMS := etcd=go.etcd.io/etcd/server/v3:tests/lab:$(LAB) \
                 helm=helm.sh/helm/v4/cmd/helm:tests/lab/helm:$(HELM)
 VERSION := k8s.io/component-base/version
 GUEST := $(CACHE)/guest
+CRATES_AT = $(CACHE)/$(subst @,/,$(filter $(1)@%,$(CRATES)))
+DENY = $(call CRATES_AT,cargo-deny)/bin/cargo-deny
+MACHETE = $(call CRATES_AT,cargo-machete)/bin/cargo-machete
 
 MUSL := $(shell uname -m)-unknown-linux-musl
 RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -43,10 +51,10 @@ PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test verdicts layout pictures mutants bench lab guest static lint docs chart image krew shipped fmt tools
+.PHONY: help check build test verdicts pictures mutants bench lab guest static lint advisories docs chart image release krew shipped fmt tools crates
 
 help: ## List the verbs
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 check: ## Build it and look at this machine
 	$(CARGO) run --release --locked -- check
@@ -70,11 +78,6 @@ verdicts: tools lab guest ## Ask packets about every verdict, in a guest with ip
 	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs::
 	@awk '{ cells += $$2; wrong += $$3; print } END { print "all", cells, wrong }' target/tmp/verdicts/* | \
 	    awk 'BEGIN { printf "%-24s %8s %8s %8s\n", "configuration", "cells", "agree", "differ" } { printf "%-24s %8d %8d %8d\n", $$1, $$2, $$2 - $$3, $$3 }'
-
-layout: lab ## Find out what an agent calls, and put that first in the binary of the image; needs root
-	@$(MAKE) --no-print-directory tools TOOLS='$(TOOLS) valgrind:valgrind nm:binutils'
-	rustup target add $(MUSL)
-	$(LABELLED) benches/layout
 
 # What Grafana's components are made of is heavy, and nothing that is shipped.
 pictures: lab ## Draw the documents' pictures anew, of what a Prometheus of the lab answered; needs root
@@ -112,10 +115,16 @@ static: ## Build the static binary that tests make an image of
 guest: ## Unpack a kernel for guests of tests, which has what this machine's may lack, such as ipvs
 	@tests/lab/guest/fetch '$(GUEST)'
 
-lint: ## Check formatting, lints and documentation
+lint: crates ## Check formatting, lints, documentation and dependencies
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --no-deps --document-private-items --locked
+	$(DENY) --locked check -D warnings bans licenses sources
+	$(MACHETE) --skip-target-dir
+
+# Advisories change while the code does not: a release runs this, and no other verb needs GitHub.
+advisories: crates ## Look for dependencies with known vulnerabilities, in the RustSec database of GitHub
+	$(DENY) --locked check advisories
 
 docs: ## Make the generated files anew
 	UPDATE=1 $(CARGO) test --locked --test anywhere generated
@@ -134,6 +143,16 @@ image: shipped ## Build the image of a static binary, for ctr, docker load and s
 	$$buildah push portreeve docker-archive:$(IMAGE):portreeve:$(RELEASE); \
 	echo $(IMAGE)
 
+# `make image` compiles with this machine's toolchain and has no base. This one has, and a tag can be moved: a release names
+# the digest.
+release: ## Build and push the image of a release: make release BASE=rust:...@sha256:... NAME=registry.example/portreeve
+	@[[ '$(BASE)' =~ @sha256:[0-9a-f]{64}$$ ]] || { echo >&2 'BASE must name its digest: rust:...@sha256:...'; exit 1; }
+	@[ -n '$(NAME)' ] || { echo >&2 'NAME must say where to push: registry.example/portreeve'; exit 1; }
+	@[ -z "$$(git status --porcelain)" ] || { echo >&2 'commit what has changed first'; exit 1; }
+	@$(MAKE) --no-print-directory advisories
+	docker buildx build --platform linux/amd64,linux/arm64 --build-arg BASE='$(BASE)' \
+	    --build-arg REVISION="$$(git rev-parse HEAD)" --tag '$(NAME):$(RELEASE)' --push .
+
 # krew knows Go's names of architectures.
 krew: shipped ## Pack the kubectl plugin for krew, and print its manifest: make krew URL=https://...
 	folder="$$(mktemp -d)"; trap 'rm -rf "$$folder"' EXIT; \
@@ -148,6 +167,16 @@ shipped:
 	@$(MAKE) --no-print-directory tools TOOLS='musl-gcc:musl-tools'
 	rustup target add $(MUSL)
 	$(CARGO) build --release --locked --target $(MUSL)
+
+# Each version in a folder of its own, so that worktrees of different age do not take turns. Built elsewhere than in `target`,
+# of which the cache is not of these.
+crates:
+	@for crate in $(CRATES); do \
+	    folder="$(CACHE)/$${crate/@//}"; \
+	    if [ ! -x "$$folder/bin/$${crate%@*}" ]; then \
+	        env --unset=CARGO_TARGET_DIR $(QUICKLY) $(CARGO) install --quiet --locked --root "$$folder" "$$crate"; \
+	    fi; \
+	done
 
 fmt: ## Format the code
 	$(CARGO) fmt

@@ -78,5 +78,22 @@ fn the_dockerfile_is_of_the_versions_of_the_package() {
     let line = |wanted: &str| dockerfile.lines().any(|line| line == wanted);
     assert!(line(concat!("ARG VERSION=", env!("CARGO_PKG_VERSION"))));
     let toolchain = concat!("rust:", env!("CARGO_PKG_RUST_VERSION"), "-alpine");
-    assert!(line(&format!("FROM --platform=$BUILDPLATFORM {toolchain} AS build")), "{toolchain}");
+    assert!(line(&format!("ARG BASE={toolchain}")), "{toolchain}");
+    assert!(line("FROM --platform=$BUILDPLATFORM ${BASE} AS build"));
+}
+
+#[test]
+fn a_release_refuses_a_base_without_a_digest_and_a_push_to_nowhere() {
+    let refused = |arguments: &[&str]| {
+        let mut make = Command::new("make");
+        make.current_dir(env!("CARGO_MANIFEST_DIR")).arg("release").args(arguments);
+        let output = make.output().expect("make");
+        assert!(!output.status.success(), "{arguments:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for base in ["BASE=", "BASE=rust:1.95-alpine", "BASE=rust:1.95-alpine@sha256:abc"] {
+        assert!(refused(&[base, "NAME=registry.example/portreeve"]).contains("BASE must name its digest"), "{base}");
+    }
+    let digest = format!("BASE=rust:1.95-alpine@sha256:{}", "a".repeat(64));
+    assert!(refused(&[&digest, "NAME="]).contains("NAME must say where to push"));
 }
