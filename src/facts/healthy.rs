@@ -3,6 +3,8 @@
 //! A dual-stack node `n1` with a primary and a second address of each family, kube-proxy in iptables mode with its
 //! defaults and a local detector, a peer node `n2`, a kubelet, no Services.
 
+mod service;
+
 use std::{
     net::{IpAddr, SocketAddr},
     sync::Arc,
@@ -10,12 +12,13 @@ use std::{
 
 use jiff::Timestamp;
 
+pub(crate) use service::World;
+
 use super::{
-    Address, Cgroup, Clients, ClusterFacts, ContainerPort, Endpoint, EndpointPort, EndpointSlice, EphemeralUse, Family,
-    Gap, Holder, Interfaces, KernelFacts, Learned, Link, Masquerade, Mode, Node, NodeAddress, NodeAddressKind,
-    NodePortRange, OwnPort, Owner, Pod, PodContainer, PortRange, PortSet, Process, Protocol, ProxyConfig, ProxyFacts,
-    ProxyMetrics, RangeSource, Reading, SNAPSHOT_SCHEMA, Said, Service, ServiceKind, ServicePort, Snapshot, SockStat,
-    Socket, Source, State, Sysctls, Why,
+    Address, Cgroup, Clients, ClusterFacts, ContainerPort, EphemeralUse, Family, Gap, Holder, Interfaces, KernelFacts,
+    Learned, Link, Masquerade, Mode, Node, NodeAddress, NodeAddressKind, NodePortRange, OwnPort, Owner, Pod,
+    PodContainer, PortRange, PortSet, Process, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics, RangeSource, Reading,
+    SNAPSHOT_SCHEMA, Said, Snapshot, SockStat, Socket, Source, State, Sysctls, Why,
 };
 
 /// The node's primary addresses.
@@ -239,103 +242,6 @@ impl Pod {
     /// Adds a TCP container port with a hostPort.
     pub(crate) fn host_port(&mut self, port: u16, host_port: u16) {
         self.ports.push(ContainerPort { port, host_port: Some(host_port), host_ip: None, protocol: Protocol::Tcp });
-    }
-}
-
-/// A Service and its EndpointSlices, in the making.
-pub(crate) struct World {
-    /// The Service.
-    pub(crate) service: Service,
-    /// Its slices, one a family.
-    pub(crate) slices: Vec<EndpointSlice>,
-}
-
-impl World {
-    fn new(name: &str) -> Self {
-        let service = Service {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
-            uid: Some(format!("uid-{name}")),
-            kind: ServiceKind::NodePort,
-            cluster_ips: vec![ip("10.96.0.10"), ip("fd00:96::10")],
-            families: Family::BOTH.to_vec(),
-            external_ips: Vec::new(),
-            load_balancer_ips: Vec::new(),
-            external_local: false,
-            health_check_node_port: None,
-            proxy_name: None,
-            ports: vec![ServicePort {
-                name: String::new(),
-                protocol: Protocol::Tcp,
-                port: 80,
-                node_port: None,
-                fixed: Some(false),
-            }],
-        };
-        let slices = [(Family::V4, "10.244.0.5"), (Family::V6, "fd00:244::5")]
-            .map(|(family, address)| EndpointSlice {
-                namespace: "default".to_owned(),
-                service: name.to_owned(),
-                family,
-                ports: vec![EndpointPort { name: String::new(), protocol: Protocol::Tcp, port: Some(8080) }],
-                endpoints: vec![Endpoint {
-                    addresses: vec![ip(address)],
-                    ready: true,
-                    serving: true,
-                    terminating: false,
-                    node: Some("n1".to_owned()),
-                }],
-            })
-            .to_vec();
-        Self { service, slices }
-    }
-
-    /// Sets the first port's nodePort.
-    pub(crate) fn node_port(mut self, port: u16) -> Self {
-        self.service.ports[0].node_port = Some(port);
-        self
-    }
-
-    /// Sets every port's protocol, the endpoints' too.
-    pub(crate) fn protocol(mut self, protocol: Protocol) -> Self {
-        self.service.ports[0].protocol = protocol;
-        self.each_slice(|slice| slice.ports[0].protocol = protocol)
-    }
-
-    /// Type ClusterIP with an external IP, on the Service port 6666.
-    pub(crate) fn external_ip(mut self, address: &str) -> Self {
-        self.service.kind = ServiceKind::ClusterIp;
-        self.service.external_ips.push(ip(address));
-        self.service.ports[0].port = 6666;
-        self
-    }
-
-    /// `externalTrafficPolicy: Local`.
-    pub(crate) fn local(mut self) -> Self {
-        self.service.external_local = true;
-        self
-    }
-
-    /// Removes every endpoint.
-    pub(crate) fn without_endpoints(self) -> Self {
-        self.each_slice(|slice| slice.endpoints.clear())
-    }
-
-    /// Moves every endpoint to the peer node.
-    pub(crate) fn elsewhere(self) -> Self {
-        self.each_slice(|slice| slice.endpoints.iter_mut().for_each(|it| it.node = Some("n2".to_owned())))
-    }
-
-    /// Changes the Service itself.
-    pub(crate) fn with(mut self, change: impl FnOnce(&mut Service)) -> Self {
-        change(&mut self.service);
-        self
-    }
-
-    /// Changes each slice.
-    pub(crate) fn each_slice(mut self, change: impl FnMut(&mut EndpointSlice)) -> Self {
-        self.slices.iter_mut().for_each(change);
-        self
     }
 }
 

@@ -126,7 +126,10 @@ mod tests {
     fn an_impact_is_made_of_no_words() {
         let problem = Evidence::new(Severity::Warning, "it is wrong").affects([Vantage::Remote]);
         let reworded = Evidence { summary: "it is still wrong".to_owned(), ..problem.clone() };
-        assert_eq!(reworded.value("pid", 7).remedy(remedy::Step::advice("move it to 30001")).impact(), problem.impact());
+        assert_eq!(
+            reworded.value("pid", 7).remedy(remedy::Step::advice("move it to 30001")).impact(),
+            problem.impact()
+        );
         for other in [
             Evidence { severity: Severity::Critical, ..problem.clone() },
             problem.clone().in_cluster(),

@@ -5,17 +5,18 @@
 mod evidence;
 mod remedy;
 mod scope;
+mod severity;
 mod subject;
 
 use std::fmt;
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 pub use evidence::{Evidence, Impact};
 pub use remedy::{Remedy, Step, StepKind};
 pub use scope::Scope;
+pub use severity::Severity;
 pub use subject::{Subject, SubjectKind};
 
 pub use crate::facts::{Affected, Vantage};
@@ -41,38 +42,6 @@ impl RuleId {
 impl fmt::Display for RuleId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.0)
-    }
-}
-
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// Worth knowing; never an Event.
-    Info,
-    /// Something is lost now, or a trap is set.
-    Warning,
-    /// Remote clients are, or will surely be, wrong now.
-    Critical,
-}
-
-impl Severity {
-    /// Every severity, mildest first.
-    pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Critical];
-
-    /// Its lower-case word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        }
-    }
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

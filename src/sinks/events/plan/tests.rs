@@ -144,7 +144,11 @@ fn other_words_write_nothing_and_are_in_the_event_that_is_created_next() {
     let (mut server, mut events) = (Server::default(), Plan::default());
     raise(&mut events, minute(0), &finding(1, Severity::Warning));
     let first = server.serve(&mut events, minute(0)).remove(0);
-    let reworded = about(1, Evidence::new(Severity::Warning, "it is wrong in other words.").remedy(crate::findings::Step::advice("take 30002")));
+    let reworded = about(
+        1,
+        Evidence::new(Severity::Warning, "it is wrong in other words.")
+            .remedy(crate::findings::Step::advice("take 30002")),
+    );
     events.offer(minute(1), &Change::Changed(reworded), &place("n1"));
     assert_eq!(events.next(minute(1)), None);
     assert_eq!(events.due(minute(1)), Some(minute(5)), "the series goes on as before");
