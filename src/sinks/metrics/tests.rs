@@ -1,11 +1,15 @@
 mod strict;
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use super::*;
 use crate::{
-    facts::{View, Why},
+    facts::{Snapshot, Source, View, Why},
     findings::{Evidence, Finding, Key, Severity, Subject},
+    ledger::Board,
     ledger::{Ledger, Turn},
     rules::{self, Limits, RULES},
+    sinks::events::Counters,
 };
 
 fn telling(snapshot: Snapshot, board: Board) -> Telling {
