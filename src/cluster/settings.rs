@@ -172,7 +172,8 @@ impl Settings {
                 }
             }
             "kube-system/cilium-config" => {
-                if matches!(value("kube-proxy-replacement"), Some("true" | "strict")) {
+                // A ConfigMap that was written from a file ends the value with a newline. Cilium passes over it, too.
+                if matches!(value("kube-proxy-replacement").map(str::trim), Some("true" | "strict")) {
                     let mode = Some("cilium".to_owned());
                     self.cilium = Some(ProxyConfig { place: place.clone(), mode, ..ProxyConfig::default() });
                 }
