@@ -56,7 +56,7 @@ impl FactsBuilder {
                 self.convert_node(node, &mut errors);
                 Source::Nodes
             }
-            ("", "ConfigMap") => {
+            ("", "ConfigMap") if Settings::reads(&title) => {
                 let map = convert::typed_config_map(object, &mut errors);
                 self.settings.config_map(map, &mut errors);
                 Source::ConfigMaps

@@ -150,6 +150,11 @@ impl Settings {
         }
     }
 
+    /// Whether a ConfigMap, `namespace/name`, holds settings that are read. What is wrong with any other is no gap.
+    pub(super) fn reads(config_map: &str) -> bool {
+        matches!(config_map, "kube-system/kube-proxy" | "kube-system/kubeadm-config" | "kube-system/cilium-config")
+    }
+
     /// A ConfigMap of kube-system: `kube-proxy`, `kubeadm-config` or `cilium-config`.
     pub(super) fn config_map(&mut self, map: ConfigMap, errors: &mut FieldErrors) {
         let title = title(&map.metadata);

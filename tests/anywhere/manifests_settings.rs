@@ -158,6 +158,14 @@ fn a_broken_proxy_configuration_is_named_and_unknown() {
 }
 
 #[test]
+fn what_is_wrong_with_a_config_map_of_an_application_is_no_gap() {
+    let facts = facts_of(&[
+        "kind: ConfigMap\nmetadata: {name: redis, namespace: shop}\ndata: {config.conf: [1], node-port-range: [2]}",
+    ]);
+    assert_eq!(facts.rejected, []);
+}
+
+#[test]
 fn this_nodes_k3s_arguments_come_before_the_config_map() {
     let arguments = r#"["agent","--kube-proxy-arg=proxy-mode=ipvs","--kube-proxy-arg=iptables-localhost-nodeports=F","--kube-proxy-arg","nodeport-addresses=10.0.0.0/8,127.0.0.0/8"]"#;
     let map = "kind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: 'mode: nftables'}\n---\n";
