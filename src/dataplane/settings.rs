@@ -13,7 +13,7 @@ pub(crate) enum Setting {
     NodePortAddresses,
     /// `iptables.localhostNodePorts`.
     LocalhostNodePorts,
-    /// `detectLocalMode` and the CIDRs it uses: whether this node's pods are told apart from outsiders.
+    /// `detectLocalMode` and the CIDRs it uses: whether this node's pods are distinguished from outsiders.
     LocalDetector,
     /// The sysctl `route_localnet`. kube-proxy turns it on, and does not look again.
     RouteLocalnet,
@@ -89,7 +89,7 @@ impl Settings {
         self.networks[family.index()].is_none()
     }
 
-    /// Whether this node's pods are told apart from outsiders.
+    /// Whether this node's pods are distinguished from outsiders.
     pub(super) fn detects_pods(&self, family: Family) -> bool {
         self.local_detector[family.index()]
     }

@@ -122,7 +122,7 @@ impl Here<'_> {
             (Ok(mode), None) => Ok(mode.value == Mode::Ipvs),
             (Err(gap), None) => Err(gap.clone()),
         };
-        let mut told = Vec::new();
+        let mut judgements = Vec::new();
         // An address of this node that its object does not name is its own all the same.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
@@ -130,31 +130,31 @@ impl Here<'_> {
                     Ok(None) => {}
                     Ok(Some(socket)) => {
                         let evidence = self.captured(claim, owners, port, socket);
-                        told.push(judgement(Some(port), Verdict::Problem(evidence)));
+                        judgements.push(judgement(Some(port), Verdict::Problem(evidence)));
                     }
-                    Err(gap) => told.push(judgement(Some(port), Verdict::Unknown(gap))),
+                    Err(gap) => judgements.push(judgement(Some(port), Verdict::Unknown(gap))),
                 }
             }
         }
         let severity = self.severity(claim.ip, owners);
         match whole {
             Ok(false) if claim.field == Field::LoadBalancer => {}
-            Err(gap) if claim.field == Field::LoadBalancer => told.push(judgement(None, Verdict::Unknown(gap))),
+            Err(gap) if claim.field == Field::LoadBalancer => judgements.push(judgement(None, Verdict::Unknown(gap))),
             Ok(true) => {
-                told.push(judgement(None, Verdict::Problem(self.bound(claim, owners, severity))));
+                judgements.push(judgement(None, Verdict::Problem(self.bound(claim, owners, severity))));
                 if let (Severity::Info, false, Err(gap)) = (severity, self.alone, &self.links) {
-                    told.push(judgement(None, Verdict::Unknown(gap.clone())));
+                    judgements.push(judgement(None, Verdict::Unknown(gap.clone())));
                 }
             }
-            Ok(false) => told.push(judgement(None, Verdict::Problem(self.shared(claim, owners)))),
+            Ok(false) => judgements.push(judgement(None, Verdict::Problem(self.shared(claim, owners)))),
             Err(gap) => {
-                told.push(judgement(None, Verdict::Problem(self.shared(claim, owners))));
+                judgements.push(judgement(None, Verdict::Problem(self.shared(claim, owners))));
                 if severity > Severity::Info {
-                    told.push(judgement(None, Verdict::Unknown(gap)));
+                    judgements.push(judgement(None, Verdict::Unknown(gap)));
                 }
             }
         }
-        told
+        judgements
     }
 
     /// How bad it is when the other nodes bind the whole address.
@@ -204,7 +204,7 @@ impl Here<'_> {
             }
             match self.proxy.owns(socket) {
                 Own::Yes => continue,
-                Own::Unknown => return Err(Own::untold()),
+                Own::Unknown => return Err(Own::unknown()),
                 Own::No => {}
             }
             if EphemeralPorts::of(self.snapshot).may_be_client(socket)? {
@@ -269,9 +269,9 @@ impl Here<'_> {
         port: &ServicePort,
         socket: &Socket,
     ) -> Evidence {
-        let holder = owner_name(self.snapshot, &socket.owner);
+        let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
-            "{}: new connections to its port {}/{}, where {holder} listens, go to the Service instead.",
+            "{}: new connections to its port {}/{}, where {owner} listens, go to the Service instead.",
             self.opening(claim, owners),
             port.port,
             port.protocol,

@@ -55,7 +55,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     if !in_band.is_empty() && in_band.iter().all(|(_, port, _)| port.fixed.is_none()) {
         return Err(no_managed_fields());
     }
-    let spare = free_port(snapshot);
+    let alternative = free_port(snapshot);
     Ok(in_band
         .into_iter()
         .filter_map(|(service, port, number)| {
@@ -66,7 +66,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
                         .value("static band", fixed)
                         .value("dynamic band", bands.dynamic)
                         .value("NodePort range", range_in_words(range))
-                        .remedy(move_service(spare, service, port))
+                        .remedy(move_service(alternative, service, port))
                         .remedy(Step::advice("leave nodePort out and let the API server choose")),
                 ),
                 None => Verdict::Unknown(no_managed_fields()),

@@ -76,7 +76,7 @@ struct Node<'a> {
 enum Wrong<'a> {
     /// No socket at all.
     Nobody,
-    /// A socket of somebody else's, and what it answered for.
+    /// A socket of another process, and what it answered for.
     Other(&'a Socket, Option<&'a str>),
     /// The same in one family; the other one is served.
     OfFamily(&'a Socket, Family),
@@ -136,7 +136,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether every listener of a family is somebody else's.
+    /// Whether every listener of a family belongs to another process.
     fn kept_off(&self, sockets: &[&'a Socket], family: Family) -> Option<Wrong<'a>> {
         let mut of_family = sockets.iter().filter(|socket| socket.serves(family) == Some(true)).peekable();
         let first = of_family.peek().copied()?;
@@ -237,9 +237,9 @@ mod tests {
         let evidence = expect_problem(&RULE, &world(), &subject());
         assert_eq!(evidence.severity, Severity::Critical);
         assert!(evidence.affects.contains(&Vantage::Remote));
-        let told = format!("{evidence:?}");
-        assert!(told.contains("30999/tcp is not served here, nobody listens"), "{told}");
-        assert!(told.contains("FailedToStartServiceHealthcheck") && told.contains("externalTrafficPolicy"), "{told}");
+        let text = format!("{evidence:?}");
+        assert!(text.contains("30999/tcp is not served here, nobody listens"), "{text}");
+        assert!(text.contains("FailedToStartServiceHealthcheck") && text.contains("externalTrafficPolicy"), "{text}");
     }
 
     #[test]
@@ -255,9 +255,9 @@ mod tests {
         for answer in [Reading::Seen(None), names("default/other"), gap(Source::HealthChecks, Why::TimedOut)] {
             let evidence = expect_problem(&RULE, &answered(squatted.clone(), answer), &subject());
             assert_eq!(evidence.severity, Severity::Critical);
-            let told = format!("{evidence:?}");
-            assert!(told.contains("process nginx answers instead") && told.contains("pid 4242"), "{told}");
-            assert!(told.contains("move process nginx off port 30999/tcp"), "{told}");
+            let text = format!("{evidence:?}");
+            assert!(text.contains("process nginx answers instead") && text.contains("pid 4242"), "{text}");
+            assert!(text.contains("move process nginx off port 30999/tcp"), "{text}");
         }
         let other = expect_problem(&RULE, &answered(squatted, names("default/other")), &subject());
         assert!(format!("{other:?}").contains("Service default/other"));

@@ -100,18 +100,18 @@ impl Node<'_> {
         })
     }
 
-    /// Whether somebody has a socket on each of several hostPorts.
+    /// Whether one owner has a socket on each of several hostPorts.
     fn may_hold_them(&self, socket: &Socket) -> bool {
-        let of_holder = |sockets: &[&Socket]| sockets.iter().any(|it| group(it) == group(socket));
-        self.all.len() > 1 && self.all.iter().all(|port| of_holder(self.listening.at(*port)))
+        let of_owner = |sockets: &[&Socket]| sockets.iter().any(|it| group(it) == group(socket));
+        self.all.len() > 1 && self.all.iter().all(|port| of_owner(self.listening.at(*port)))
     }
 
     fn evidence(&self, pod: &Pod, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {
         let severity = if self.may_hold_them(socket) { Severity::Info } else { Severity::Warning };
-        let holder = owner_name(self.snapshot, &socket.owner);
+        let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
             "{} listens on {}, the hostPort of pod {}/{}: new connections go to the pod instead.",
-            capital(&holder),
+            capital(&owner),
             place(socket),
             pod.namespace,
             pod.name
@@ -211,12 +211,12 @@ mod tests {
     #[test]
     fn who_has_a_socket_on_each_of_several_host_ports_may_be_the_runtime() {
         let two = |world: Snapshot| world.pod("other", |pod| pod.host_port(8443, 443)).listens("0.0.0.0:80");
-        let told = |world: &Snapshot| {
+        let found = |world: &Snapshot| {
             let evidence = expect_problem(&RULE, world, &subject());
             (evidence.severity, evidence.values.iter().any(|(name, _)| *name == "other hostPorts"))
         };
-        assert_eq!(told(&two(edge(|_| ()))), (Severity::Warning, false));
-        assert_eq!(told(&two(edge(|_| ())).listens("0.0.0.0:443")), (Severity::Info, true));
+        assert_eq!(found(&two(edge(|_| ()))), (Severity::Warning, false));
+        assert_eq!(found(&two(edge(|_| ())).listens("0.0.0.0:443")), (Severity::Info, true));
     }
 
     #[test]

@@ -65,16 +65,16 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     }
     let subject = Subject::this_node(snapshot);
     let judgement = |verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict };
-    let mut told: Vec<Judgement> = gap.map(|gap| judgement(Verdict::Unknown(gap))).into_iter().collect();
+    let mut judgements: Vec<Judgement> = gap.map(|gap| judgement(Verdict::Unknown(gap))).into_iter().collect();
     if !foreign.is_empty() {
-        told.push(judgement(Verdict::Problem(evidence(snapshot, &known, &foreign))));
-    } else if told.is_empty() {
-        told.push(judgement(Verdict::Healthy));
+        judgements.push(judgement(Verdict::Problem(evidence(snapshot, &known, &foreign))));
+    } else if judgements.is_empty() {
+        judgements.push(judgement(Verdict::Healthy));
     }
-    Ok(told)
+    Ok(judgements)
 }
 
-/// Somebody to whom an address belongs.
+/// An object to which an address belongs.
 enum Owner<'a> {
     Gateway,
     Nameserver,
@@ -148,7 +148,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Everybody else to whom an address belongs; nobody when it is rightly here or told elsewhere.
+    /// Every other object to which an address belongs; empty when it is rightly here, or another rule reports it.
     ///
     /// # Errors
     /// When it is not certain, the input that would tell.
@@ -188,7 +188,7 @@ impl<'a> Known<'a> {
         self.services.as_ref().ok()?.1.get(&ip)
     }
 
-    /// An input without which an address that seems nobody's may still be somebody's.
+    /// An input without which an address that seems to belong to no object may still belong to one.
     fn missing(&self) -> Option<Gap> {
         let nodes = self.nodes.as_ref().err();
         let missing = nodes.or(self.nameservers.gap()).or(self.api_servers.as_ref().err());

@@ -79,7 +79,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         interfaces,
         endpoints: Endpoints::of(snapshot),
         proxy: Proxy::of(snapshot),
-        spare: free_port(snapshot),
+        alternative: free_port(snapshot),
     };
     Ok(hits
         .into_iter()
@@ -98,13 +98,13 @@ struct Node<'a> {
     endpoints: Endpoints<'a>,
     proxy: Proxy<'a>,
     /// A nodePort that a Service could have instead.
-    spare: Option<u16>,
+    alternative: Option<u16>,
 }
 
 /// A destination and a vantage point, and who answers there.
 type Outcomes = BTreeMap<(Vantage, LocalAddress), Outcome>;
 
-/// The same, and everybody who may answer there.
+/// The same, and every way in which a connection may be answered there.
 type PossibleOutcomes = BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>;
 
 impl Node<'_> {
@@ -122,11 +122,11 @@ impl Node<'_> {
         })
     }
 
-    /// Why a listener on a NodePort is no conflict, or why that could not be told.
+    /// Why a listener on a NodePort is no conflict, or why that is not known.
     fn excuse(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Option<Result<(), Gap>> {
         match self.proxy.owns(socket) {
             Own::Yes => return Some(Ok(())),
-            Own::Unknown => return Some(Err(Own::untold())),
+            Own::Unknown => return Some(Err(Own::unknown())),
             Own::No => {}
         }
         let bound: Vec<_> = match socket.local.is_unspecified() {
@@ -249,7 +249,7 @@ impl Node<'_> {
             .value("established connections", "survive; only new ones are lost")
             .affects(affects)
             .remedy(move_off(self.snapshot, socket))
-            .remedy(move_service(self.spare, service, port))
+            .remedy(move_service(self.alternative, service, port))
     }
 
     /// In iptables mode an address outside nodePortAddresses is safe only as long as the Service has endpoints.

@@ -77,16 +77,16 @@ fn verdict(snapshot: &Snapshot, services: &[Arc<Service>], servers: &[VirtualSer
         _ => &[],
     };
     let taken: Vec<Taken<'_>> = hanging.iter().filter_map(|flow| Taken::find(flow, connections)).collect();
-    let untold = |detail: String| Verdict::Unknown(Gap::new(Source::Conntrack, Why::Ambiguous, detail));
+    let unknown = |detail: String| Verdict::Unknown(Gap::new(Source::Conntrack, Why::Ambiguous, detail));
     Ok(match hanging.first() {
         _ if !taken.is_empty() => Verdict::Problem(evidence(snapshot, services, &taken)),
-        Some(flow) => untold(format!(
+        Some(flow) => unknown(format!(
             "a masqueraded connection from {}, a NodePort, has no answer: its server is silent, or ipvs took it and has \
              forgotten",
             place(flow.translated)
         )),
         None if masquerade.beyond > 0 => {
-            untold("more masqueraded connections on NodePorts have no answer than are listed".to_owned())
+            unknown("more masqueraded connections on NodePorts have no answer than are listed".to_owned())
         }
         None => Verdict::Healthy,
     })

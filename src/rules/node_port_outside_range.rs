@@ -52,20 +52,20 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     }
     // A port outside a range that was only assumed disproves the assumption.
     known_range(snapshot)?;
-    let spare = free_port(snapshot);
+    let alternative = free_port(snapshot);
     Ok(node_ports
         .map(|(service, port, number)| Judgement {
             subject: Subject::service(service),
             port: Some(number),
             protocol: Some(port.map_or(Protocol::Tcp, |port| port.protocol)),
-            verdict: Verdict::Problem(evidence(range, spare, service, port, number)),
+            verdict: Verdict::Problem(evidence(range, alternative, service, port, number)),
         })
         .collect())
 }
 
 fn evidence(
     range: &NodePortRange,
-    spare: Option<u16>,
+    alternative: Option<u16>,
     service: &Service,
     port: Option<&ServicePort>,
     number: u16,
@@ -84,7 +84,7 @@ fn evidence(
         .value("service", format!("{name} type {}, {what}", service.kind.name()))
         .value("NodePort range", range_in_words(range));
     let evidence = match port {
-        Some(port) => evidence.remedy(move_service(spare, service, port)),
+        Some(port) => evidence.remedy(move_service(alternative, service, port)),
         None => evidence.remedy(choose_another_health_check_port(service)),
     };
     let extend = "extend --service-node-port-range of every kube-apiserver so that it holds the port";

@@ -198,8 +198,8 @@ mod tests {
             let world = taken(range, band(dynamic).iter().take(wanted));
             let (severity, state, evidence) = problem(&world);
             assert_eq!((severity, state.as_str()), (Severity::Warning, "crowded"), "{range}");
-            let told = format!("{dynamic}: {wanted} of {size} ports allocated");
-            assert!(evidence.values.contains(&("dynamic band", told)), "{evidence:?}");
+            let found = format!("{dynamic}: {wanted} of {size} ports allocated");
+            assert!(evidence.values.contains(&("dynamic band", found)), "{evidence:?}");
             let fixed = fixed.map_or("none".to_owned(), |it| format!("{it}: 0 of {} ports allocated", band(it).size()));
             assert!(evidence.values.contains(&("static band", fixed)), "{evidence:?}");
             assert!(evidence.values.contains(&("most nodePorts", format!("default/many with {wanted}"))));

@@ -113,7 +113,7 @@ fn claimed(snapshot: &Snapshot, range: &NodePortRange, claim: &RangeClaim) -> Re
 
 /// The kernel's reserved ports hold an older range, and not all of the present one that it could choose from.
 fn reserved(snapshot: &Snapshot, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
-    // What nobody could read names no older range.
+    // What could not be read names no older range.
     let claims = snapshot.cluster.range_claims.iter().filter_map(|claim| claim.ranges.seen()).flatten().copied();
     let mut older: Vec<PortRange> =
         claims.chain([PortRange::DEFAULT_NODE_PORTS]).filter(|it| *it != range.range).collect();

@@ -198,10 +198,10 @@ fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client_and_no_victim() 
 #[test]
 fn an_address_that_nobody_else_could_lose_is_told_as_such() {
     let mut alone = trap(PRIMARY[0]).with_mode(Mode::Ipvs);
-    let told = |world: &Snapshot| expect_problem(&RULE, world, &subject()).summary;
-    assert!(!told(&alone).contains("no other Node"), "{}", told(&alone));
+    let summary = |world: &Snapshot| expect_problem(&RULE, world, &subject()).summary;
+    assert!(!summary(&alone).contains("no other Node"), "{}", summary(&alone));
     seen(&mut alone.cluster.nodes).truncate(1);
-    assert!(told(&alone).contains("the cluster has no other Node that could lose it"), "{}", told(&alone));
+    assert!(summary(&alone).contains("the cluster has no other Node that could lose it"), "{}", summary(&alone));
 }
 
 #[test]
