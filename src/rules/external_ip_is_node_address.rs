@@ -87,6 +87,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         listeners: snapshot.kernel.listeners.get().map(|listeners| by_port(listeners)),
         endpoints: Endpoints::of(snapshot),
         proxy: Proxy::of(snapshot),
+        ephemeral: EphemeralPorts::of(snapshot),
     };
     Ok(claims.into_iter().flat_map(|(claim, owners)| here.judge(&claim, owners)).collect())
 }
@@ -104,6 +105,7 @@ struct Here<'a> {
     listeners: Result<ByPort<'a>, Gap>,
     endpoints: Endpoints<'a>,
     proxy: Proxy<'a>,
+    ephemeral: EphemeralPorts,
 }
 
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
@@ -207,7 +209,7 @@ impl Here<'_> {
                 Own::Unknown => return Err(Own::unknown()),
                 Own::No => {}
             }
-            if EphemeralPorts::of(self.snapshot).may_be_client(socket)? {
+            if self.ephemeral.may_be_client(socket)? {
                 continue;
             }
             return Ok(Some(socket));

@@ -58,7 +58,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let node_ports: BTreeSet<_> =
         served_node_ports(services).map(|(_, port, number)| (port.protocol, number)).collect();
     let all: BTreeSet<_> = host_ports(snapshot, pods).map(|(_, port, number)| (port.protocol, number)).collect();
-    let node = Node { snapshot, interfaces, locals: local_addresses(interfaces), listening, all };
+    let (locals, ephemeral) = (local_addresses(interfaces), EphemeralPorts::of(snapshot));
+    let node = Node { snapshot, interfaces, locals, ephemeral, listening, all };
     Ok(host_ports(snapshot, pods)
         .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
         .flat_map(|(pod, port, number)| {
@@ -73,6 +74,7 @@ struct Node<'a> {
     snapshot: &'a Snapshot,
     interfaces: &'a Interfaces,
     locals: Vec<LocalAddress>,
+    ephemeral: EphemeralPorts,
     listening: ByPort<'a>,
     /// Every hostPort of the node.
     all: BTreeSet<(Protocol, u16)>,
@@ -87,7 +89,7 @@ impl Node<'_> {
         if affected.is_empty() {
             return None;
         }
-        let verdict = match EphemeralPorts::of(self.snapshot).may_be_client(socket) {
+        let verdict = match self.ephemeral.may_be_client(socket) {
             Ok(true) => return None,
             Err(gap) => Verdict::Unknown(gap),
             Ok(false) => Verdict::Problem(self.evidence(pod, port, socket, &affected)),

@@ -79,6 +79,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         interfaces,
         endpoints: Endpoints::of(snapshot),
         proxy: Proxy::of(snapshot),
+        ephemeral: EphemeralPorts::of(snapshot),
         alternative: free_port(snapshot),
     };
     Ok(hits
@@ -97,6 +98,7 @@ struct Node<'a> {
     interfaces: &'a Interfaces,
     endpoints: Endpoints<'a>,
     proxy: Proxy<'a>,
+    ephemeral: EphemeralPorts,
     /// A nodePort that a Service could have instead.
     alternative: Option<u16>,
 }
@@ -136,7 +138,7 @@ impl Node<'_> {
         if self.endpoints.includes(service, port, &bound, socket.local_port) || self.is_host_port(socket) {
             return Some(Ok(()));
         }
-        match EphemeralPorts::of(self.snapshot).may_be_client(socket) {
+        match self.ephemeral.may_be_client(socket) {
             Ok(true) => Some(Ok(())),
             Ok(false) => None,
             Err(gap) => Some(Err(gap)),
@@ -235,10 +237,10 @@ impl Node<'_> {
         let kinds: BTreeSet<_> = lost.values().collect();
         for vantage in &affects {
             for &outcomes in &kinds {
-                let of_fates = |((seen, local), it): (&(Vantage, LocalAddress), &BTreeSet<Outcome>)| {
+                let in_words = |((seen, local), it): (&(Vantage, LocalAddress), &BTreeSet<Outcome>)| {
                     (seen == vantage && it == outcomes).then(|| local.ip.to_string())
                 };
-                let addresses: Vec<String> = lost.iter().filter_map(of_fates).collect();
+                let addresses: Vec<String> = lost.iter().filter_map(in_words).collect();
                 if !addresses.is_empty() {
                     let words = outcomes.iter().map(|outcome| outcome.words()).collect::<Vec<_>>().join(" or ");
                     evidence = evidence.value(from(*vantage), format!("to {} {words}", addresses.join(", ")));
