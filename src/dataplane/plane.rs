@@ -11,7 +11,7 @@ use crate::facts::{Mode, ProxyConfig, Vantage};
 
 /// One way to program Services on a node: a value, not a trait.
 #[derive(Debug)]
-pub(crate) struct DataPlane {
+pub(super) struct DataPlane {
     /// Its name.
     pub(super) mode: Mode,
     /// The settings on which its answers depend. All others are left at one value, so that no candidate differs by them.

@@ -1,13 +1,13 @@
-//! An outgoing connection sits on a port on which somebody needs to listen, and nobody does.
+//! An outgoing connection sits on a port on which a process needs to listen, and none does.
 //!
 //! ## Why it hurts
-//! As long as a connection has a local port, nobody can begin to listen on it: `bind` fails with *address already in
-//! use*, even with SO_REUSEADDR, and `ss -l` shows nobody there. It happens when the ephemeral range covers the port
-//! of a server that starts later or restarts: a Service's health check, a hostNetwork pod, kube-proxy itself. The pod
-//! crash-loops, or the load balancer drops the node, until the connection happens to end.
+//! As long as a connection has a local port, no process can begin to listen on it: `bind` fails with *address already
+//! in use*, even with SO_REUSEADDR, and `ss -l` shows no process there. It happens when the ephemeral range covers the
+//! port of a server that starts later or restarts: a Service's health check, a hostNetwork pod, kube-proxy itself. The
+//! pod crash-loops, or the load balancer drops the node, until the connection happens to end.
 //!
 //! ## Silent when
-//! somebody listens on the port, the pod is ready or finished, or the Service needs no health check here. While the
+//! a process listens on the port, the pod is ready or finished, or the Service needs no health check here. While the
 //! rightful listener is there, accepted connections look the same and block nothing. For a health check each family
 //! counts by itself: kube-proxy has a socket for each, and one of them may be blocked alone. On a host with more than
 //! 16,384 connections, whose ephemeral range covers no port that matters, only a process that binds the port on purpose

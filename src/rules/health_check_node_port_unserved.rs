@@ -1,15 +1,15 @@
-//! A load balancer asks this node for a Service's health, and nobody answers, or somebody else does.
+//! A load balancer asks this node for a Service's health, and no process answers, or a wrong one does.
 //!
 //! ## Why it hurts
-//! A Service of type LoadBalancer with `externalTrafficPolicy: Local` has a healthCheckNodePort. The load balancer
-//! asks it on each node, and sends nothing to a node that does not answer as expected. When kube-proxy could not bind
-//! the port, because another process or an outgoing connection has it, this node's pods get no traffic from outside.
+//! A Service of type LoadBalancer with `externalTrafficPolicy: Local` has a healthCheckNodePort. The load balancer asks
+//! it on each node, and sends nothing to a node that does not answer as expected. When kube-proxy could not bind the
+//! port, because another process or an outgoing connection has it, this node's pods get no traffic from outside.
 //! kube-proxy says so once, in an Event `FailedToStartServiceHealthcheck` of the Service. On a dual-stack node it has a
 //! socket for each family, and may be kept off one of them: a process on 127.0.0.1 suffices where it listens on every
 //! address. Then a load balancer that asks over the other family notices nothing.
 //!
 //! ## Silent when
-//! - the listener is the proxy's own, or answers with the Service's name, whoever it is;
+//! - the listener is the proxy's own, or answers with the Service's name, whatever it is;
 //! - the node is excluded from load balancers (`node.kubernetes.io/exclude-from-external-load-balancers`);
 //! - another proxy serves the Service (`service.kubernetes.io/service-proxy-name`).
 //!

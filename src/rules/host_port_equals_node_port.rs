@@ -1,12 +1,12 @@
 //! A pod's hostPort is the NodePort of a Service.
 //!
 //! ## Why it hurts
-//! Both are redirections on the node, and neither the scheduler nor the API server compares them. A Service that has
-//! nobody to send a connection to leaves it to the pod in every mode. Where both could answer it depends on the proxy:
-//! in iptables mode the Service does, and the pod's hostPort gets nothing; in ipvs mode the pod does, which steals the
-//! Service's NodePort. In nftables mode the chains that were made last are asked first: the pod's after a boot, when its
-//! hostPort is made after kube-proxy's rules, and the Service's from the next restart of kube-proxy on. Cilium ignores
-//! such a hostPort altogether.
+//! Both are redirections on the node, and neither the scheduler nor the API server compares them. A Service that has no
+//! endpoint to send a connection to leaves it to the pod in every mode. Where both could answer it depends on the
+//! proxy: in iptables mode the Service does, and the pod's hostPort gets nothing; in ipvs mode the pod does, which
+//! steals the Service's NodePort. In nftables mode the chains that were made last are asked first: the pod's after a
+//! boot, when its hostPort is made after kube-proxy's rules, and the Service's from the next restart of kube-proxy on.
+//! Cilium ignores such a hostPort altogether.
 //!
 //! ## Silent when
 //! - protocol or address differ: the pod's `hostIP` is an address on which this proxy serves no NodePorts;

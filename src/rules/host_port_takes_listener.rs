@@ -2,9 +2,10 @@
 //!
 //! ## Why it hurts
 //! A hostPort is a redirection that comes before any socket. The process still listens, `ss` shows it, and it answers
-//! those connections that it already had; new ones go to the pod. On `::1` nobody answers at all: what comes from there
-//! cannot be redirected, and is lost. Neither the scheduler nor the container runtime asks who listens on the node: an
-//! ingress controller or a load balancer made of pods takes 80 and 443 away from a web server of the host like this.
+//! those connections that it already had; new ones go to the pod. On `::1` nothing answers at all: what comes from
+//! there cannot be redirected, and is lost. Neither the scheduler nor the container runtime checks which processes
+//! listen on the node: an ingress controller or a load balancer made of pods takes 80 and 443 away from a web server of
+//! the host like this.
 //!
 //! ## Silent when
 //! - the pod's `hostIP` is an address on which the process does not listen;

@@ -1,4 +1,4 @@
-//! This node holds, on the device of an ipvs proxy, an address that belongs to somebody else.
+//! This node holds, on the device of an ipvs proxy, an address that belongs to something else.
 //!
 //! ## Why it hurts
 //! An address on `kube-ipvs0` (kube-router: `kube-dummy-if`) is an address of this node as far as its kernel is
@@ -8,8 +8,8 @@
 //!
 //! ## Silent when
 //! - the address is a clusterIP of a Service: that is what the device is for;
-//! - it is a Node's address that a Service claims as externalIP or load balancer address:
-//!   `external-ip-is-node-address` tells that, and whether this node holds it.
+//! - it is a Node's address that a Service claims as externalIP or load balancer address: `external-ip-is-node-address`
+//!   reports that, and whether this node holds it.
 //!
 //! ## Fix
 //! Remove the address from the Service that claims it. If none does, it was left behind: delete it from the device.

@@ -2,24 +2,25 @@
 //!
 //! ## Why it hurts
 //! The proxy takes new connections before the socket sees them. `ss` shows a healthy listener, yet clients get
-//! *connection refused* when the Service has no endpoints, or an answer from somebody else's pods when it has.
+//! *connection refused* when the Service has no endpoints, or an answer from that Service's pods when it has.
 //! Established connections live on, so only some requests fail. Which addresses lose depends on the proxy's mode, its
-//! `nodePortAddresses` and `localhostNodePorts`, and on the Service's endpoints: 127.0.0.1 is hijacked in iptables
-//! mode and safe in nftables and ipvs mode, and a Service without endpoints takes everything in iptables mode.
+//! `nodePortAddresses` and `localhostNodePorts`, and on the Service's endpoints: 127.0.0.1 is hijacked in iptables mode
+//! and safe in nftables and ipvs mode, and a Service without endpoints takes everything in iptables mode.
 //!
 //! ## Silent when
 //! - the listener is the proxy's own: a held NodePort, a health check;
 //! - the listener is an endpoint of that very Service (a hostNetwork pod whose port equals the nodePort);
 //! - it is bound only to addresses that this proxy, in its mode, does not capture;
 //! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not;
-//! - the port is a hostPort of a pod of this node, on the address of the listener: `host-port-equals-node-port` says more.
+//! - the port is a hostPort of a pod of this node, on the address of the listener: `host-port-equals-node-port` says
+//!   more.
 //!
-//! Where nobody answers for the proxy, a process that listens on every NodePort but those that somebody else has may be
-//! one that holds them, as OVN-Kubernetes does: that is unknown.
+//! Where nothing answers for the proxy, a process that listens on every NodePort but those that another process has may
+//! be one that holds them, as OVN-Kubernetes does: that is unknown.
 //!
 //! ## Fix
-//! Move the process to another port, or give the Service another nodePort, best one in the static band. To keep a
-//! whole namespace from taking NodePorts, give it a `ResourceQuota` with `services.nodeports: "0"`.
+//! Move the process to another port, or give the Service another nodePort, best one in the static band. To keep a whole
+//! namespace from taking NodePorts, give it a `ResourceQuota` with `services.nodeports: "0"`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,17 +1,17 @@
 //! A Service has a nodePort outside the API server's NodePort range.
 //!
 //! ## Why it hurts
-//! The range was changed, or the Service came from elsewhere. It goes on working, since nobody takes a port away, but
+//! The range was changed, or the Service came from elsewhere. It goes on working, since nothing takes a port away, but
 //! the next one who re-creates it gets *provided port is not in the valid range*, and whatever relies on the range (a
 //! firewall, `ip_local_reserved_ports`, Cilium) does not cover it.
 //!
 //! ## Silent when
-//! every nodePort and healthCheckNodePort lies inside. If nobody said what the range is, a port outside the default
-//! only shows that the default is not in use: then the range is unknown. It is reported once in a cluster.
+//! every nodePort and healthCheckNodePort lies inside. If the range is not known, a port outside the default only shows
+//! that the default is not in use: then the range is unknown. It is reported once in a cluster.
 //!
 //! ## Fix
-//! Give the Service a port of the range, or extend `--service-node-port-range` so that it holds the port again.
-//! A healthCheckNodePort is chosen anew when `externalTrafficPolicy` goes to Cluster and back to Local.
+//! Give the Service a port of the range, or extend `--service-node-port-range` so that it holds the port again. A
+//! healthCheckNodePort is chosen anew when `externalTrafficPolicy` goes to Cluster and back to Local.
 
 use super::{
     Limits, Patience, Rule,

@@ -2,12 +2,12 @@
 //!
 //! ## Why it hurts
 //! Every port of the range can become a NodePort, and then the proxy takes the daemon's connections. A Service with
-//! nodePort 6443 answers for the API server, one with 10250 for the kubelet, one with 22 locks everybody out. The API
-//! server does not compare its range with what runs on nodes: only somebody on the node can.
+//! nodePort 6443 answers for the API server, one with 10250 for the kubelet, one with 22 locks you out. The API server
+//! does not compare its range with what runs on nodes: only a program on the node can.
 //!
 //! ## Silent when
-//! no well-known port of a node's daemons lies in the range, and no daemon outside pods listens in it on a port that
-//! is free. A daemon on a port that a Service has is told by `listener-on-node-port`.
+//! no well-known port of a node's daemons lies in the range, and no daemon outside pods listens in it on a port that is
+//! free. A daemon on a port that a Service has is reported by `listener-on-node-port`.
 //!
 //! ## Fix
 //! Narrow `--service-node-port-range` of kube-apiserver (its default, 30000-32767, holds no well-known port), or move

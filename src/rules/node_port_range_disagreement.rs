@@ -7,13 +7,13 @@
 //! connections. Nothing fails at once: some ports are silently not served.
 //!
 //! ## Silent when
-//! - everybody's range holds that of the API server;
+//! - each component's range holds that of the API server;
 //! - Cilium does not replace kube-proxy, or the mode is not ipvs in Calico's case: then their settings do not matter;
 //! - what is not reserved lies outside the ephemeral range, so the kernel never chooses it.
 //!
-//! If nobody said what the API server's range is, or if what Cilium or Calico think could not be read where it matters,
-//! this is unknown. What these two think is told of the cluster; what is reserved differs from node to node, and each tells
-//! its own.
+//! If the API server's range is not known, or if what Cilium or Calico think could not be read where it matters, this
+//! is unknown. What these two think is reported of the cluster; what is reserved differs from node to node, and each
+//! tells its own.
 //!
 //! ## Fix
 //! Write the API server's range everywhere.

@@ -3,16 +3,16 @@
 //! ## Why it hurts
 //! kube-proxy up to 1.23.6, 1.22.9 and 1.21.12 opens a socket for every NodePort, family and address. Its limit is
 //! often 1024. One Service too many, and not only that Service fails: the pipe to `iptables-restore` cannot be opened
-//! either, so no Service of the cluster is updated on this node any more. Each address family is programmed by itself: it
-//! may be one of them, or both. The API shows nothing. After the failure the proxy closes what it opened in that sync and
-//! looks idle, so the descriptors that are open say little; what counts is the demand: NodePorts, times families, times
-//! addresses, and what the proxy holds otherwise.
+//! either, so no Service of the cluster is updated on this node any more. Each address family is programmed by itself:
+//! it may be one of them, or both. The API shows nothing. After the failure the proxy closes what it opened in that
+//! sync and looks idle, so the descriptors that are open say little; what counts is the demand: NodePorts, times
+//! families, times addresses, and what the proxy holds otherwise.
 //!
 //! ## Silent when
 //! - the proxy does not hold ports (kube-proxy 1.24 and newer, except with a localhost proxy in nftables mode);
 //! - the demand is below 80 % of the limit; from 95 % it is critical.
 //!
-//! OVN-Kubernetes holds every NodePort to this day, but does not tell its limit: where nothing answers for the proxy,
+//! OVN-Kubernetes holds every NodePort to this day, but does not report its limit: where nothing answers for the proxy,
 //! this is unknown.
 //!
 //! ## Fix
