@@ -13,14 +13,16 @@ pub mod kernel; // reads the node
 
 pub mod cluster; // reads the cluster
 
-pub mod dataplane;
-pub mod findings; // what is wrong // who answers
+pub mod dataplane; // who answers
+
+pub mod findings; // what is wrong
 
 pub mod rules; // why it is wrong
 
 pub mod ledger; // since when
 
-pub mod sinks; // tells
+pub mod sinks; // reports
 
-pub mod agent; // turns the crank
-pub mod cli; // lets a person turn it
+pub mod agent; // gathers, judges and keeps the board
+
+pub mod cli; // the command line

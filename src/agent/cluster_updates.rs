@@ -80,7 +80,7 @@ impl EndpointsRequest {
                 }
                 new
             });
-            states.wait_for(|state| state.facts.tells_endpoints_of(&names)).await.map(|state| Arc::clone(&state.facts))
+            states.wait_for(|state| state.facts.holds_endpoints_of(&names)).await.map(|state| Arc::clone(&state.facts))
         };
         let Ok(Ok(known)) = timeout(ENDPOINTS_TIMEOUT, updated).await else { return false };
         facts.endpoint_slices = known.endpoint_slices.clone();

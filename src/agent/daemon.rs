@@ -254,8 +254,8 @@ impl Agent {
         let schema = SNAPSHOT_SCHEMA.to_owned();
         let (overrides, own_port) = (self.config.overrides.clone(), self.own_port.borrow().clone());
         let mut snapshot = Snapshot { schema, at, overrides, kernel, cluster, own_port };
-        let concern = rules::endpoints_needed(&snapshot);
-        if self.endpoints.fill_in(concern, &mut snapshot.cluster).await {
+        let needed = rules::endpoints_needed(&snapshot);
+        if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
             // That they are known now is no reason to scan again.
             self.cluster.mark_unchanged();
         }

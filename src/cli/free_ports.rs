@@ -24,24 +24,24 @@ impl CountFlag {
     ///
     /// # Errors
     /// When there are not that many, or nothing is known to be free.
-    pub(super) fn print(&self, spare: &FreePorts, scope: &str, console: &Console) -> anyhow::Result<ExitCode> {
+    pub(super) fn print(&self, free_ports: &FreePorts, scope: &str, console: &Console) -> anyhow::Result<ExitCode> {
         let wanted = usize::from(self.count.get());
-        let ports: Vec<u16> = spare.ports().take(wanted).collect();
+        let ports: Vec<u16> = free_ports.ports().take(wanted).collect();
         console.write(|out| ports.iter().try_for_each(|port| writeln!(out, "{port}")))?;
         console
             .print_note("no Service has them, nobody listens there, and no kernel gives them to outgoing connections");
         console.print_note(&format!("as far as is known: this speaks {scope}"));
-        for (node, gap) in &spare.unread {
+        for (node, gap) in &free_ports.unread {
             console.print_note(&format!("not known of {node}: {}", gap.detail));
         }
-        if !spare.is_known() {
+        if !free_ports.is_known() {
             bail!("nothing can be suggested without the Services and the NodePort range");
         }
         if ports.len() < wanted {
             bail!("only {} of {wanted} ports could be suggested", ports.len());
         }
         // Pods, whose hostPorts are taken too, need not be in the files that a person gives.
-        let failed = spare.unread.iter().any(|(_, gap)| (gap.source, gap.why) != (Source::Pods, Why::NotAsked));
+        let failed = free_ports.unread.iter().any(|(_, gap)| (gap.source, gap.why) != (Source::Pods, Why::NotAsked));
         Ok(ExitCode::from(if failed { CheckResult::NotChecked } else { CheckResult::Clear } as u8))
     }
 }

@@ -23,11 +23,11 @@ pub(super) struct Args {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { sources, output } = args;
     let snapshot = sources.snapshot(skipped(&[]), false)?;
-    let census = match port_usage(&snapshot) {
-        Ok(census) => census,
+    let usage = match port_usage(&snapshot) {
+        Ok(usage) => usage,
         Err(gap) => bail!("the NodePort range is not known: {}; say it with --node-port-range", gap.detail),
     };
-    output.draw(&census, console)?;
+    output.draw(&usage, console)?;
     let result = Report::of(&snapshot, &Board::default()).result();
     Ok(ExitCode::from(result as u8))
 }

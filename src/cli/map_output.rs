@@ -18,10 +18,10 @@ pub(super) enum MapForm {
 }
 
 impl MapForm {
-    pub(super) fn draw(self, census: &PortUsage, console: &Console) -> anyhow::Result<()> {
+    pub(super) fn draw(self, usage: &PortUsage, console: &Console) -> anyhow::Result<()> {
         console.write(|out| match self {
-            Self::Text => write_map(census, &console.style, out),
-            Self::Svg => write_svg(census, out),
+            Self::Text => write_map(usage, &console.style, out),
+            Self::Svg => write_svg(usage, out),
         })
     }
 }

@@ -8,7 +8,6 @@ use std::{
 use http::{Response, header};
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::client::Body;
 use serde::de::DeserializeSeed;
 use tokio::{sync::mpsc, task};
@@ -123,10 +122,16 @@ impl Answer {
         let reason = status.canonical_reason().unwrap_or("an error");
         let retry_after = retry_after(&self.response);
         let body = self.text().await.unwrap_or_default();
-        let message = serde_json::from_str::<Status>(&body).ok().and_then(|status| status.message);
+        let message = message_of(&body);
         let message = text::clean(message.as_deref().unwrap_or(reason), MESSAGE);
         Error::Status { request: self.request, code: status.as_u16(), message, retry_after }
     }
+}
+
+/// The `message` of a refusal. Proxies before an API server answer in shapes of their own, so nothing else has to fit.
+fn message_of(body: &str) -> Option<String> {
+    let refusal: serde_json::Value = serde_json::from_str(body).ok()?;
+    Some(refusal.get("message")?.as_str()?.to_owned())
 }
 
 /// An answer that is not what the request was for.
@@ -171,5 +176,22 @@ impl Read for Frames {
         let length = self.rest.len().min(buffer.len());
         buffer[..length].copy_from_slice(&self.rest.split_to(length));
         Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_of_a_refusal_is_read_whatever_else_it_holds() {
+        let message = |body| message_of(body);
+        let status = r#"{"kind":"Status","code":403,"message":"services is forbidden"}"#;
+        assert_eq!(message(status).as_deref(), Some("services is forbidden"));
+        let of_a_proxy = r#"{"type":"error","code":"Unauthorized","message":"must authenticate"}"#;
+        assert_eq!(message(of_a_proxy).as_deref(), Some("must authenticate"));
+        for other in ["", "<html>", "[]", r#"{"message":7}"#] {
+            assert_eq!(message(other), None, "{other}");
+        }
     }
 }

@@ -148,7 +148,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// What it may be, and whether that was read: an assumed configuration tells nothing about the local detector.
+    /// What it may be, and whether that was read: an assumed configuration shows nothing about the local detector.
     fn possible(&self, plane: &DataPlane) -> Vec<Assumed> {
         match self {
             Self::Read(config) => vec![Assumed { config: (*config).clone(), known: true }],
@@ -165,7 +165,7 @@ struct Assumed {
     known: bool,
 }
 
-/// A data plane with each value that its settings may have under one configuration, and the input that would tell which.
+/// A data plane with each value that its settings may have under one configuration, and the input that would show which.
 fn candidates(
     plane: &'static DataPlane,
     Assumed { config, known }: &Assumed,

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_proxy_sends_nobody_to_endpoints_that_terminate() {
+    fn an_old_proxy_sends_nothing_to_endpoints_that_terminate() {
         let mut world = Snapshot::healthy().service("web", |it| {
             it.node_port(30080).each_slice(|slice| {
                 let endpoint = &mut slice.endpoints[0];

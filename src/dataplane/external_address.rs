@@ -25,7 +25,7 @@ pub(crate) enum Field {
 }
 
 impl<'a> ExternalAddress<'a> {
-    /// Every claim of a Service that this node's proxy serves: its external IPs, then its load balancer's addresses.
+    /// Every such address of a Service that this node's proxy serves: its external IPs, then its load balancer's addresses.
     pub(crate) fn of(service: &'a Service) -> impl Iterator<Item = Self> {
         let external = service.external_ips.iter().enumerate().map(|(index, ip)| (*ip, Field::ExternalIps(index)));
         let load_balancer = service

@@ -30,7 +30,7 @@ pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
 }
 
 /// `nodePortAddresses` as configured. nftables' default `primary` appears literally in its `/configz`; when another mode
-/// is asked about, that is not a choice somebody made.
+/// is judged, that is not a choice of a person.
 pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     let configured = &config.node_port_addresses;
     let is_nftables_default = config.mode.as_deref() == Some("nftables") && configured.as_slice() == ["primary"];

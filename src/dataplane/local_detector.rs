@@ -1,4 +1,4 @@
-//! The local detector of kube-proxy: whether it tells this node's pods apart from outsiders.
+//! The local detector of kube-proxy: whether it distinguishes this node's pods from outsiders.
 
 use ipnet::IpNet;
 
@@ -15,7 +15,7 @@ const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
 
 /// In which families there may be a local detector: `ClusterCIDR`, the default, and `NodeCIDR` need a CIDR of the family,
 /// the other modes need nothing (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). Where it may be
-/// either, the gap says what would tell; a configuration that was not read is no gap of its own here.
+/// either, the gap says which input would show it; a configuration that was not read is no gap of its own here.
 pub(super) fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<Detector>, Option<Gap>) {
     let of = |families: &[Family]| Family::BOTH.map(|family| families.contains(&family));
     let Some(config) = config else { return (EITHER.to_vec(), None) };

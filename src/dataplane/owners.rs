@@ -1,10 +1,10 @@
-//! Who holds a socket: a pod, a process, the kernel; and in words.
+//! Who owns a socket: a pod, a process, the kernel; and in words.
 
 use std::sync::Arc;
 
 use crate::facts::{Owner, Pod, Reading, Snapshot};
 
-/// The pod that holds a socket, by the uid in its cgroup's name.
+/// The pod that owns a socket, by the uid in its cgroup's name.
 fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
     let Owner::Held(holder) = owner else { return None };
     pod_of_uid(snapshot.cluster.pods.seen()?, &holder.cgroup.seen()?.pod.as_ref()?.pod_uid)
@@ -15,10 +15,10 @@ pub(crate) fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod>
     pods.iter().map(Arc::as_ref).find(|pod| pod.uid.as_deref() == Some(uid) || pod.config_hash.as_deref() == Some(uid))
 }
 
-/// Who holds a socket, where neither its process nor its cgroup is known.
+/// The owner of a socket, where neither its process nor its cgroup is known.
 pub(crate) const UNNAMED: &str = "a process that could not be named";
 
-/// Who holds a socket, in words that stay the same from look to look: `pod default/web`, `process nginx`, `the kernel`.
+/// The owner of a socket, in words that stay the same from look to look: `pod default/web`, `process nginx`, `the kernel`.
 pub(crate) fn owner_name(snapshot: &Snapshot, owner: &Owner) -> String {
     if let Some(pod) = pod_of(snapshot, owner) {
         return format!("pod {}/{}", pod.namespace, pod.name);

@@ -11,7 +11,7 @@ use crate::facts::{Mode, ProxyConfig, Vantage};
 
 /// One way to program Services on a node: a value, not a trait.
 #[derive(Debug)]
-pub(crate) struct DataPlane {
+pub(super) struct DataPlane {
     /// Its name.
     pub(super) mode: Mode,
     /// The settings on which its answers depend. All others are left at one value, so that no candidate differs by them.
@@ -22,7 +22,7 @@ pub(crate) struct DataPlane {
     pub(super) node_port_addresses: fn(&ProxyConfig) -> Vec<String>,
     /// Whether NodePorts are served on an address of this node at all, endpoints aside.
     pub(super) captures: fn(&Settings, LocalAddress) -> bool,
-    /// Who answers a connection. Link-local addresses and protocols are [`super::Candidate`]'s part.
+    /// Who answers a connection. [`super::Candidate`] sees to link-local addresses, and [`Outcome::over`] to protocols.
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
     /// Which claim counts where an external IP and a NodePort have the same address and port, by what each would do with the
     /// connection. `None` where it may be either.

@@ -8,7 +8,7 @@ use crate::facts::{Family, Gap, Interfaces, NodeAddressKind, ProxyConfig, Snapsh
 /// Why it may be any.
 const UNKNOWN: &str = "this node's own Node object was not found, so its primary address is not known";
 
-/// Beyond this many candidates for a primary address nothing can be said about a single one anyway.
+/// Beyond this many candidates for a primary address no verdict on a single one is certain anyway.
 const MOST_PRIMARIES: usize = 16;
 
 /// A primary address of each family, IPv4 then IPv6.
@@ -16,7 +16,7 @@ type Primary = [Option<IpAddr>; 2];
 
 /// The primary address of each family: `bindAddress` where it names one, else the Node's first InternalIP, then
 /// ExternalIP (kubernetes cmd/kube-proxy/app/server.go). Without the Node's object it can be any address of the node; then
-/// the gap says what would tell.
+/// the gap says which input would show it.
 pub(super) fn primaries(
     snapshot: &Snapshot,
     interfaces: &Interfaces,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{kube_proxy::holds_ports, served::served_node_ports};
 use crate::facts::{Cgroup, Gap, Holder, Owner, Process, Protocol, Reading, Snapshot, Socket, Source, Why};
 
-/// Where kube-proxy tells its mode, its settings and its metrics.
+/// Where kube-proxy reports its mode, its settings and its metrics.
 pub(crate) const PROXY_METRICS: u16 = 10249;
 
 /// Ports of well-known daemons. A process that contains a proxy (`k3s server`, `k0s`, `kubelite`) listens on some of
@@ -21,38 +21,38 @@ pub(crate) const DAEMON_PORTS: &[u16] = &[
 pub(crate) enum Own {
     /// It holds a NodePort, or serves a health check: no conflict.
     Yes,
-    /// Somebody else's.
+    /// Another process owns it.
     No,
-    /// Nobody could tell: the proxy did not answer, and whoever has this socket seems to hold NodePorts, or has one where
-    /// the proxy would answer.
+    /// Not known: the proxy did not answer, and the owner of this socket seems to hold NodePorts, or has a socket where the
+    /// proxy would answer.
     Unknown,
 }
 
 impl Own {
-    /// What to say of a socket of which nobody could tell.
-    pub(crate) fn untold() -> Gap {
+    /// The gap of a socket of which this is not known.
+    pub(crate) fn unknown() -> Gap {
         let detail = "whoever listens here listens on every NodePort that nobody else has, or where the proxy would \
                       answer: it may be one";
         Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
     }
 }
 
-/// Tells the proxy's own sockets apart. No name decides: a socket is the proxy's if it shares the process, or a cgroup
-/// other than the root, with whoever answers `/proxyMode`.
+/// Distinguishes the proxy's own sockets. No name decides: a socket is the proxy's if it shares the process, or a cgroup
+/// other than the root, with the process that answers `/proxyMode`.
 pub(crate) struct Proxy<'a> {
     snapshot: &'a Snapshot,
-    /// Holders of NodePorts, as OVN-Kubernetes and old proxies are.
+    /// Owners that hold NodePorts, as OVN-Kubernetes and old proxies do.
     hold_node_ports: BTreeSet<Group<'a>>,
-    /// Holders of the proxy's place, where connections are taken and nobody answers: a proxy that hangs, perhaps.
+    /// Owners of the proxy's port, where connections are accepted and not answered: a proxy that hangs, perhaps.
     hang: BTreeSet<Group<'a>>,
 }
 
-/// Sockets that certainly share a holder, or whose holder could not be told.
+/// Sockets that certainly share an owner, or whose owner is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group<'a> {
     Cgroup(&'a str),
     Process(u32, u64),
-    Untold,
+    Unknown,
 }
 
 impl<'a> Proxy<'a> {
@@ -78,32 +78,32 @@ impl<'a> Proxy<'a> {
         let could_be = self.hold_node_ports.contains(&group(socket));
         match (self.certainly_lacks(socket), could_be, self.snapshot.overrides.proxy_mode.is_some()) {
             (true, _, _) | (_, false, _) => Own::No,
-            // A proxy that holds ports says so in its version; where one answers and does not hold, nobody does.
+            // Whether a proxy holds ports follows from its version; where one answers and does not hold, none does.
             (false, true, _) if self.proxy_never_holds() => Own::No,
             (false, true, true) => Own::No,
             (false, true, false) => Own::Unknown,
         }
     }
 
-    /// Whether a socket is held by whoever answers `/proxyMode`.
+    /// Whether a socket is held by the process that answers `/proxyMode`.
     pub(crate) fn shares_owner(&self, socket: &Socket) -> bool {
         let proxy = &self.snapshot.kernel.proxy;
         matches!(&socket.owner, Owner::Held(holder) if same_owner(holder, &proxy.cgroup, &proxy.process))
     }
 
-    /// A socket of somebody who holds NodePorts, as OVN-Kubernetes and old proxies do.
+    /// A socket of an owner that holds NodePorts, as OVN-Kubernetes and old proxies do.
     pub(crate) fn owner_of_node_ports(&self) -> Option<&'a Socket> {
         let listeners = self.snapshot.kernel.listeners.seen()?;
         let held = listeners.iter().filter(|socket| self.hold_node_ports.contains(&group(socket)));
         held.min_by_key(|socket| (group(socket), socket.local_port, socket.local))
     }
 
-    /// Whether the proxy and the socket's holder are known in the same way, and differ.
+    /// Whether the proxy and the socket's owner are known in the same way, and differ.
     pub(crate) fn certainly_lacks(&self, socket: &Socket) -> bool {
         let proxy = &self.snapshot.kernel.proxy;
         let Owner::Held(holder) = &socket.owner else { return false };
-        let tells = |cgroup: &Reading<Cgroup>| cgroup.seen().is_some_and(|cgroup| !cgroup.is_root());
-        let comparable = tells(&holder.cgroup) && tells(&proxy.cgroup)
+        let identifies = |cgroup: &Reading<Cgroup>| cgroup.seen().is_some_and(|cgroup| !cgroup.is_root());
+        let comparable = identifies(&holder.cgroup) && identifies(&proxy.cgroup)
             || holder.process.seen().is_some() && proxy.process.seen().is_some();
         comparable && !same_owner(holder, &proxy.cgroup, &proxy.process)
     }
@@ -115,7 +115,7 @@ impl<'a> Proxy<'a> {
     }
 }
 
-/// Whether two holders are the same: the same process, or the same cgroup other than the root.
+/// Whether two owners are the same: the same process, or the same cgroup other than the root.
 fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Process>) -> bool {
     let process_matches = match (holder.process.seen(), process.seen()) {
         (Some(a), Some(b)) => a.pid == b.pid && a.started == b.started,
@@ -128,8 +128,8 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
     process_matches || cgroup_matches
 }
 
-/// Who has a listening socket on every allocated NodePort that nobody else keeps them off, and on most of them. A port
-/// that is free tells that nobody holds them, since whoever does opens each when it is allocated.
+/// The owners that have a listening socket on every allocated NodePort that no other keeps them off, and on most of them. A
+/// port that is free shows that none holds them: such a proxy opens each port when it is allocated.
 fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
     let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
     let allocated: BTreeSet<(Protocol, u16)> = served_node_ports(services)
@@ -145,7 +145,7 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
             free.remove(&port);
         }
     }
-    // Nobody can listen on the port of an outgoing connection either.
+    // No process can listen on the port of an outgoing connection either.
     for socket in snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.sockets) {
         free.remove(&(socket.protocol, socket.local_port));
     }
@@ -162,13 +162,13 @@ fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
         .collect()
 }
 
-/// By whom a socket is held, as far as it can be told.
+/// Who owns a socket, as far as it is known.
 pub(crate) fn group(socket: &Socket) -> Group<'_> {
-    let Owner::Held(holder) = &socket.owner else { return Group::Untold };
+    let Owner::Held(holder) = &socket.owner else { return Group::Unknown };
     match (holder.cgroup.seen(), holder.process.seen()) {
         (Some(cgroup), _) if !cgroup.is_root() => Group::Cgroup(&cgroup.path),
         (_, Some(process)) => Group::Process(process.pid, process.started),
-        _ => Group::Untold,
+        _ => Group::Unknown,
     }
 }
 

@@ -8,12 +8,12 @@ use crate::facts::{Family, ProxyConfig};
 
 /// A setting that a data plane may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Setting {
+pub(super) enum Setting {
     /// `nodePortAddresses`, with what `primary` means on this node.
     NodePortAddresses,
     /// `iptables.localhostNodePorts`.
     LocalhostNodePorts,
-    /// `detectLocalMode` and the CIDRs it uses: whether this node's pods are told apart from outsiders.
+    /// `detectLocalMode` and the CIDRs it uses: whether this node's pods are distinguished from outsiders.
     LocalDetector,
     /// The sysctl `route_localnet`. kube-proxy turns it on, and does not look again.
     RouteLocalnet,
@@ -30,7 +30,7 @@ impl Setting {
 
 /// One value for every setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(super) struct Settings {
     /// The networks on whose addresses NodePorts are served, IPv4 then IPv6. `None` is every address of the family: a
     /// family without a CIDR of its own is served on every address (kubernetes pkg/proxy/util/nodeport_addresses.go).
     pub(super) networks: [Option<Vec<IpNet>>; 2],
@@ -89,7 +89,7 @@ impl Settings {
         self.networks[family.index()].is_none()
     }
 
-    /// Whether this node's pods are told apart from outsiders.
+    /// Whether this node's pods are distinguished from outsiders.
     pub(super) fn detects_pods(&self, family: Family) -> bool {
         self.local_detector[family.index()]
     }

@@ -8,7 +8,7 @@ use crate::facts::{Protocol, Socket, State};
 #[derive(Debug)]
 pub(crate) struct ByPort<'a>(Vec<&'a Socket>);
 
-/// Puts sockets in the order of their ports; readers told them in about that order.
+/// Puts sockets in the order of their ports; readers return them in about that order.
 pub(crate) fn by_port(sockets: &[Socket]) -> ByPort<'_> {
     let mut sockets: Vec<_> = sockets.iter().collect();
     sockets.sort_by_key(|socket| port_of(socket));
@@ -16,13 +16,13 @@ pub(crate) fn by_port(sockets: &[Socket]) -> ByPort<'_> {
 }
 
 impl<'a> ByPort<'a> {
-    /// Those of one port; none where nobody has it.
+    /// Those of one port; empty where it is not in use.
     pub(crate) fn at(&self, port: (Protocol, u16)) -> &[&'a Socket] {
         let (_, from) = self.0.split_at(self.0.partition_point(|socket| port_of(socket) < port));
         from.split_at(from.partition_point(|socket| port_of(socket) == port)).0
     }
 
-    /// Those of every port that somebody has.
+    /// Those of every port that is in use.
     pub(crate) fn ports(&self) -> impl Iterator<Item = ((Protocol, u16), &[&'a Socket])> {
         self.0.chunk_by(|a, b| port_of(a) == port_of(b)).map(|sockets| (port_of(sockets[0]), sockets))
     }

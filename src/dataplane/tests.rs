@@ -42,14 +42,14 @@ fn the_matrix_holds_in_both_families() {
                     ["L", "P", "R", "T", "N"][outcome as usize]
                 };
                 let pair = |address| [Vantage::Remote, Vantage::Node].map(|vantage| ask(address, vantage)).concat();
-                let told = format!(
+                let found = format!(
                     "{} {} {} {}",
                     pair(PRIMARY[family]),
                     pair(SECOND[family]),
                     ask("127.0.0.1", Vantage::Loopback),
                     ask("::1", Vantage::Loopback),
                 );
-                assert_eq!(&told, row, "{mode} {addresses:?} localhost={localhost} {backing:?}");
+                assert_eq!(&found, row, "{mode} {addresses:?} localhost={localhost} {backing:?}");
             }
         }
     }

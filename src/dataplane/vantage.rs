@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_and_other_devices_are_heard_apart() {
+    fn loopback_and_other_devices_are_distinct() {
         let world = Snapshot::healthy().listens("0.0.0.0:30080").address("other0", "198.51.100.1");
         let interfaces = world.kernel.interfaces.seen().expect("interfaces").clone();
         let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one").clone();

@@ -73,7 +73,7 @@ impl ClusterFacts {
     }
 
     /// Whether the endpoints of all Services of these names are known, or why they cannot be.
-    pub fn tells_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
+    pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         match &self.endpoint_slices {
             Reading::Seen(_) => self.endpoints_of.as_ref().is_none_or(|known| known.is_superset(names)),
             Reading::Gap(gap) => gap.why != Why::NotYet || names.is_empty(),

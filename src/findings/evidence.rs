@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Remedy, Scope, Severity, remedy};
 use crate::facts::{Affected, Vantage};
 
-/// One problem, ready to be told. The Event note, the JSON, the table and the tests all read this one value.
+/// One problem, ready to be reported. The Event note, the JSON, the table and the tests all read this one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
     /// How bad it is.
@@ -16,7 +16,7 @@ pub struct Evidence {
     pub summary: String,
     /// Name and value, in the order in which a person wants them; a name may come again with another value.
     pub values: Vec<(&'static str, String)>,
-    /// Who loses.
+    /// From which vantage points connections are lost.
     pub affects: Affected,
     /// What to do, most direct first. Each remedy is enough.
     pub remedies: Vec<Remedy>,
@@ -75,7 +75,7 @@ impl Evidence {
         }
     }
 
-    /// Says who loses.
+    /// Says from which vantage points connections are lost.
     #[must_use]
     pub fn affects(mut self, vantages: impl IntoIterator<Item = Vantage>) -> Self {
         self.affects.extend(vantages);

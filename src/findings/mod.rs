@@ -1,4 +1,4 @@
-//! What is wrong: the words in which rules speak and everybody else listens.
+//! What is wrong: the words in which rules report, and which the other rooms read.
 //!
 //! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types.
 
@@ -65,7 +65,7 @@ pub enum Verdict {
     Healthy,
     /// Something is wrong.
     Problem(Evidence),
-    /// It could not be told, and which input was missing.
+    /// It is not known, and which input was missing.
     Unknown(Gap),
 }
 
@@ -101,7 +101,7 @@ pub struct Finding {
 pub struct Unknown {
     /// The rule.
     pub rule: RuleId,
-    /// The subject, where only this one could not be told.
+    /// The subject, where only this one is not known.
     pub subject: Option<Subject>,
     /// The input that was missing.
     pub gap: Gap,

@@ -1,13 +1,13 @@
-//! An outgoing connection sits on a port on which somebody needs to listen, and nobody does.
+//! An outgoing connection sits on a port on which a process needs to listen, and none does.
 //!
 //! ## Why it hurts
-//! As long as a connection has a local port, nobody can begin to listen on it: `bind` fails with *address already in
-//! use*, even with SO_REUSEADDR, and `ss -l` shows nobody there. It happens when the ephemeral range covers the port
-//! of a server that starts later or restarts: a Service's health check, a hostNetwork pod, kube-proxy itself. The pod
-//! crash-loops, or the load balancer drops the node, until the connection happens to end.
+//! As long as a connection has a local port, no process can begin to listen on it: `bind` fails with *address already
+//! in use*, even with SO_REUSEADDR, and `ss -l` shows no process there. It happens when the ephemeral range covers the
+//! port of a server that starts later or restarts: a Service's health check, a hostNetwork pod, kube-proxy itself. The
+//! pod crash-loops, or the load balancer drops the node, until the connection happens to end.
 //!
 //! ## Silent when
-//! somebody listens on the port, the pod is ready or finished, or the Service needs no health check here. While the
+//! a process listens on the port, the pod is ready or finished, or the Service needs no health check here. While the
 //! rightful listener is there, accepted connections look the same and block nothing. For a health check each family
 //! counts by itself: kube-proxy has a socket for each, and one of them may be blocked alone. On a host with more than
 //! 16,384 connections, whose ephemeral range covers no port that matters, only a process that binds the port on purpose
@@ -97,7 +97,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         .collect())
 }
 
-/// Somebody who would listen, if there is nobody who does.
+/// A process that would listen there, where none does.
 struct Absent<'a> {
     subject: Subject,
     port: u16,
@@ -106,7 +106,7 @@ struct Absent<'a> {
     families: Option<&'a [Family]>,
     /// In words.
     whose: String,
-    /// That somebody would listen there at all, or why that is not known.
+    /// That a process would listen there at all, or why that is not known.
     expected: Result<(), Gap>,
 }
 
@@ -149,12 +149,12 @@ fn proxy(snapshot: &Snapshot) -> Vec<Absent<'static>> {
 
 fn evidence(snapshot: &Snapshot, absent: &Absent<'_>, sockets: &[&Socket]) -> Evidence {
     let Absent { port, protocol, whose, .. } = absent;
-    // A live process can be told to let go; TIME_WAIT cannot.
+    // A live process can let go; TIME_WAIT cannot.
     let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
-    let holder = owned.or(sockets.first()).map_or_else(String::new, |socket| owner_name(snapshot, &socket.owner));
+    let owner = owned.or(sockets.first()).map_or_else(String::new, |socket| owner_name(snapshot, &socket.owner));
     let sentence = format!(
         "{} has an outgoing connection from port {port}/{protocol}, on which nobody listens: {whose} cannot have it.",
-        capital(&holder)
+        capital(&owner)
     );
     let mut evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
     for socket in sockets.iter().take(MOST_SOCKETS) {
@@ -165,7 +165,7 @@ fn evidence(snapshot: &Snapshot, absent: &Absent<'_>, sockets: &[&Socket]) -> Ev
     evidence.values.extend(ranges_in_words(snapshot));
     let ports = [*port].into_iter().collect();
     evidence.remedy(reserve(snapshot, &ports).then(Step::advice(match owned {
-        Some(_) => format!("restart {holder}, or let it reconnect"),
+        Some(_) => format!("restart {owner}, or let it reconnect"),
         None => "wait a minute: TIME_WAIT ends by itself".to_owned(),
     })))
 }
@@ -214,9 +214,9 @@ mod tests {
     fn a_health_check_cannot_listen_where_a_connection_is() {
         let evidence = expect_problem(&RULE, &checked(), &service());
         assert_eq!(evidence.severity, Severity::Warning);
-        let told = format!("{evidence:?}");
-        assert!(told.contains("Process nginx has an outgoing connection from port 30999/tcp"), "{told}");
-        assert!(told.contains("tcp ESTAB 192.0.2.1:30999 -> 192.0.2.9:443") && told.contains("pid 4242"), "{told}");
+        let found = format!("{evidence:?}");
+        assert!(found.contains("Process nginx has an outgoing connection from port 30999/tcp"), "{found}");
+        assert!(found.contains("tcp ESTAB 192.0.2.1:30999 -> 192.0.2.9:443") && found.contains("pid 4242"), "{found}");
         let steps = &evidence.remedies[0].steps;
         assert_eq!(steps[0].text, "sysctl -w net.ipv4.ip_local_reserved_ports=\"30999\"");
         assert_eq!(steps.last(), Some(&Step::advice("restart process nginx, or let it reconnect")));
@@ -227,10 +227,10 @@ mod tests {
         let world = Snapshot::healthy().service("lb", balanced);
         let world =
             world.socket(Protocol::Tcp, State::TimeWait, "192.0.2.1:30999", REMOTE, |it| it.owner = Owner::TimeWait);
-        let told = format!("{:?}", expect_problem(&RULE, &world, &service()));
+        let found = format!("{:?}", expect_problem(&RULE, &world, &service()));
         assert!(
-            told.contains("A connection in TIME_WAIT, which has no owner") && told.contains("wait a minute"),
-            "{told}"
+            found.contains("A connection in TIME_WAIT, which has no owner") && found.contains("wait a minute"),
+            "{found}"
         );
     }
 

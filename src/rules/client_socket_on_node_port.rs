@@ -76,7 +76,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
             accepted => sockets.push((socket, accepted)),
         }
     }
-    // Where the range was not read, `listener-on-node-port` says that these could not be told apart.
+    // Where the range was not read, `listener-on-node-port` reports that these could not be distinguished.
     let ephemeral = EphemeralPorts::of(snapshot);
     sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
 
@@ -356,16 +356,16 @@ impl<'a> Node<'a> {
     }
 
     fn remedies(&self, evidence: Evidence, socket: &Socket) -> Evidence {
-        let holder = owner_name(self.snapshot, &socket.owner);
+        let owner = owner_name(self.snapshot, &socket.owner);
         let port = socket.local_port;
         let reserved = &self.snapshot.kernel.sysctls.ip_local_reserved_ports;
         if reserved.seen().is_some_and(|reserved| reserved.contains(port)) {
             return evidence.remedy(Step::advice(format!(
-                "restart {holder}: the port is reserved now, so only a process that binds it on purpose gets it again"
+                "restart {owner}: the port is reserved now, so only a process that binds it on purpose gets it again"
             )));
         }
         let ports = [port].into_iter().collect();
-        let restart = Step::advice(format!("restart {holder}, or let it reconnect"));
+        let restart = Step::advice(format!("restart {owner}, or let it reconnect"));
         evidence.remedy(reserve(self.snapshot, &ports).then(restart))
     }
 }

@@ -1,4 +1,4 @@
-//! About whose endpoints rules ask. Those of most Services are nobody's concern, and nothing is asked for in vain.
+//! Which Services' endpoints rules need. Those of most Services no rule looks at, and they are not read.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -13,8 +13,8 @@ use crate::{
 /// A port as sockets, hostPorts and Services may meet on it.
 type Port = (Protocol, u16);
 
-/// The names of the Services about whose endpoints rules will ask, given what else this look saw: those with a listener or
-/// a hostPort on their NodePort, those that take an address of a Node where somebody has a port of theirs, and the API
+/// The names of the Services whose endpoints rules will need, given what else this look saw: those with a listener or a
+/// hostPort on their NodePort, those that take an address of a Node where one of their ports is in use, and the API
 /// server's where an ipvs proxy may hold its address.
 pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let Snapshot { kernel, cluster, .. } = snapshot;
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn nobodys_as_long_as_nothing_is_on_their_ports() {
+    fn none_as_long_as_nothing_is_on_their_ports() {
         expect(&world(), &[]);
         expect(&world().listens("0.0.0.0:30081").listens_udp("0.0.0.0:30080"), &[]);
         expect(&world().service("far", |it| it.external_ip("203.0.113.99")).listens("0.0.0.0:6666"), &["trap"]);

@@ -17,7 +17,7 @@ pub(super) fn effective_ephemeral(snapshot: &Snapshot) -> Result<PortSet, Gap> {
 pub(super) struct EphemeralPorts(Result<PortSet, Gap>);
 
 impl EphemeralPorts {
-    /// What a snapshot tells.
+    /// What a snapshot shows.
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         Self(effective_ephemeral(snapshot))
     }

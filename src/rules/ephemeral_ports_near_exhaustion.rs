@@ -69,7 +69,7 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     let unknown = |subject, gap| Judgement { subject, port: None, protocol: None, verdict: Verdict::Unknown(gap) };
     let pods = match &snapshot.cluster.pods {
         Reading::Seen(pods) => pods,
-        // Without names nobody can be told about; that there is somebody is only known where namespaces were seen.
+        // Without names no pod can be named. That there is one is known only where namespaces were seen.
         Reading::Gap(gap) => {
             let namespaces = snapshot.kernel.pod_namespaces.seen();
             let some = namespaces.is_some_and(|namespaces| !namespaces.is_empty());
@@ -121,7 +121,7 @@ struct Ports {
     /// The range and the reserved ports with their source, for evidence.
     range: String,
     reserved: String,
-    /// Nobody said what the range is.
+    /// The range was not configured.
     assumed: bool,
     tw_reuse: Result<u8, Gap>,
 }
@@ -298,13 +298,16 @@ mod tests {
     #[test]
     fn the_evidence_names_the_destination_the_count_and_an_owner() {
         let evidence = expect_problem(&RULE, &host(CAPACITY), &node());
-        let told = format!("{evidence:?}");
+        let found = format!("{evidence:?}");
         assert!(
-            told.contains("This node uses almost every local port for connections to 198.51.100.7:443/tcp"),
-            "{told}"
+            found.contains("This node uses almost every local port for connections to 198.51.100.7:443/tcp"),
+            "{found}"
         );
-        assert!(told.contains("28232 of 28232, 10 of them in TIME_WAIT") && told.contains("process nginx"), "{told}");
-        assert!(told.contains("ip_local_port_range=\\\"32768 65535\\\""), "{told}");
+        assert!(
+            found.contains("28232 of 28232, 10 of them in TIME_WAIT") && found.contains("process nginx"),
+            "{found}"
+        );
+        assert!(found.contains("ip_local_port_range=\\\"32768 65535\\\""), "{found}");
         assert!(evidence.affects.contains(&Vantage::Node), "no port is left");
         assert!(expect_problem(&RULE, &host(CAPACITY - 1), &node()).affects.is_empty());
     }
@@ -334,9 +337,9 @@ mod tests {
         assert_eq!(assumed.severity, Severity::Warning, "an assumed range proves nothing critical");
         assert!(format!("{assumed:?}").contains("assumed"));
         let (world, subject) = pod(64_000, Some("1024 65535"));
-        let said = expect_problem(&RULE, &world, &subject);
-        assert_eq!(said.severity, Severity::Critical);
-        assert!(said.summary.starts_with("Pod default/busy uses almost every"), "{}", said.summary);
+        let evidence = expect_problem(&RULE, &world, &subject);
+        assert_eq!(evidence.severity, Severity::Critical);
+        assert!(evidence.summary.starts_with("Pod default/busy uses almost every"), "{}", evidence.summary);
         let (world, subject) = pod(CAPACITY, Some("1024 65535"));
         expect_healthy(&RULE, &world, &subject);
     }

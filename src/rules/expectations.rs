@@ -1,4 +1,4 @@
-//! What tests of rules ask: is there a problem, is it silent, or could it not tell.
+//! What tests of rules expect: a problem, silence, or that it is unknown.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::{
     findings::{Evidence, Judgement, Judgements, Remedy, Scope, Step, StepKind, Subject, SubjectKind, Verdict},
 };
 
-/// A rule says the same whether it knows everything, or the endpoints of concern and the facts that are read for it.
+/// A rule judges alike whether it has everything, or only the endpoints that are needed and the facts that are read for it.
 #[track_caller]
 fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
-    let said = |snapshot| (rule.check)(View { now: snapshot, before: None }, &Limits::default());
+    let judge = |snapshot| (rule.check)(View { now: snapshot, before: None }, &Limits::default());
     let mut narrow = snapshot.clone();
     let names = endpoints_needed(snapshot);
     if let Reading::Seen(slices) = &mut narrow.cluster.endpoint_slices {
@@ -19,7 +19,7 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
         narrow.cluster.endpoints_of = Some(Arc::new(names));
     }
     skipped(&[rule]).into_iter().for_each(|source| blank(&mut narrow, source));
-    let judgements = said(snapshot);
+    let judgements = judge(snapshot);
     for judgement in judgements.iter().flatten() {
         if let Verdict::Problem(evidence) = &judgement.verdict {
             evidence.remedies.iter().for_each(assert_sound);
@@ -27,7 +27,7 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
             assert!(!is_cluster, "{}: no other node reports what is about a Node", rule.id);
         }
     }
-    assert_eq!(said(&narrow), judgements, "{} looked at what an agent or `--rule` does not read for it", rule.id);
+    assert_eq!(judge(&narrow), judgements, "{} looked at what an agent or `--rule` does not read for it", rule.id);
     judgements
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn expect_healthy(rule: &Rule, snapshot: &Snapshot, subject: &Subject
     assert!(wrong.is_none(), "{subject} should be healthy: {wrong:#?}");
 }
 
-/// The gap for which a rule cannot tell, at all or about a subject. Fails when it can.
+/// The gap for which a rule cannot judge, at all or about a subject. Fails when it can.
 #[track_caller]
 pub(crate) fn expect_unknown(rule: &Rule, snapshot: &Snapshot, subject: &Subject) -> Gap {
     let judgements = match ask(rule, snapshot) {
@@ -138,7 +138,7 @@ pub(super) fn blank(world: &mut Snapshot, source: Source) {
         Source::NodePortRange => gap(&mut cluster.node_port_range, source),
         Source::OwnPort => gap(&mut world.own_port, source),
         Source::Processes | Source::Cgroups | Source::ConfigMaps | Source::Agent => {
-            panic!("{source:?} is told per socket, object or node, so no rule can need it as a whole")
+            panic!("{source:?} is reported per socket, object or node, so no rule can need it as a whole")
         }
     }
 }

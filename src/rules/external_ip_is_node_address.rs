@@ -24,7 +24,7 @@
 //! The admission plugin `DenyServiceExternalIPs` keeps new external IPs out; the field is deprecated since Kubernetes
 //! 1.36.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{cmp::Reverse, collections::HashMap, net::IpAddr};
 
 use super::{
     Limits, Patience, Rule,
@@ -87,6 +87,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         listeners: snapshot.kernel.listeners.get().map(|listeners| by_port(listeners)),
         endpoints: Endpoints::of(snapshot),
         proxy: Proxy::of(snapshot),
+        ephemeral: EphemeralPorts::of(snapshot),
+        claims: claims.iter().map(|(claim, _)| *claim).collect(),
     };
     Ok(claims.into_iter().flat_map(|(claim, owners)| here.judge(&claim, owners)).collect())
 }
@@ -104,6 +106,9 @@ struct Here<'a> {
     listeners: Result<ByPort<'a>, Gap>,
     endpoints: Endpoints<'a>,
     proxy: Proxy<'a>,
+    ephemeral: EphemeralPorts,
+    /// Every claim on an address of a Node.
+    claims: Vec<ExternalAddress<'a>>,
 }
 
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
@@ -122,7 +127,7 @@ impl Here<'_> {
             (Ok(mode), None) => Ok(mode.value == Mode::Ipvs),
             (Err(gap), None) => Err(gap.clone()),
         };
-        let mut told = Vec::new();
+        let mut judgements = Vec::new();
         // An address of this node that its object does not name is its own all the same.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
@@ -130,31 +135,31 @@ impl Here<'_> {
                     Ok(None) => {}
                     Ok(Some(socket)) => {
                         let evidence = self.captured(claim, owners, port, socket);
-                        told.push(judgement(Some(port), Verdict::Problem(evidence)));
+                        judgements.push(judgement(Some(port), Verdict::Problem(evidence)));
                     }
-                    Err(gap) => told.push(judgement(Some(port), Verdict::Unknown(gap))),
+                    Err(gap) => judgements.push(judgement(Some(port), Verdict::Unknown(gap))),
                 }
             }
         }
         let severity = self.severity(claim.ip, owners);
         match whole {
             Ok(false) if claim.field == Field::LoadBalancer => {}
-            Err(gap) if claim.field == Field::LoadBalancer => told.push(judgement(None, Verdict::Unknown(gap))),
+            Err(gap) if claim.field == Field::LoadBalancer => judgements.push(judgement(None, Verdict::Unknown(gap))),
             Ok(true) => {
-                told.push(judgement(None, Verdict::Problem(self.bound(claim, owners, severity))));
+                judgements.push(judgement(None, Verdict::Problem(self.bound(claim, owners, severity))));
                 if let (Severity::Info, false, Err(gap)) = (severity, self.alone, &self.links) {
-                    told.push(judgement(None, Verdict::Unknown(gap.clone())));
+                    judgements.push(judgement(None, Verdict::Unknown(gap.clone())));
                 }
             }
-            Ok(false) => told.push(judgement(None, Verdict::Problem(self.shared(claim, owners)))),
+            Ok(false) => judgements.push(judgement(None, Verdict::Problem(self.shared(claim, owners)))),
             Err(gap) => {
-                told.push(judgement(None, Verdict::Problem(self.shared(claim, owners))));
+                judgements.push(judgement(None, Verdict::Problem(self.shared(claim, owners))));
                 if severity > Severity::Info {
-                    told.push(judgement(None, Verdict::Unknown(gap)));
+                    judgements.push(judgement(None, Verdict::Unknown(gap)));
                 }
             }
         }
-        told
+        judgements
     }
 
     /// How bad it is when the other nodes bind the whole address.
@@ -204,10 +209,10 @@ impl Here<'_> {
             }
             match self.proxy.owns(socket) {
                 Own::Yes => continue,
-                Own::Unknown => return Err(Own::untold()),
+                Own::Unknown => return Err(Own::unknown()),
                 Own::No => {}
             }
-            if EphemeralPorts::of(self.snapshot).may_be_client(socket)? {
+            if self.ephemeral.may_be_client(socket)? {
                 continue;
             }
             return Ok(Some(socket));
@@ -269,9 +274,9 @@ impl Here<'_> {
         port: &ServicePort,
         socket: &Socket,
     ) -> Evidence {
-        let holder = owner_name(self.snapshot, &socket.owner);
+        let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
-            "{}: new connections to its port {}/{}, where {holder} listens, go to the Service instead.",
+            "{}: new connections to its port {}/{}, where {owner} listens, go to the Service instead.",
             self.opening(claim, owners),
             port.port,
             port.protocol,
@@ -310,20 +315,29 @@ impl Here<'_> {
                 format!("Node {}", listed(owners))
             }
         };
-        let released = Remedy::from(release(claim));
-        let remedy = match claim.field {
-            Field::ExternalIps(_) => {
-                released.then(Step::advice("to keep new ones out, enable the admission plugin DenyServiceExternalIPs"))
-            }
-            Field::LoadBalancer => released,
-        };
         evidence
             .value("service", service_in_words(claim.service))
             .value("address", format!("{} ({})", claim.ip, claim.field))
             .value("owner", owner)
             .value("held on this node", held)
             .value("proxy mode", mode_in_words(&self.mode))
-            .remedy(remedy)
+            .remedy(self.release_all(claim.service))
+    }
+
+    /// Takes all addresses of Nodes back from a Service, whichever of them a problem is about: the problems of one Service
+    /// are reported as one. Of its list the last goes first, since what follows one that is removed moves up.
+    fn release_all(&self, service: &Service) -> Remedy {
+        let mut claims: Vec<_> = self.claims.iter().filter(|it| std::ptr::eq(it.service, service)).collect();
+        claims.sort_by_key(|it| match it.field {
+            Field::ExternalIps(index) => (0, Reverse(index)),
+            Field::LoadBalancer => (1, Reverse(0)),
+        });
+        let mut steps: Vec<Step> = claims.iter().map(|it| release(it)).collect();
+        steps.dedup();
+        if claims.iter().any(|it| matches!(it.field, Field::ExternalIps(_))) {
+            steps.push(Step::advice("to keep new ones out, enable the admission plugin DenyServiceExternalIPs"));
+        }
+        steps.into()
     }
 }
 

@@ -83,7 +83,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let node = Node {
         candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
         endpoints: Endpoints::of(snapshot),
-        spare: free_port(snapshot),
+        alternative: free_port(snapshot),
     };
     Ok(served_node_ports(services)
         .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
@@ -111,7 +111,7 @@ struct Node<'a> {
     candidates: Candidates,
     endpoints: Endpoints<'a>,
     /// A nodePort that the loser could have instead.
-    spare: Option<u16>,
+    alternative: Option<u16>,
 }
 
 impl Node<'_> {
@@ -196,7 +196,7 @@ impl Node<'_> {
             .value("taken from", format!("{}, nodePort {number}/{protocol}", service_in_words(service)))
             .value("other addresses", "of this node keep going to the NodePort's Service")
             .value("proxy mode", self.candidates.mode_in_words())
-            .remedy(move_service(self.spare, service, port))
+            .remedy(move_service(self.alternative, service, port))
             .remedy(release(&taker.claim))
     }
 }

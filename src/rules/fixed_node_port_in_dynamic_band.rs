@@ -1,4 +1,4 @@
-//! A nodePort that somebody wrote lies in the band from which the API server chooses automatically.
+//! A nodePort that a person wrote lies in the band from which the API server chooses automatically.
 //!
 //! ## Why it hurts
 //! Since Kubernetes 1.28 the API server splits the NodePort range: the lower band for ports that people write, the
@@ -11,7 +11,7 @@
 //! - the range is too small to be split (16 ports or fewer), or the cluster is older than 1.28.
 //!
 //! Who chose a port is read from the object's managedFields. It is a hint: an object restored from a backup owns the
-//! field too. `kubectl get -o yaml` leaves managedFields out unless it is asked with `--show-managed-fields`; without
+//! field too. `kubectl get -o yaml` leaves managedFields out unless it is run with `--show-managed-fields`; without
 //! them it is unknown. It is reported once in a cluster.
 //!
 //! ## Fix
@@ -55,7 +55,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     if !in_band.is_empty() && in_band.iter().all(|(_, port, _)| port.fixed.is_none()) {
         return Err(no_managed_fields());
     }
-    let spare = free_port(snapshot);
+    let alternative = free_port(snapshot);
     Ok(in_band
         .into_iter()
         .filter_map(|(service, port, number)| {
@@ -66,7 +66,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
                         .value("static band", fixed)
                         .value("dynamic band", bands.dynamic)
                         .value("NodePort range", range_in_words(range))
-                        .remedy(move_service(spare, service, port))
+                        .remedy(move_service(alternative, service, port))
                         .remedy(Step::advice("leave nodePort out and let the API server choose")),
                 ),
                 None => Verdict::Unknown(no_managed_fields()),

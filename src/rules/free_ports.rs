@@ -1,4 +1,4 @@
-//! Which numbers of the NodePort range a Service could be given, as far as the looks at some nodes tell.
+//! Which numbers of the NodePort range a Service could be given, as far as the looks at some nodes show.
 
 use super::ephemeral::effective_ephemeral;
 use crate::facts::{Gap, PortRange, PortSet, Snapshot};
@@ -16,7 +16,7 @@ pub struct FreePorts {
 }
 
 impl FreePorts {
-    /// What one look tells.
+    /// What one look shows.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut free = Self::default();
         free.absorb(snapshot);
@@ -30,7 +30,7 @@ impl FreePorts {
             Err(gap) => self.lacks(node, gap),
             Ok(known) => {
                 let both = self.range.map_or(Some(known.range), |range| range.intersection(known.range));
-                // Ranges that do not meet leave nothing; the empty range is said as one number that is taken.
+                // Ranges that do not meet leave nothing; the empty range is written as one number that is taken.
                 self.range = both.or(self.range);
                 if both.is_none() {
                     self.taken = self.taken.union(&self.range.map(PortSet::from).unwrap_or_default());
@@ -81,7 +81,7 @@ impl FreePorts {
 
 /// A port that a Service could have instead.
 pub(super) fn free_port(snapshot: &Snapshot) -> Option<u16> {
-    // A number that somebody may listen on would be no remedy.
+    // A number on which a process may listen would be no remedy.
     snapshot.kernel.listeners.seen()?;
     FreePorts::of(snapshot).ports().next()
 }

@@ -1,15 +1,15 @@
-//! A load balancer asks this node for a Service's health, and nobody answers, or somebody else does.
+//! A load balancer asks this node for a Service's health, and no process answers, or a wrong one does.
 //!
 //! ## Why it hurts
-//! A Service of type LoadBalancer with `externalTrafficPolicy: Local` has a healthCheckNodePort. The load balancer
-//! asks it on each node, and sends nothing to a node that does not answer as expected. When kube-proxy could not bind
-//! the port, because another process or an outgoing connection has it, this node's pods get no traffic from outside.
+//! A Service of type LoadBalancer with `externalTrafficPolicy: Local` has a healthCheckNodePort. The load balancer asks
+//! it on each node, and sends nothing to a node that does not answer as expected. When kube-proxy could not bind the
+//! port, because another process or an outgoing connection has it, this node's pods get no traffic from outside.
 //! kube-proxy says so once, in an Event `FailedToStartServiceHealthcheck` of the Service. On a dual-stack node it has a
 //! socket for each family, and may be kept off one of them: a process on 127.0.0.1 suffices where it listens on every
 //! address. Then a load balancer that asks over the other family notices nothing.
 //!
 //! ## Silent when
-//! - the listener is the proxy's own, or answers with the Service's name, whoever it is;
+//! - the listener is the proxy's own, or answers with the Service's name, whatever it is;
 //! - the node is excluded from load balancers (`node.kubernetes.io/exclude-from-external-load-balancers`);
 //! - another proxy serves the Service (`service.kubernetes.io/service-proxy-name`).
 //!
@@ -76,7 +76,7 @@ struct Node<'a> {
 enum Wrong<'a> {
     /// No socket at all.
     Nobody,
-    /// A socket of somebody else's, and what it answered for.
+    /// A socket of another process, and what it answered for.
     Other(&'a Socket, Option<&'a str>),
     /// The same in one family; the other one is served.
     OfFamily(&'a Socket, Family),
@@ -136,7 +136,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether every listener of a family is somebody else's.
+    /// Whether every listener of a family belongs to another process.
     fn kept_off(&self, sockets: &[&'a Socket], family: Family) -> Option<Wrong<'a>> {
         let mut of_family = sockets.iter().filter(|socket| socket.serves(family) == Some(true)).peekable();
         let first = of_family.peek().copied()?;
@@ -237,9 +237,9 @@ mod tests {
         let evidence = expect_problem(&RULE, &world(), &subject());
         assert_eq!(evidence.severity, Severity::Critical);
         assert!(evidence.affects.contains(&Vantage::Remote));
-        let told = format!("{evidence:?}");
-        assert!(told.contains("30999/tcp is not served here, nobody listens"), "{told}");
-        assert!(told.contains("FailedToStartServiceHealthcheck") && told.contains("externalTrafficPolicy"), "{told}");
+        let text = format!("{evidence:?}");
+        assert!(text.contains("30999/tcp is not served here, nobody listens"), "{text}");
+        assert!(text.contains("FailedToStartServiceHealthcheck") && text.contains("externalTrafficPolicy"), "{text}");
     }
 
     #[test]
@@ -255,9 +255,9 @@ mod tests {
         for answer in [Reading::Seen(None), names("default/other"), gap(Source::HealthChecks, Why::TimedOut)] {
             let evidence = expect_problem(&RULE, &answered(squatted.clone(), answer), &subject());
             assert_eq!(evidence.severity, Severity::Critical);
-            let told = format!("{evidence:?}");
-            assert!(told.contains("process nginx answers instead") && told.contains("pid 4242"), "{told}");
-            assert!(told.contains("move process nginx off port 30999/tcp"), "{told}");
+            let text = format!("{evidence:?}");
+            assert!(text.contains("process nginx answers instead") && text.contains("pid 4242"), "{text}");
+            assert!(text.contains("move process nginx off port 30999/tcp"), "{text}");
         }
         let other = expect_problem(&RULE, &answered(squatted, names("default/other")), &subject());
         assert!(format!("{other:?}").contains("Service default/other"));

@@ -1,12 +1,12 @@
 //! A pod's hostPort is the NodePort of a Service.
 //!
 //! ## Why it hurts
-//! Both are redirections on the node, and neither the scheduler nor the API server compares them. A Service that has
-//! nobody to send a connection to leaves it to the pod in every mode. Where both could answer it depends on the proxy:
-//! in iptables mode the Service does, and the pod's hostPort gets nothing; in ipvs mode the pod does, which steals the
-//! Service's NodePort. In nftables mode the chains that were made last are asked first: the pod's after a boot, when its
-//! hostPort is made after kube-proxy's rules, and the Service's from the next restart of kube-proxy on. Cilium ignores
-//! such a hostPort altogether.
+//! Both are redirections on the node, and neither the scheduler nor the API server compares them. A Service that has no
+//! endpoint to send a connection to leaves it to the pod in every mode. Where both could answer it depends on the
+//! proxy: in iptables mode the Service does, and the pod's hostPort gets nothing; in ipvs mode the pod does, which
+//! steals the Service's NodePort. In nftables mode the chains that were made last are asked first: the pod's after a
+//! boot, when its hostPort is made after kube-proxy's rules, and the Service's from the next restart of kube-proxy on.
+//! Cilium ignores such a hostPort altogether.
 //!
 //! ## Silent when
 //! - protocol or address differ: the pod's `hostIP` is an address on which this proxy serves no NodePorts;
@@ -62,7 +62,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
         locals: local_addresses(interfaces),
         endpoints: Endpoints::of(snapshot),
-        spare: free_port(snapshot),
+        alternative: free_port(snapshot),
     };
     Ok(hits
         .into_iter()
@@ -87,13 +87,13 @@ struct Node<'a> {
     locals: Vec<LocalAddress>,
     endpoints: Endpoints<'a>,
     /// A nodePort that a Service could have instead.
-    spare: Option<u16>,
+    alternative: Option<u16>,
 }
 
 /// Who answers on a port that both claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Winner {
-    /// The pod, since the Service has nobody to send to.
+    /// The pod, since the Service has no endpoint to send to.
     PodForNow,
     /// Either, as far as can be seen.
     Undefined,
@@ -190,7 +190,7 @@ impl Node<'_> {
                 "give pod {}/{} another hostPort, outside the NodePort range, where its containers are declared",
                 pod.namespace, pod.name
             )))
-            .remedy(move_service(self.spare, service, port))
+            .remedy(move_service(self.alternative, service, port))
     }
 }
 
@@ -200,7 +200,7 @@ fn winner(candidate: &Candidate, meeting: &[LocalAddress], [four, six]: [Backing
     let mut affected = Affected::new();
     let places =
         meeting.iter().flat_map(|local| vantage_points(local.ip).iter().map(move |vantage| (*local, *vantage)));
-    // What is link-local nobody can answer.
+    // Nothing answers on what is link-local.
     for (local, vantage) in places.filter(|(local, _)| !is_link_local(local.ip)) {
         let outcome = candidate.outcome(local, vantage, if local.ip.is_ipv4() { four } else { six });
         let (wins, lost) = match (candidate.node_port_or_host_port(outcome), outcome) {
@@ -288,11 +288,11 @@ mod tests {
     #[test]
     fn the_evidence_names_both_and_how_to_part_them() {
         let evidence = expect_problem(&RULE, &clash(|it| it).with_mode(Mode::Ipvs), &subject());
-        let told = format!("{evidence:?}");
-        assert!(told.contains("the pod gets the Service's connections"), "{told}");
-        assert!(told.contains("30080/tcp on every address to container port 80"), "{told}");
-        assert!(told.contains("ipvs (from 127.0.0.1:10249/proxyMode)"), "{told}");
-        assert!(told.contains("another hostPort") && told.contains("/spec/ports/0/nodePort"), "{told}");
+        let found = format!("{evidence:?}");
+        assert!(found.contains("the pod gets the Service's connections"), "{found}");
+        assert!(found.contains("30080/tcp on every address to container port 80"), "{found}");
+        assert!(found.contains("ipvs (from 127.0.0.1:10249/proxyMode)"), "{found}");
+        assert!(found.contains("another hostPort") && found.contains("/spec/ports/0/nodePort"), "{found}");
         assert_eq!(evidence.affects, Affected::from([Vantage::Remote, Vantage::Node, Vantage::Pods]));
     }
 

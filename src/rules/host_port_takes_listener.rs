@@ -2,9 +2,10 @@
 //!
 //! ## Why it hurts
 //! A hostPort is a redirection that comes before any socket. The process still listens, `ss` shows it, and it answers
-//! those connections that it already had; new ones go to the pod. On `::1` nobody answers at all: what comes from there
-//! cannot be redirected, and is lost. Neither the scheduler nor the container runtime asks who listens on the node: an
-//! ingress controller or a load balancer made of pods takes 80 and 443 away from a web server of the host like this.
+//! those connections that it already had; new ones go to the pod. On `::1` nothing answers at all: what comes from
+//! there cannot be redirected, and is lost. Neither the scheduler nor the container runtime checks which processes
+//! listen on the node: an ingress controller or a load balancer made of pods takes 80 and 443 away from a web server of
+//! the host like this.
 //!
 //! ## Silent when
 //! - the pod's `hostIP` is an address on which the process does not listen;
@@ -58,7 +59,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let node_ports: BTreeSet<_> =
         served_node_ports(services).map(|(_, port, number)| (port.protocol, number)).collect();
     let all: BTreeSet<_> = host_ports(snapshot, pods).map(|(_, port, number)| (port.protocol, number)).collect();
-    let node = Node { snapshot, interfaces, locals: local_addresses(interfaces), listening, all };
+    let (locals, ephemeral) = (local_addresses(interfaces), EphemeralPorts::of(snapshot));
+    let node = Node { snapshot, interfaces, locals, ephemeral, listening, all };
     Ok(host_ports(snapshot, pods)
         .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
         .flat_map(|(pod, port, number)| {
@@ -73,6 +75,7 @@ struct Node<'a> {
     snapshot: &'a Snapshot,
     interfaces: &'a Interfaces,
     locals: Vec<LocalAddress>,
+    ephemeral: EphemeralPorts,
     listening: ByPort<'a>,
     /// Every hostPort of the node.
     all: BTreeSet<(Protocol, u16)>,
@@ -87,7 +90,7 @@ impl Node<'_> {
         if affected.is_empty() {
             return None;
         }
-        let verdict = match EphemeralPorts::of(self.snapshot).may_be_client(socket) {
+        let verdict = match self.ephemeral.may_be_client(socket) {
             Ok(true) => return None,
             Err(gap) => Verdict::Unknown(gap),
             Ok(false) => Verdict::Problem(self.evidence(pod, port, socket, &affected)),
@@ -100,18 +103,18 @@ impl Node<'_> {
         })
     }
 
-    /// Whether somebody has a socket on each of several hostPorts.
+    /// Whether one owner has a socket on each of several hostPorts.
     fn may_hold_them(&self, socket: &Socket) -> bool {
-        let of_holder = |sockets: &[&Socket]| sockets.iter().any(|it| group(it) == group(socket));
-        self.all.len() > 1 && self.all.iter().all(|port| of_holder(self.listening.at(*port)))
+        let of_owner = |sockets: &[&Socket]| sockets.iter().any(|it| group(it) == group(socket));
+        self.all.len() > 1 && self.all.iter().all(|port| of_owner(self.listening.at(*port)))
     }
 
     fn evidence(&self, pod: &Pod, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {
         let severity = if self.may_hold_them(socket) { Severity::Info } else { Severity::Warning };
-        let holder = owner_name(self.snapshot, &socket.owner);
+        let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
             "{} listens on {}, the hostPort of pod {}/{}: new connections go to the pod instead.",
-            capital(&holder),
+            capital(&owner),
             place(socket),
             pod.namespace,
             pod.name
@@ -211,12 +214,12 @@ mod tests {
     #[test]
     fn who_has_a_socket_on_each_of_several_host_ports_may_be_the_runtime() {
         let two = |world: Snapshot| world.pod("other", |pod| pod.host_port(8443, 443)).listens("0.0.0.0:80");
-        let told = |world: &Snapshot| {
+        let found = |world: &Snapshot| {
             let evidence = expect_problem(&RULE, world, &subject());
             (evidence.severity, evidence.values.iter().any(|(name, _)| *name == "other hostPorts"))
         };
-        assert_eq!(told(&two(edge(|_| ()))), (Severity::Warning, false));
-        assert_eq!(told(&two(edge(|_| ())).listens("0.0.0.0:443")), (Severity::Info, true));
+        assert_eq!(found(&two(edge(|_| ()))), (Severity::Warning, false));
+        assert_eq!(found(&two(edge(|_| ())).listens("0.0.0.0:443")), (Severity::Info, true));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! This node holds, on the device of an ipvs proxy, an address that belongs to somebody else.
+//! This node holds, on the device of an ipvs proxy, an address that belongs to something else.
 //!
 //! ## Why it hurts
 //! An address on `kube-ipvs0` (kube-router: `kube-dummy-if`) is an address of this node as far as its kernel is
@@ -8,8 +8,8 @@
 //!
 //! ## Silent when
 //! - the address is a clusterIP of a Service: that is what the device is for;
-//! - it is a Node's address that a Service claims as externalIP or load balancer address:
-//!   `external-ip-is-node-address` tells that, and whether this node holds it.
+//! - it is a Node's address that a Service claims as externalIP or load balancer address: `external-ip-is-node-address`
+//!   reports that, and whether this node holds it.
 //!
 //! ## Fix
 //! Remove the address from the Service that claims it. If none does, it was left behind: delete it from the device.
@@ -65,16 +65,16 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     }
     let subject = Subject::this_node(snapshot);
     let judgement = |verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict };
-    let mut told: Vec<Judgement> = gap.map(|gap| judgement(Verdict::Unknown(gap))).into_iter().collect();
+    let mut judgements: Vec<Judgement> = gap.map(|gap| judgement(Verdict::Unknown(gap))).into_iter().collect();
     if !foreign.is_empty() {
-        told.push(judgement(Verdict::Problem(evidence(snapshot, &known, &foreign))));
-    } else if told.is_empty() {
-        told.push(judgement(Verdict::Healthy));
+        judgements.push(judgement(Verdict::Problem(evidence(snapshot, &known, &foreign))));
+    } else if judgements.is_empty() {
+        judgements.push(judgement(Verdict::Healthy));
     }
-    Ok(told)
+    Ok(judgements)
 }
 
-/// Somebody to whom an address belongs.
+/// An object to which an address belongs.
 enum Owner<'a> {
     Gateway,
     Nameserver,
@@ -148,7 +148,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Everybody else to whom an address belongs; nobody when it is rightly here or told elsewhere.
+    /// Every other object to which an address belongs; empty when it is rightly here, or another rule reports it.
     ///
     /// # Errors
     /// When it is not certain, the input that would tell.
@@ -188,7 +188,7 @@ impl<'a> Known<'a> {
         self.services.as_ref().ok()?.1.get(&ip)
     }
 
-    /// An input without which an address that seems nobody's may still be somebody's.
+    /// An input without which an address that seems to belong to no object may still belong to one.
     fn missing(&self) -> Option<Gap> {
         let nodes = self.nodes.as_ref().err();
         let missing = nodes.or(self.nameservers.gap()).or(self.api_servers.as_ref().err());

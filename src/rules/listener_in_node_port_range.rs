@@ -111,10 +111,10 @@ impl Node<'_> {
     }
 
     fn evidence(&self, socket: &Socket, by_kernel: bool) -> Evidence {
-        let holder = owner_name(self.snapshot, &socket.owner);
+        let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
             "{} listens on {}, inside the NodePort range: a Service that gets this port takes its new connections.",
-            capital(&holder),
+            capital(&owner),
             place(socket)
         );
         let mut evidence = Evidence::new(Severity::Info, sentence).value("listener", socket_in_words(socket));
@@ -168,19 +168,19 @@ mod tests {
         Snapshot::healthy().listens("0.0.0.0:30500")
     }
 
-    fn told(world: &Snapshot) -> String {
+    fn found(world: &Snapshot) -> String {
         let evidence = expect_problem(&RULE, world, &subject());
         assert_eq!(evidence.severity, Severity::Info);
-        assert!(evidence.affects.is_empty(), "nobody loses yet");
+        assert!(evidence.affects.is_empty(), "no client loses yet");
         format!("{evidence:?}")
     }
 
     #[test]
     fn a_listener_on_a_port_that_no_service_has_yet_is_worth_knowing() {
-        let told = told(&world());
-        assert!(told.contains("Process nginx listens on 0.0.0.0:30500/tcp"), "{told}");
-        assert!(told.contains("dynamic (30086-32767)") && told.contains("kube-apiserver /flagz"), "{told}");
-        assert!(told.contains("move process nginx off port 30500/tcp") && !told.contains("sysctl -w"), "{told}");
+        let found = found(&world());
+        assert!(found.contains("Process nginx listens on 0.0.0.0:30500/tcp"), "{found}");
+        assert!(found.contains("dynamic (30086-32767)") && found.contains("kube-apiserver /flagz"), "{found}");
+        assert!(found.contains("move process nginx off port 30500/tcp") && !found.contains("sysctl -w"), "{found}");
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         for node in objects(&mut world.cluster.nodes) {
             node.kubelet_version = Some("v1.27.16".to_owned());
         }
-        assert!(told(&world).contains("dynamic (30000-32767)"), "{}", told(&world));
+        assert!(found(&world).contains("dynamic (30000-32767)"), "{}", found(&world));
     }
 
     #[test]
@@ -211,29 +211,29 @@ mod tests {
     fn where_the_mode_never_takes_a_connection_it_is_silent() {
         for address in ["127.0.0.1", "127.0.0.53"] {
             let loopback = Snapshot::healthy().listens(&format!("{address}:30500"));
-            told(&loopback);
+            found(&loopback);
             expect_healthy(&RULE, &loopback.with_mode(Mode::Nftables), &subject());
             expect_healthy(&RULE, &loopback.with_mode(Mode::Ipvs), &subject());
             assert_eq!(expect_unknown(&RULE, &loopback.without_proxy(), &subject()).source, Source::ProxyMode);
         }
         let second = Snapshot::healthy().listens(&format!("{}:30500", SECOND[0]));
         expect_healthy(&RULE, &second.with_mode(Mode::Nftables), &subject());
-        told(&world().without_proxy());
+        found(&world().without_proxy());
     }
 
     #[test]
     fn a_port_that_the_kernel_may_have_chosen_is_said_to_be() {
-        let told = told(&world().ephemeral("1024 65535", "2703"));
-        assert!(told.contains("perhaps the kernel"), "{told}");
-        assert!(told.contains("ip_local_reserved_ports=\\\"2703,30000-32767\\\""), "{told}");
+        let found = found(&world().ephemeral("1024 65535", "2703"));
+        assert!(found.contains("perhaps the kernel"), "{found}");
+        assert!(found.contains("ip_local_reserved_ports=\\\"2703,30000-32767\\\""), "{found}");
         let reserved = world().ephemeral("1024 65535", "30000-32767");
-        assert!(!self::told(&reserved).contains("perhaps the kernel"));
+        assert!(!self::found(&reserved).contains("perhaps the kernel"));
     }
 
     #[test]
     fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client() {
         let udp = Snapshot::healthy().listens_udp("0.0.0.0:30500");
-        told(&udp);
+        found(&udp);
         expect_healthy(&RULE, &udp.clone().ephemeral("1024 65535", ""), &subject());
         let mut unread = udp;
         unread.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
@@ -245,8 +245,8 @@ mod tests {
         let mut alone = world().assumed_range();
         alone.cluster.configured = false;
         alone.cluster.services = gap(Source::Services, Why::NotAsked);
-        let told = told(&alone);
-        assert!(told.contains("no cluster was given") && told.contains("assumed"), "{told}");
+        let found = found(&alone);
+        assert!(found.contains("no cluster was given") && found.contains("assumed"), "{found}");
     }
 
     #[test]

@@ -2,24 +2,25 @@
 //!
 //! ## Why it hurts
 //! The proxy takes new connections before the socket sees them. `ss` shows a healthy listener, yet clients get
-//! *connection refused* when the Service has no endpoints, or an answer from somebody else's pods when it has.
+//! *connection refused* when the Service has no endpoints, or an answer from that Service's pods when it has.
 //! Established connections live on, so only some requests fail. Which addresses lose depends on the proxy's mode, its
-//! `nodePortAddresses` and `localhostNodePorts`, and on the Service's endpoints: 127.0.0.1 is hijacked in iptables
-//! mode and safe in nftables and ipvs mode, and a Service without endpoints takes everything in iptables mode.
+//! `nodePortAddresses` and `localhostNodePorts`, and on the Service's endpoints: 127.0.0.1 is hijacked in iptables mode
+//! and safe in nftables and ipvs mode, and a Service without endpoints takes everything in iptables mode.
 //!
 //! ## Silent when
 //! - the listener is the proxy's own: a held NodePort, a health check;
 //! - the listener is an endpoint of that very Service (a hostNetwork pod whose port equals the nodePort);
 //! - it is bound only to addresses that this proxy, in its mode, does not capture;
 //! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not;
-//! - the port is a hostPort of a pod of this node, on the address of the listener: `host-port-equals-node-port` says more.
+//! - the port is a hostPort of a pod of this node, on the address of the listener: `host-port-equals-node-port` says
+//!   more.
 //!
-//! Where nobody answers for the proxy, a process that listens on every NodePort but those that somebody else has may be
-//! one that holds them, as OVN-Kubernetes does: that is unknown.
+//! Where nothing answers for the proxy, a process that listens on every NodePort but those that another process has may
+//! be one that holds them, as OVN-Kubernetes does: that is unknown.
 //!
 //! ## Fix
-//! Move the process to another port, or give the Service another nodePort, best one in the static band. To keep a
-//! whole namespace from taking NodePorts, give it a `ResourceQuota` with `services.nodeports: "0"`.
+//! Move the process to another port, or give the Service another nodePort, best one in the static band. To keep a whole
+//! namespace from taking NodePorts, give it a `ResourceQuota` with `services.nodeports: "0"`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,7 +80,8 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         interfaces,
         endpoints: Endpoints::of(snapshot),
         proxy: Proxy::of(snapshot),
-        spare: free_port(snapshot),
+        ephemeral: EphemeralPorts::of(snapshot),
+        alternative: free_port(snapshot),
     };
     Ok(hits
         .into_iter()
@@ -97,14 +99,15 @@ struct Node<'a> {
     interfaces: &'a Interfaces,
     endpoints: Endpoints<'a>,
     proxy: Proxy<'a>,
+    ephemeral: EphemeralPorts,
     /// A nodePort that a Service could have instead.
-    spare: Option<u16>,
+    alternative: Option<u16>,
 }
 
 /// A destination and a vantage point, and who answers there.
 type Outcomes = BTreeMap<(Vantage, LocalAddress), Outcome>;
 
-/// The same, and everybody who may answer there.
+/// The same, and every way in which a connection may be answered there.
 type PossibleOutcomes = BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>;
 
 impl Node<'_> {
@@ -122,11 +125,11 @@ impl Node<'_> {
         })
     }
 
-    /// Why a listener on a NodePort is no conflict, or why that could not be told.
+    /// Why a listener on a NodePort is no conflict, or why that is not known.
     fn excuse(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Option<Result<(), Gap>> {
         match self.proxy.owns(socket) {
             Own::Yes => return Some(Ok(())),
-            Own::Unknown => return Some(Err(Own::untold())),
+            Own::Unknown => return Some(Err(Own::unknown())),
             Own::No => {}
         }
         let bound: Vec<_> = match socket.local.is_unspecified() {
@@ -136,7 +139,7 @@ impl Node<'_> {
         if self.endpoints.includes(service, port, &bound, socket.local_port) || self.is_host_port(socket) {
             return Some(Ok(()));
         }
-        match EphemeralPorts::of(self.snapshot).may_be_client(socket) {
+        match self.ephemeral.may_be_client(socket) {
             Ok(true) => Some(Ok(())),
             Ok(false) => None,
             Err(gap) => Some(Err(gap)),
@@ -235,10 +238,10 @@ impl Node<'_> {
         let kinds: BTreeSet<_> = lost.values().collect();
         for vantage in &affects {
             for &outcomes in &kinds {
-                let of_fates = |((seen, local), it): (&(Vantage, LocalAddress), &BTreeSet<Outcome>)| {
+                let in_words = |((seen, local), it): (&(Vantage, LocalAddress), &BTreeSet<Outcome>)| {
                     (seen == vantage && it == outcomes).then(|| local.ip.to_string())
                 };
-                let addresses: Vec<String> = lost.iter().filter_map(of_fates).collect();
+                let addresses: Vec<String> = lost.iter().filter_map(in_words).collect();
                 if !addresses.is_empty() {
                     let words = outcomes.iter().map(|outcome| outcome.words()).collect::<Vec<_>>().join(" or ");
                     evidence = evidence.value(from(*vantage), format!("to {} {words}", addresses.join(", ")));
@@ -249,7 +252,7 @@ impl Node<'_> {
             .value("established connections", "survive; only new ones are lost")
             .affects(affects)
             .remedy(move_off(self.snapshot, socket))
-            .remedy(move_service(self.spare, service, port))
+            .remedy(move_service(self.alternative, service, port))
     }
 
     /// In iptables mode an address outside nodePortAddresses is safe only as long as the Service has endpoints.

@@ -1,11 +1,11 @@
 //! ipvs took the answer to a masqueraded connection, whose source port is a NodePort, for a new client.
 //!
 //! ## Why it hurts
-//! Masquerading chooses source ports by itself. Neither `ip_local_port_range` nor `ip_local_reserved_ports` keeps it from
-//! the NodePort range: with `--random-fully` it draws from 1024-65535, so some per cent of a node's masqueraded
+//! Masquerading chooses source ports by itself. Neither `ip_local_port_range` nor `ip_local_reserved_ports` keeps it
+//! from the NodePort range: with `--random-fully` it draws from 1024-65535, so some per cent of a node's masqueraded
 //! connections always have such a port. They work, as long as conntrack turns an answer back to its sender before ipvs
-//! can see it. Where it does not, ipvs takes what comes to node:NodePort for a new client of the Service and sends it to a
-//! pod, and the connection hangs.
+//! can see it. Where it does not, ipvs takes what comes to node:NodePort for a new client of the Service and sends it
+//! to a pod, and the connection hangs.
 //!
 //! The kernel's own tables are the proof: a connection without an answer, and one of ipvs whose *client* is the server
 //! that was called.
@@ -15,12 +15,12 @@
 //! - the connection has its answer. How many there are in the range, is a metric and no alarm:
 //!   `portreeve_masqueraded_flows_in_node_port_range`.
 //!
-//! A connection that hangs while ipvs shows nothing of it is unknown: its server may be down, or ipvs has forgotten. So is
-//! everything in ipvs mode without CAP_NET_ADMIN (the guard profile), without which nobody may list connections.
+//! A connection that hangs while ipvs shows nothing of it is unknown: its server may be down, or ipvs has forgotten. So
+//! is everything in ipvs mode without CAP_NET_ADMIN (the guard profile), without which no process may list connections.
 //!
 //! ## Fix
-//! Find out why answers are not turned back: a `NOTRACK` rule for the NodePort range does that. Where the network plugin
-//! can, keep masquerading off the range.
+//! Find out why answers are not turned back: a `NOTRACK` rule for the NodePort range does that. Where the network
+//! plugin can, keep masquerading off the range.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -77,16 +77,16 @@ fn verdict(snapshot: &Snapshot, services: &[Arc<Service>], servers: &[VirtualSer
         _ => &[],
     };
     let taken: Vec<Taken<'_>> = hanging.iter().filter_map(|flow| Taken::find(flow, connections)).collect();
-    let untold = |detail: String| Verdict::Unknown(Gap::new(Source::Conntrack, Why::Ambiguous, detail));
+    let unknown = |detail: String| Verdict::Unknown(Gap::new(Source::Conntrack, Why::Ambiguous, detail));
     Ok(match hanging.first() {
         _ if !taken.is_empty() => Verdict::Problem(evidence(snapshot, services, &taken)),
-        Some(flow) => untold(format!(
+        Some(flow) => unknown(format!(
             "a masqueraded connection from {}, a NodePort, has no answer: its server is silent, or ipvs took it and has \
              forgotten",
             place(flow.translated)
         )),
         None if masquerade.beyond > 0 => {
-            untold("more masqueraded connections on NodePorts have no answer than are listed".to_owned())
+            unknown("more masqueraded connections on NodePorts have no answer than are listed".to_owned())
         }
         None => Verdict::Healthy,
     })

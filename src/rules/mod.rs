@@ -104,12 +104,12 @@ pub fn find(id: &str) -> Option<&'static Rule> {
     RULES.iter().copied().find(|rule| rule.id.0 == id)
 }
 
-/// What one rule said in a round, or that it panicked.
+/// What one rule judged in a round, or that it panicked.
 #[derive(Debug)]
 pub struct Opinion {
     /// The rule.
     pub rule: &'static Rule,
-    /// What it said; nothing when it panicked.
+    /// Its judgements; `None` when it panicked.
     pub judgements: Option<Judgements>,
 }
 
@@ -121,8 +121,8 @@ impl Opinion {
     }
 }
 
-/// Asks rules, each when its opinion is wanted: what one says of thousands of NodePorts need not be there while the next
-/// speaks. A rule that panics is contained: the others are heard.
+/// Runs rules, each when its opinion is taken: the judgements of one about thousands of NodePorts need not be in memory
+/// while the next runs. A rule that panics is contained: the others still run.
 pub fn ask(rules: &[&'static Rule], view: View<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
     rules.iter().map(move |rule| Opinion::of(rule, view, limits))
 }

@@ -1,17 +1,17 @@
 //! A Service has a nodePort outside the API server's NodePort range.
 //!
 //! ## Why it hurts
-//! The range was changed, or the Service came from elsewhere. It goes on working, since nobody takes a port away, but
+//! The range was changed, or the Service came from elsewhere. It goes on working, since nothing takes a port away, but
 //! the next one who re-creates it gets *provided port is not in the valid range*, and whatever relies on the range (a
 //! firewall, `ip_local_reserved_ports`, Cilium) does not cover it.
 //!
 //! ## Silent when
-//! every nodePort and healthCheckNodePort lies inside. If nobody said what the range is, a port outside the default
-//! only shows that the default is not in use: then the range is unknown. It is reported once in a cluster.
+//! every nodePort and healthCheckNodePort lies inside. If the range is not known, a port outside the default only shows
+//! that the default is not in use: then the range is unknown. It is reported once in a cluster.
 //!
 //! ## Fix
-//! Give the Service a port of the range, or extend `--service-node-port-range` so that it holds the port again.
-//! A healthCheckNodePort is chosen anew when `externalTrafficPolicy` goes to Cluster and back to Local.
+//! Give the Service a port of the range, or extend `--service-node-port-range` so that it holds the port again. A
+//! healthCheckNodePort is chosen anew when `externalTrafficPolicy` goes to Cluster and back to Local.
 
 use super::{
     Limits, Patience, Rule,
@@ -52,20 +52,20 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     }
     // A port outside a range that was only assumed disproves the assumption.
     known_range(snapshot)?;
-    let spare = free_port(snapshot);
+    let alternative = free_port(snapshot);
     Ok(node_ports
         .map(|(service, port, number)| Judgement {
             subject: Subject::service(service),
             port: Some(number),
             protocol: Some(port.map_or(Protocol::Tcp, |port| port.protocol)),
-            verdict: Verdict::Problem(evidence(range, spare, service, port, number)),
+            verdict: Verdict::Problem(evidence(range, alternative, service, port, number)),
         })
         .collect())
 }
 
 fn evidence(
     range: &NodePortRange,
-    spare: Option<u16>,
+    alternative: Option<u16>,
     service: &Service,
     port: Option<&ServicePort>,
     number: u16,
@@ -84,7 +84,7 @@ fn evidence(
         .value("service", format!("{name} type {}, {what}", service.kind.name()))
         .value("NodePort range", range_in_words(range));
     let evidence = match port {
-        Some(port) => evidence.remedy(move_service(spare, service, port)),
+        Some(port) => evidence.remedy(move_service(alternative, service, port)),
         None => evidence.remedy(choose_another_health_check_port(service)),
     };
     let extend = "extend --service-node-port-range of every kube-apiserver so that it holds the port";

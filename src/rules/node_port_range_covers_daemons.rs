@@ -2,12 +2,12 @@
 //!
 //! ## Why it hurts
 //! Every port of the range can become a NodePort, and then the proxy takes the daemon's connections. A Service with
-//! nodePort 6443 answers for the API server, one with 10250 for the kubelet, one with 22 locks everybody out. The API
-//! server does not compare its range with what runs on nodes: only somebody on the node can.
+//! nodePort 6443 answers for the API server, one with 10250 for the kubelet, one with 22 locks you out. The API server
+//! does not compare its range with what runs on nodes: only a program on the node can.
 //!
 //! ## Silent when
-//! no well-known port of a node's daemons lies in the range, and no daemon outside pods listens in it on a port that
-//! is free. A daemon on a port that a Service has is told by `listener-on-node-port`.
+//! no well-known port of a node's daemons lies in the range, and no daemon outside pods listens in it on a port that is
+//! free. A daemon on a port that a Service has is reported by `listener-on-node-port`.
 //!
 //! ## Fix
 //! Narrow `--service-node-port-range` of kube-apiserver (its default, 30000-32767, holds no well-known port), or move
@@ -27,7 +27,7 @@ use crate::{
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
-/// Whoever loses one of these loses the node: ssh, the API server, the kubelet.
+/// Without one of these the node is lost: ssh, the API server, the kubelet.
 const VITAL: [u16; 3] = [22, 6443, 10250];
 pub(super) static RULE: Rule = Rule {
     id: RuleId("node-port-range-covers-daemons"),
@@ -50,7 +50,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let well_known: PortSet = DAEMON_PORTS.iter().copied().filter(|port| range.range.contains(*port)).collect();
     let proxy = Proxy::of(snapshot);
     let mut daemons = BTreeMap::new();
-    let mut untold = None;
+    let mut unknown = None;
     for ((protocol, port), sockets) in by_port(listeners).ports() {
         if !range.range.contains(port) || allocated.contains_key(&port) {
             continue;
@@ -61,13 +61,13 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
                     daemons.entry((port, protocol)).or_insert(socket);
                 }
                 Ok(false) => {}
-                Err(gap) => untold = Some(gap),
+                Err(gap) => unknown = Some(gap),
             }
         }
     }
     let verdict = if !well_known.is_empty() || !daemons.is_empty() {
         Verdict::Problem(evidence(snapshot, range, &well_known, &daemons))
-    } else if let Some(gap) = untold {
+    } else if let Some(gap) = unknown {
         Verdict::Unknown(gap)
     } else {
         Verdict::Healthy
@@ -75,7 +75,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     Ok(vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }])
 }
 
-/// Whether a socket belongs to the node itself and not to a pod. Only a cgroup other than the root tells.
+/// Whether a socket belongs to the node itself and not to a pod. Only a cgroup other than the root shows it.
 fn is_daemon(owner: &Owner) -> Result<bool, Gap> {
     match owner {
         Owner::Kernel { .. } => Ok(true),
@@ -138,35 +138,35 @@ mod tests {
     }
 
     /// A severity and everything else as text.
-    fn told(world: &Snapshot) -> (Severity, String) {
+    fn found(world: &Snapshot) -> (Severity, String) {
         let evidence = expect_problem(&RULE, world, &subject());
         (evidence.severity, format!("{evidence:?}"))
     }
 
     #[test]
     fn a_range_over_vital_ports_is_a_warning_that_lists_the_rest_too() {
-        let (severity, told) = told(&Snapshot::healthy().node_port_range("1-32767"));
+        let (severity, found) = found(&Snapshot::healthy().node_port_range("1-32767"));
         assert_eq!(severity, Severity::Warning);
-        assert!(told.contains("holds 22,6443,10250"), "{told}");
-        assert!(told.contains("[::]:10250/tcp is process kubelet"), "{told}");
-        assert!(told.contains("(35 ports)") && told.contains("--service-node-port-range"), "{told}");
+        assert!(found.contains("holds 22,6443,10250"), "{found}");
+        assert!(found.contains("[::]:10250/tcp is process kubelet"), "{found}");
+        assert!(found.contains("(35 ports)") && found.contains("--service-node-port-range"), "{found}");
     }
 
     #[test]
     fn a_range_over_other_well_known_ports_is_worth_knowing_even_if_nobody_listens() {
-        let (severity, told) = told(&Snapshot::healthy().node_port_range("9000-9999"));
+        let (severity, found) = found(&Snapshot::healthy().node_port_range("9000-9999"));
         assert_eq!(severity, Severity::Info);
-        assert!(told.contains("holds well-known ports of a node's daemons"), "{told}");
-        assert!(told.contains("9099-9100,9345,9808-9809 (5 ports)"), "{told}");
+        assert!(found.contains("holds well-known ports of a node's daemons"), "{found}");
+        assert!(found.contains("9099-9100,9345,9808-9809 (5 ports)"), "{found}");
     }
 
     #[test]
     fn a_daemon_that_listens_in_the_range_is_worth_knowing() {
-        let (severity, told) = told(&Snapshot::healthy().listens_as("0.0.0.0:30500", daemon("exporter", 9)));
+        let (severity, found) = found(&Snapshot::healthy().listens_as("0.0.0.0:30500", daemon("exporter", 9)));
         assert_eq!(severity, Severity::Info);
-        assert!(told.contains("0.0.0.0:30500/tcp is process exporter") && told.contains("/flagz"), "{told}");
-        assert!(told.contains("holds ports on which daemons of this node listen"), "{told}");
-        assert!(told.contains("move each of these daemons"), "{told}");
+        assert!(found.contains("0.0.0.0:30500/tcp is process exporter") && found.contains("/flagz"), "{found}");
+        assert!(found.contains("holds ports on which daemons of this node listen"), "{found}");
+        assert!(found.contains("move each of these daemons"), "{found}");
     }
 
     #[test]
@@ -183,8 +183,8 @@ mod tests {
         let crowd = (0..20).fold(Snapshot::healthy(), |world, n| {
             world.listens_as(&format!("0.0.0.0:{}", 30500 + n), daemon("exporter", 9))
         });
-        let (_, told) = told(&crowd);
-        assert!(told.contains("and 4 more") && told.contains(":30515/") && !told.contains(":30516/"), "{told}");
+        let (_, found) = found(&crowd);
+        assert!(found.contains("and 4 more") && found.contains(":30515/") && !found.contains(":30516/"), "{found}");
     }
 
     #[test]

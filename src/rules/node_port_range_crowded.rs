@@ -2,15 +2,15 @@
 //!
 //! ## Why it hurts
 //! When the band for automatic choice is full, automatic nodePorts are taken from the static band, where people expect
-//! their written ones to be free. When that is full too, nobody gets a nodePort any more: creation fails with *failed
-//! to allocate a nodePort: range is full*, and so does every deployment that needs one.
+//! their written ones to be free. When that is full too, no Service gets a nodePort any more: creation fails with
+//! *failed to allocate a nodePort: range is full*, and so does every deployment that needs one.
 //!
 //! ## Silent when
 //! less than 80 % of the dynamic band is allocated.
 //!
 //! TCP and UDP of one number are one port, and healthCheckNodePorts count. Clusters older than Kubernetes 1.28 have no
-//! bands, nor have ranges of 16 ports or fewer: there the whole range counts as the dynamic band. If nobody said what
-//! the range is, this is unknown. It is reported once in a cluster.
+//! bands, nor have ranges of 16 ports or fewer: there the whole range counts as the dynamic band. If no source says
+//! what the range is, this is unknown. It is reported once in a cluster.
 //!
 //! ## Fix
 //! Extend `--service-node-port-range` of every kube-apiserver upwards, and everything that has an idea of the range of
@@ -198,8 +198,8 @@ mod tests {
             let world = taken(range, band(dynamic).iter().take(wanted));
             let (severity, state, evidence) = problem(&world);
             assert_eq!((severity, state.as_str()), (Severity::Warning, "crowded"), "{range}");
-            let told = format!("{dynamic}: {wanted} of {size} ports allocated");
-            assert!(evidence.values.contains(&("dynamic band", told)), "{evidence:?}");
+            let found = format!("{dynamic}: {wanted} of {size} ports allocated");
+            assert!(evidence.values.contains(&("dynamic band", found)), "{evidence:?}");
             let fixed = fixed.map_or("none".to_owned(), |it| format!("{it}: 0 of {} ports allocated", band(it).size()));
             assert!(evidence.values.contains(&("static band", fixed)), "{evidence:?}");
             assert!(evidence.values.contains(&("most nodePorts", format!("default/many with {wanted}"))));

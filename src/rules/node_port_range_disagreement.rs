@@ -7,13 +7,13 @@
 //! connections. Nothing fails at once: some ports are silently not served.
 //!
 //! ## Silent when
-//! - everybody's range holds that of the API server;
+//! - each component's range holds that of the API server;
 //! - Cilium does not replace kube-proxy, or the mode is not ipvs in Calico's case: then their settings do not matter;
 //! - what is not reserved lies outside the ephemeral range, so the kernel never chooses it.
 //!
-//! If nobody said what the API server's range is, or if what Cilium or Calico think could not be read where it matters,
-//! this is unknown. What these two think is told of the cluster; what is reserved differs from node to node, and each tells
-//! its own.
+//! If the API server's range is not known, or if what Cilium or Calico think could not be read where it matters, this
+//! is unknown. What these two think is reported of the cluster; what is reserved differs from node to node, and each
+//! tells its own.
 //!
 //! ## Fix
 //! Write the API server's range everywhere.
@@ -113,7 +113,7 @@ fn claimed(snapshot: &Snapshot, range: &NodePortRange, claim: &RangeClaim) -> Re
 
 /// The kernel's reserved ports hold an older range, and not all of the present one that it could choose from.
 fn reserved(snapshot: &Snapshot, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
-    // What nobody could read names no older range.
+    // What could not be read names no older range.
     let claims = snapshot.cluster.range_claims.iter().filter_map(|claim| claim.ranges.seen()).flatten().copied();
     let mut older: Vec<PortRange> =
         claims.chain([PortRange::DEFAULT_NODE_PORTS]).filter(|it| *it != range.range).collect();

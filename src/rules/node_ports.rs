@@ -44,7 +44,7 @@ pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
     }
 }
 
-/// The range where somebody said it.
+/// The range where a source names it.
 ///
 /// # Errors
 /// When it was not read, or is only assumed to be the default.
@@ -69,7 +69,7 @@ pub(super) fn allocated(services: &[Arc<Service>]) -> BTreeMap<u16, &Service> {
     allocated
 }
 
-/// The same, and nothing where nobody gave a cluster: then no port is known to be anybody's.
+/// The same; `None` without a cluster, where no port is known to belong to a Service.
 ///
 /// # Errors
 /// When Services were asked for and not read.
@@ -143,9 +143,9 @@ mod tests {
             ("30000-34095", Some("30000-30127"), "30128-34095"),
             ("0-65535", Some("0-127"), "128-65535"),
         ] {
-            let told = bands(range.parse().expect("a range"));
-            assert_eq!(told.fixed, fixed.map(|it: &str| it.parse().expect("a range")), "{range}");
-            assert_eq!(told.dynamic, dynamic.parse().expect("a range"), "{range}");
+            let found = bands(range.parse().expect("a range"));
+            assert_eq!(found.fixed, fixed.map(|it: &str| it.parse().expect("a range")), "{range}");
+            assert_eq!(found.dynamic, dynamic.parse().expect("a range"), "{range}");
         }
     }
 

@@ -4,19 +4,19 @@
 //! A proxy that stopped leaves what it programmed, and the next one removes only a part: kube-proxy 1.36 in nftables
 //! mode everything, in the others the tables of nftables mode, of which releases before 1.29 know nothing. Addresses on
 //! `kube-ipvs0` keep traffic at home, old virtual servers and old rules still answer for Services with the endpoints of
-//! that day, and which of two generations wins depends on the order of hooks that nobody chose.
+//! that day, and which of two generations wins depends on the order of hooks that no person chose.
 //!
 //! ## Silent when
 //! - everything found belongs to the mode that the proxy says it runs in;
 //! - the chains are kubelet's own: `KUBE-IPTABLES-HINT`, `KUBE-KUBELET-CANARY`, `KUBE-MARK-*`, `KUBE-FIREWALL`;
-//! - IPVS holds virtual servers that are no Service's: somebody else balances load here.
+//! - IPVS holds virtual servers that are no Service's: another program balances load here.
 //!
 //! Listing nft tables and iptables chains needs CAP_NET_ADMIN. Without it that part is unknown.
 //!
 //! ## Fix
-//! `kube-proxy --cleanup` removes every generation, the present one too; then restart kube-proxy. After ipvs mode, a first
-//! run of 1.36 ends with an error, since it comes to two chains while others still lead to them: a second one takes them
-//! away. A stale address can be deleted by hand.
+//! `kube-proxy --cleanup` removes every generation, the present one too; then restart kube-proxy. After ipvs mode, a
+//! first run of 1.36 ends with an error, since it comes to two chains while others still lead to them: a second one
+//! takes them away. A stale address can be deleted by hand.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},

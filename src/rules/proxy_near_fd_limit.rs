@@ -3,16 +3,16 @@
 //! ## Why it hurts
 //! kube-proxy up to 1.23.6, 1.22.9 and 1.21.12 opens a socket for every NodePort, family and address. Its limit is
 //! often 1024. One Service too many, and not only that Service fails: the pipe to `iptables-restore` cannot be opened
-//! either, so no Service of the cluster is updated on this node any more. Each address family is programmed by itself: it
-//! may be one of them, or both. The API shows nothing. After the failure the proxy closes what it opened in that sync and
-//! looks idle, so the descriptors that are open say little; what counts is the demand: NodePorts, times families, times
-//! addresses, and what the proxy holds otherwise.
+//! either, so no Service of the cluster is updated on this node any more. Each address family is programmed by itself:
+//! it may be one of them, or both. The API shows nothing. After the failure the proxy closes what it opened in that
+//! sync and looks idle, so the descriptors that are open say little; what counts is the demand: NodePorts, times
+//! families, times addresses, and what the proxy holds otherwise.
 //!
 //! ## Silent when
 //! - the proxy does not hold ports (kube-proxy 1.24 and newer, except with a localhost proxy in nftables mode);
 //! - the demand is below 80 % of the limit; from 95 % it is critical.
 //!
-//! OVN-Kubernetes holds every NodePort to this day, but does not tell its limit: where nothing answers for the proxy,
+//! OVN-Kubernetes holds every NodePort to this day, but does not report its limit: where nothing answers for the proxy,
 //! this is unknown.
 //!
 //! ## Fix
@@ -103,7 +103,7 @@ fn judge(
     Ok(holding.answer.clone()?.then(|| evidence(snapshot, services, &descriptors, &holding, &demand, severity)))
 }
 
-/// What the proxy had open in a look besides NodePorts, as far as it told.
+/// What the proxy had open in a look besides NodePorts, as far as it is known.
 fn otherwise(snapshot: &Snapshot, ports: &HashSet<(Protocol, u16)>) -> Option<u64> {
     let proxy = Proxy::of(snapshot);
     let open = Descriptors::of(snapshot, &proxy).ok()?.open?;
@@ -120,10 +120,10 @@ struct Descriptors {
 impl Descriptors {
     fn of(snapshot: &Snapshot, proxy: &Proxy<'_>) -> Result<Self, Gap> {
         let facts = &snapshot.kernel.proxy;
-        let told = facts.metrics.seen();
+        let metrics = facts.metrics.seen();
         let seen = facts.fds.seen();
-        let open = told.and_then(|it| it.open_fds).or(seen.map(|it| it.open));
-        if let Some(limit) = told.and_then(|it| it.max_fds) {
+        let open = metrics.and_then(|it| it.open_fds).or(seen.map(|it| it.open));
+        if let Some(limit) = metrics.and_then(|it| it.max_fds) {
             return Ok(Self { limit, place: "process_max_fds of the proxy's /metrics", open });
         }
         if let Some(fds) = seen {
@@ -131,8 +131,8 @@ impl Descriptors {
         }
         Err(match (&facts.metrics, proxy.owner_of_node_ports()) {
             (Reading::Gap(_), Some(socket)) => {
-                let holder = owner_name(snapshot, &socket.owner);
-                let detail = format!("{holder} holds NodePorts, but its limit of file descriptors is not known");
+                let owner = owner_name(snapshot, &socket.owner);
+                let detail = format!("{owner} holds NodePorts, but its limit of file descriptors is not known");
                 Gap::new(Source::ProxyProcess, Why::NotSupported, detail)
             }
             (Reading::Gap(gap), None) => gap.clone(),
@@ -146,9 +146,9 @@ impl Descriptors {
 /// Whether the proxy holds NodePorts.
 struct Holding<'a> {
     answer: Result<bool, Gap>,
-    /// Its version, where it told one.
+    /// Its version, where it reports one.
     version: Option<&'a str>,
-    /// Its own sockets on NodePorts, or, where nobody can tell, any that may be.
+    /// Its own sockets on NodePorts, or, where that is not known, any that may be.
     sockets: u64,
 }
 
@@ -163,7 +163,7 @@ impl<'a> Holding<'a> {
             .filter(|socket| ports.contains(&(socket.protocol, socket.local_port)))
             .collect();
         let own = on_ports.iter().filter(|socket| proxy.owns(socket) == Own::Yes).count();
-        let untold =
+        let perhaps =
             on_ports.iter().filter(|socket| proxy.owns(socket) != Own::Yes && !proxy.certainly_lacks(socket)).count();
         let answer = match (by_version, listeners) {
             (Some(true), _) => Ok(true),
@@ -177,7 +177,7 @@ impl<'a> Holding<'a> {
                 "the proxy does not tell its version, so whether it holds NodePorts is not known",
             )),
         };
-        Self { answer, version, sockets: (own + untold) as u64 }
+        Self { answer, version, sockets: (own + perhaps) as u64 }
     }
 }
 

@@ -13,15 +13,15 @@ pub struct Rule {
     pub id: RuleId,
     /// Its title: what is wrong, in a few words.
     pub title: &'static str,
-    /// The worst it can say.
+    /// The worst severity that it reports.
     pub ceiling: Severity,
-    /// The facts without which it cannot say anything at all.
+    /// The facts without which it cannot judge at all.
     pub needs: &'static [Source],
     /// What else it looks at of [`SELDOM`].
     pub uses: &'static [Source],
     /// What it needs to know of sockets, and on which ports.
     pub socket_needs: &'static [SocketNeed],
-    /// How long a problem must last before an agent tells it.
+    /// How long a problem must last before an agent reports it.
     pub patience: Patience,
     /// Its own source file, whose head is its documentation page.
     pub page: &'static str,
@@ -45,7 +45,7 @@ impl Rule {
     }
 }
 
-/// How long a problem must last before an agent tells it. `check` has no patience: one look.
+/// How long a problem must last before an agent reports it. `check` has no patience: one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
     /// Two consecutive scans: creation, roll-out and restarts pass by.

@@ -1,8 +1,9 @@
-//! Tells: one look as a table, as documents for machines and as a picture; findings over time as Events and metrics.
+//! Reports: one look as a table, as documents for machines and as a picture; findings over time as Events and metrics.
 //!
 //! Never: decides whether something is wrong; blocks the loop.
 //!
-//! Of the rules only their catalogue and what they make of ports are known here: titles, pages, who uses which port, who owns one.
+//! Of the rules only their catalogue and the use of ports are known here: titles, pages, which port is used by what. Of the
+//! data planes only who owns a port.
 
 pub mod events;
 mod findings_document;

@@ -181,7 +181,7 @@ async fn endpoints_are_read_and_watched_as_long_as_they_are_needed() {
     let wanted = |names: &[&str]| about(names).1.borrow().clone();
     for names in [&["b"][..], &["b", "kubernetes"], &["a", "b"]] {
         asks.send_replace(wanted(names));
-        until(&views, "endpoints", |view| view.facts.tells_endpoints_of(&wanted(names))).await;
+        until(&views, "endpoints", |view| view.facts.holds_endpoints_of(&wanted(names))).await;
         let last = || slices(&fake.requests()).into_iter().rfind(|path| !is_watch(path)).expect("a list");
         let selector = format!("service-name%20in%20%28{}%29", names.join("%2C"));
         assert!(last().contains(&selector), "{} of {selector}", last());

@@ -21,18 +21,18 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let mut spare = FreePorts::default();
+    let mut free_ports = FreePorts::default();
     let results = judge_node_snapshots(&args.agent_flags, &[], |snapshot| {
-        spare.absorb(snapshot);
+        free_ports.absorb(snapshot);
         Ok(())
     })?;
     let agents = results.len();
     for NodeResult { node, result } in results {
         if let Err(gap) = result {
-            spare.unread.push((node, gap));
+            free_ports.unread.push((node, gap));
         }
     }
     let agents = listed(agents, args.agent_flags.agent_namespace());
     let scope = format!("of {agents}, and of no node without one");
-    args.count.print(&spare, &scope, console)
+    args.count.print(&free_ports, &scope, console)
 }

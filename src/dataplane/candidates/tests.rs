@@ -109,8 +109,8 @@ fn an_address_in_a_vrf_is_served_where_it_is_listed() {
 fn cilium_serves_what_is_listed_and_loopback() {
     let world = Snapshot::healthy().with_mode(Mode::Cilium);
     let world = world.with_config(|it| it.node_port_addresses = vec!["192.0.2.1/32".to_owned()]);
-    let told = ["127.0.0.1", "::1", PRIMARY[0], SECOND[0]].map(|address| captured(&world, address));
-    assert_eq!(told, [Some(true), Some(true), Some(true), Some(false)]);
+    let found = ["127.0.0.1", "::1", PRIMARY[0], SECOND[0]].map(|address| captured(&world, address));
+    assert_eq!(found, [Some(true), Some(true), Some(true), Some(false)]);
 }
 
 #[test]
@@ -177,14 +177,14 @@ fn pods_are_told_apart_by_the_cidrs_of_their_node_where_the_proxy_goes_by_them()
     let detects = |world: &Snapshot| {
         Family::BOTH.map(|family| candidates(world).agree(|candidate| candidate.settings.detects_pods(family)))
     };
-    for (families, told) in [
+    for (families, detected) in [
         (&[Family::V4][..], [Some(true), Some(false)]),
         (&[Family::V6], [Some(false), Some(true)]),
         (&Family::BOTH, [Some(true); 2]),
         (&[], [None; 2]),
     ] {
         objects(&mut world.cluster.nodes)[0].pod_families = families.to_vec();
-        assert_eq!(detects(&world), told, "{families:?}");
+        assert_eq!(detects(&world), detected, "{families:?}");
     }
     assert_eq!(candidates(&world).ambiguity().source, Source::Nodes);
     assert_eq!(captured(&world, PRIMARY[0]), Some(true), "which addresses are served is known all the same");

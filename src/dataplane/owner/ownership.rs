@@ -14,7 +14,7 @@ pub struct Ownership {
     pub port: u16,
     /// Everything that claims it, in the order in which a new connection meets them.
     pub claimants: Vec<Claimant>,
-    /// Who answers on each address from each vantage point. A loopback address of IPv4 that is not listed fares like
+    /// Who answers on each address from each vantage point. A loopback address of IPv4 that is not listed is answered like
     /// 127.0.0.1, unless it is claimed alone.
     pub answers: Vec<Answered>,
     /// The proxy's mode and how it is known, in words.

@@ -8,7 +8,7 @@ use crate::facts::{
 };
 
 fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Result<Outcome, Gap>, Option<Claim>, Option<Claim>) {
-    let ownership = owner(world, 60, Protocol::Tcp, 30080).expect("it can be told");
+    let ownership = owner(world, 60, Protocol::Tcp, 30080).expect("it is known");
     let claim = |index: Option<usize>| index.map(|index| ownership.claimants[index].claim);
     let answered = ownership.answers.iter().find(|it| it.from == from && it.to == ip(to)).expect("an answer");
     (answered.outcome.clone(), claim(answered.by), claim(answered.loser))
@@ -45,7 +45,7 @@ fn an_address_of_loopback_that_no_interface_has_is_listed_where_a_socket_is_boun
     assert_eq!(ask(&world, Vantage::Loopback, "127.0.0.53"), (Ok(Outcome::Pod), node_port, listener));
     let nftables = world.with_mode(Mode::Nftables);
     assert_eq!(ask(&nftables, Vantage::Loopback, "127.0.0.53"), (Ok(Outcome::Listener), listener, None));
-    let elsewhere = owner(&world, 60, Protocol::Tcp, 30081).expect("it can be told");
+    let elsewhere = owner(&world, 60, Protocol::Tcp, 30081).expect("it is known");
     assert!(elsewhere.answers.iter().all(|it| it.to != ip("127.0.0.53")));
 }
 
@@ -107,25 +107,25 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
     );
 }
 
-fn told(world: &Snapshot) -> Ownership {
-    owner(world, 60, Protocol::Tcp, 30080).expect("it can be told")
+fn found(world: &Snapshot) -> Ownership {
+    owner(world, 60, Protocol::Tcp, 30080).expect("it is known")
 }
 
 #[test]
 fn of_two_listeners_the_one_bound_closer_answers() {
     let world = Snapshot::healthy().listens("0.0.0.0:30080").listens("192.0.2.1:30080");
-    assert!(told(&world).claimants[0].detail.contains("192.0.2.1:30080"), "{:?}", told(&world).claimants);
+    assert!(found(&world).claimants[0].detail.contains("192.0.2.1:30080"), "{:?}", found(&world).claimants);
     let device = |socket: &mut Socket| socket.device = 2;
     let world = Snapshot::healthy().listens("0.0.0.0:30080");
     let world = world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", device);
-    assert!(told(&world).claimants[0].detail.contains("on interface 2"), "{:?}", told(&world).claimants);
+    assert!(found(&world).claimants[0].detail.contains("on interface 2"), "{:?}", found(&world).claimants);
 }
 
 #[test]
 fn workers_are_counted() {
     let world = Snapshot::healthy().listens("0.0.0.0:30080");
-    assert!(!told(&world).claimants[0].detail.contains("workers"));
-    assert!(told(&world.listens("0.0.0.0:30080")).claimants[0].detail.ends_with(", 2 workers"));
+    assert!(!found(&world).claimants[0].detail.contains("workers"));
+    assert!(found(&world.listens("0.0.0.0:30080")).claimants[0].detail.ends_with(", 2 workers"));
 }
 
 #[test]
@@ -137,14 +137,14 @@ fn a_host_port_is_on_its_host_ip_and_on_no_ipv6_loopback() {
         })
     };
     let pod = (Ok(Outcome::Pod), Some(Claim::HostPort), None);
-    let nobody = (Ok(Outcome::Refused), None, None);
+    let none = (Ok(Outcome::Refused), None, None);
     for everywhere in [at(None), at(Some("0.0.0.0"))] {
         assert_eq!(ask(&everywhere, Vantage::Remote, SECOND[0]), pod);
         assert_eq!(ask(&everywhere, Vantage::Loopback, "127.0.0.1"), pod);
     }
     assert_eq!(ask(&at(None), Vantage::Remote, PRIMARY[1]), pod);
     assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, PRIMARY[0]), pod);
-    assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, SECOND[0]), nobody);
+    assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, SECOND[0]), none);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     let mut datagrams = world.clone();
     objects(&mut datagrams.cluster.services)[0].ports[0].protocol = Protocol::Udp;
     seen(&mut datagrams.kernel.listeners).last_mut().expect("a listener").protocol = Protocol::Udp;
-    let answers = owner(&datagrams, 60, Protocol::Udp, 30080).expect("it can be told").answers;
+    let answers = owner(&datagrams, 60, Protocol::Udp, 30080).expect("it is known").answers;
     let at_home = answers.iter().find(|it| (it.from, it.to) == (Vantage::Node, ip("fe80::1"))).expect("an answer");
     assert_eq!(at_home.outcome, Ok(Outcome::Listener), "a datagram arrives");
     let mut bound = world;

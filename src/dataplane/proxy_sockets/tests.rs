@@ -45,11 +45,11 @@ fn a_foreign_listener_on_one_node_port_makes_no_conflict_of_the_others() {
     let (ovnkube, nginx) = (daemon("ovnkube", 9), daemon("nginx", 10));
     let world = holds(holds(without_proxy(30082), &[30082], &nginx), &[30080, 30081], &ovnkube);
     let proxy = Proxy::of(&world);
-    let told = |port| {
+    let found = |port| {
         let listeners = world.kernel.listeners.seen().expect("listeners");
         proxy.owns(listeners.iter().find(|it| it.local_port == port).expect("one"))
     };
-    assert_eq!([30080, 30081, 30082].map(told), [Own::Unknown, Own::Unknown, Own::No]);
+    assert_eq!([30080, 30081, 30082].map(found), [Own::Unknown, Own::Unknown, Own::No]);
     assert_eq!(proxy.owner_of_node_ports().map(|socket| socket.local_port), Some(30080));
 }
 

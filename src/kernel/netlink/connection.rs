@@ -22,6 +22,7 @@ const ATTEMPTS: u32 = 3;
 const BUFFER: usize = 32 * 1024;
 /// The largest single message that is still waited for.
 const LARGEST_MESSAGE: usize = 1024 * 1024;
+
 /// A connection to one family of netlink, for the dumps of one reader, all in the network namespace of the calling
 /// thread. Its socket is opened for the first dump.
 #[derive(Debug)]

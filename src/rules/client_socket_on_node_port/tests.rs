@@ -82,14 +82,14 @@ fn the_kernels_own_lines_prove_it() {
     };
     world.kernel.ip_vs_connections = Reading::Seen(vec![connection("192.0.2.9"), connection("203.0.113.5")]);
     let evidence = expect_problem(&RULE, &world, &subject());
-    let told = |name| {
+    let text = |name| {
         let found = evidence.values.iter().filter(|(it, _)| *it == name).map(|(_, value)| value.as_str());
         found.collect::<Vec<_>>()
     };
-    assert_eq!(told("socket"), ["tcp SYN-SENT 192.0.2.1:30080 -> 192.0.2.9:8080 retransmitting"]);
-    assert_eq!(told("ip_vs virtual server"), ["192.0.2.1:30080/tcp"]);
-    assert_eq!(told("ip_vs connection"), ["tcp 192.0.2.9:8080 -> 192.0.2.1:30080 -> 10.244.0.5:8080 SYN_RECV"]);
-    assert_eq!(told("process"), ["nginx (pid 4242)"]);
+    assert_eq!(text("socket"), ["tcp SYN-SENT 192.0.2.1:30080 -> 192.0.2.9:8080 retransmitting"]);
+    assert_eq!(text("ip_vs virtual server"), ["192.0.2.1:30080/tcp"]);
+    assert_eq!(text("ip_vs connection"), ["tcp 192.0.2.9:8080 -> 192.0.2.1:30080 -> 10.244.0.5:8080 SYN_RECV"]);
+    assert_eq!(text("process"), ["nginx (pid 4242)"]);
     assert!(evidence.affects.contains(&Vantage::Node));
     assert!(evidence.summary.starts_with("Process nginx sends from 192.0.2.1:30080/tcp, the NodePort of default/web"));
     let steps = &evidence.remedies[0].steps;
@@ -112,8 +112,8 @@ fn the_table_decides_where_it_can_be_read_and_is_predicted_where_not() {
 fn an_empty_table_is_of_a_proxy_that_has_yet_to_program_it() {
     let world = with_table(hanging(), &[]).with_mode(Mode::Ipvs);
     assert_eq!(severity(&world), Severity::Critical);
-    let told = format!("{:?}", expect_problem(&RULE, &world, &subject()));
-    assert!(told.contains("expected in ipvs mode: /proc/net/ip_vs is empty"), "{told}");
+    let text = format!("{:?}", expect_problem(&RULE, &world, &subject()));
+    assert!(text.contains("expected in ipvs mode: /proc/net/ip_vs is empty"), "{text}");
 }
 
 #[test]

@@ -198,10 +198,10 @@ fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client_and_no_victim() 
 #[test]
 fn an_address_that_nobody_else_could_lose_is_told_as_such() {
     let mut alone = trap(PRIMARY[0]).with_mode(Mode::Ipvs);
-    let told = |world: &Snapshot| expect_problem(&RULE, world, &subject()).summary;
-    assert!(!told(&alone).contains("no other Node"), "{}", told(&alone));
+    let summary = |world: &Snapshot| expect_problem(&RULE, world, &subject()).summary;
+    assert!(!summary(&alone).contains("no other Node"), "{}", summary(&alone));
     seen(&mut alone.cluster.nodes).truncate(1);
-    assert!(told(&alone).contains("the cluster has no other Node that could lose it"), "{}", told(&alone));
+    assert!(summary(&alone).contains("the cluster has no other Node that could lose it"), "{}", summary(&alone));
 }
 
 #[test]
@@ -245,4 +245,16 @@ fn the_claim_and_what_it_does_to_a_listener_are_two_findings_of_two_scopes() {
     });
     let expected = [(Some(6666), Scope::Node, Severity::Critical), (None, Scope::Cluster, Severity::Info)];
     assert_eq!(problems.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn of_several_addresses_of_one_service_the_last_is_taken_back_first() {
+    let world = trap(PEER).with_mode(Mode::Ipvs);
+    let mut world = world;
+    objects(&mut world.cluster.services)[0].external_ips.push(ip(PRIMARY[0]));
+    let evidence = expect_problem(&RULE, &world, &subject());
+    let [remedy] = &evidence.remedies[..] else { panic!("one remedy, not {:?}", evidence.remedies) };
+    let paths: Vec<bool> = remedy.steps.iter().map(|step| step.text.contains("/spec/externalIPs/1")).collect();
+    assert_eq!(paths, [true, false, false], "{remedy:?}");
+    assert!(remedy.steps[1].text.contains("/spec/externalIPs/0"), "{remedy:?}");
 }

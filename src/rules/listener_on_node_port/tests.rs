@@ -48,8 +48,8 @@ fn another_address_of_loopback_fares_like_the_first() {
     let node = web(30080).listens("127.0.0.53:30080");
     let evidence = expect_problem(&RULE, &node, &subject());
     assert_eq!((evidence.severity, &evidence.affects), (Severity::Warning, &Affected::from([Vantage::Loopback])));
-    let told = ("from loopback", "to 127.0.0.53 are answered by a pod of the Service".to_owned());
-    assert!(evidence.values.contains(&told), "{evidence:#?}");
+    let found = ("from loopback", "to 127.0.0.53 are answered by a pod of the Service".to_owned());
+    assert!(evidence.values.contains(&found), "{evidence:#?}");
     expect_healthy(&RULE, &node.with_mode(Mode::Nftables), &subject());
 }
 
@@ -82,11 +82,11 @@ fn an_address_outside_node_port_addresses_is_a_trap_in_iptables_mode() {
 #[test]
 fn a_dual_stack_wildcard_loses_in_both_families_and_v6only_in_one() {
     let evidence = expect_problem(&RULE, &web(30080).listens("[::]:30080"), &subject());
-    let told = format!("{:?}", evidence.values);
-    assert!(told.contains(PRIMARY[0]) && told.contains(PRIMARY[1]), "{told}");
+    let found = format!("{:?}", evidence.values);
+    assert!(found.contains(PRIMARY[0]) && found.contains(PRIMARY[1]), "{found}");
     let only = web(30080).socket(Protocol::Tcp, State::Listen, "[::]:30080", "[::]:0", |it| it.v6only = Some(true));
-    let told = format!("{:?}", expect_problem(&RULE, &only, &subject()).values);
-    assert!(!told.contains(&format!("to {}", PRIMARY[0])) && told.contains(PRIMARY[1]), "{told}");
+    let found = format!("{:?}", expect_problem(&RULE, &only, &subject()).values);
+    assert!(!found.contains(&format!("to {}", PRIMARY[0])) && found.contains(PRIMARY[1]), "{found}");
 }
 
 #[test]
@@ -134,8 +134,8 @@ fn where_endpoints_are_not_known_everything_that_may_come_of_it_is_told() {
     world.cluster.endpoint_slices = gap(crate::facts::Source::EndpointSlices, Why::Unreachable);
     let evidence = expect_problem(&RULE, &world, &subject());
     assert!(evidence.summary.ends_with("new connections are refused or go elsewhere."), "{}", evidence.summary);
-    let told = ("from elsewhere", "to 192.0.2.1 are answered by a pod of the Service or are refused".to_owned());
-    assert!(evidence.values.contains(&told), "{evidence:#?}");
+    let found = ("from elsewhere", "to 192.0.2.1 are answered by a pod of the Service or are refused".to_owned());
+    assert!(evidence.values.contains(&found), "{evidence:#?}");
 }
 
 #[test]
@@ -193,28 +193,28 @@ fn unread_is_unknown() {
 
 #[test]
 fn each_way_to_lose_is_told_with_its_addresses_and_no_other() {
-    let told = |evidence: &Evidence, name: &str| -> Vec<String> {
+    let found = |evidence: &Evidence, name: &str| -> Vec<String> {
         evidence.values.iter().filter(|(it, _)| *it == name).map(|(_, value)| value.clone()).collect()
     };
     let evidence = expect_problem(&RULE, &web(30080).listens("0.0.0.0:30080"), &subject());
-    assert_eq!(told(&evidence, "from elsewhere"), ["to 192.0.2.1, 192.0.2.2 are answered by a pod of the Service"]);
-    assert_eq!(told(&evidence, "from loopback"), ["to 127.0.0.1 are answered by a pod of the Service"]);
+    assert_eq!(found(&evidence, "from elsewhere"), ["to 192.0.2.1, 192.0.2.2 are answered by a pod of the Service"]);
+    assert_eq!(found(&evidence, "from loopback"), ["to 127.0.0.1 are answered by a pod of the Service"]);
     assert!(evidence.summary.ends_with("new connections go to the Service's pods instead."), "{}", evidence.summary);
-    assert_eq!(told(&evidence, "nodePortAddresses"), ["the mode's default (from 127.0.0.1:10249/configz)"]);
-    assert!(told(&evidence, "service")[0].ends_with("externalTrafficPolicy Cluster"));
+    assert_eq!(found(&evidence, "nodePortAddresses"), ["the mode's default (from 127.0.0.1:10249/configz)"]);
+    assert!(found(&evidence, "service")[0].ends_with("externalTrafficPolicy Cluster"));
 
     let local = |it: World| it.node_port(30080).local().elsewhere();
     let world = Snapshot::healthy().service("web", local).listens("0.0.0.0:30080");
     let evidence = expect_problem(&RULE, &world, &subject());
     assert!(evidence.summary.ends_with("time out or go to the Service's pods instead."), "{}", evidence.summary);
-    assert!(told(&evidence, "service")[0].ends_with("externalTrafficPolicy Local"));
+    assert!(found(&evidence, "service")[0].ends_with("externalTrafficPolicy Local"));
     let listed = world.with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
     let evidence = expect_problem(&RULE, &listed, &subject());
-    assert_eq!(told(&evidence, "nodePortAddresses"), ["primary (from 127.0.0.1:10249/configz)"]);
+    assert_eq!(found(&evidence, "nodePortAddresses"), ["primary (from 127.0.0.1:10249/configz)"]);
 
     let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
     let evidence = expect_problem(&RULE, &empty.listens("0.0.0.0:30080"), &subject());
-    assert_eq!(told(&evidence, "from this node"), ["to 192.0.2.1, 192.0.2.2 are refused"]);
+    assert_eq!(found(&evidence, "from this node"), ["to 192.0.2.1, 192.0.2.2 are refused"]);
     assert!(evidence.summary.ends_with("are refused, since the Service has no endpoints."), "{}", evidence.summary);
 }
 

@@ -170,9 +170,9 @@ fn unread_is_unknown() {
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::ProxyMetrics);
     let ovn = Snapshot::healthy().without_proxy().service("web", |it| it.node_port(30080));
     let ovn = ovn.listens_as("0.0.0.0:30080", daemon("ovnkube", 9));
-    let told = expect_unknown(&RULE, &ovn, &subject());
-    assert_eq!(told.source, Source::ProxyProcess);
-    assert!(told.detail.starts_with("process ovnkube holds NodePorts"), "{}", told.detail);
+    let found = expect_unknown(&RULE, &ovn, &subject());
+    assert_eq!(found.source, Source::ProxyProcess);
+    assert!(found.detail.starts_with("process ovnkube holds NodePorts"), "{}", found.detail);
 
     let devel = proxy(many(1025), "devel", 1024);
     assert_eq!(expect_unknown(&RULE, &devel, &subject()).why, Why::Ambiguous);

@@ -18,7 +18,7 @@ pub(super) struct FindingEvents {
     pub(super) severity: Severity,
     scope: Scope,
     opening: EventState,
-    /// The Event of another severity or outcome that was written before this one could be.
+    /// The Event of another impact that was written before this one could be.
     former: Option<PlannedEvent>,
     ending: Option<Ending>,
     pub(super) in_flight: Option<InFlight>,

@@ -104,7 +104,7 @@ impl Plan {
         self.count(write, reply);
         let reply = self.pause.after(at, reply);
         let its = |events: &&mut FindingEvents| events.in_flight.is_some_and(|it| it.ticket == write.ticket);
-        // A finding of another severity or outcome by now has new Events; the old ones are over.
+        // A finding of another impact by now has new Events; the old ones are over.
         if let Some(events) = self.findings.values_mut().find(its) {
             events.answer(at, &write.request, reply);
         }

@@ -21,7 +21,7 @@ const NEVER: Duration = Duration::from_secs(600);
 /// Who is asked, in this order, until somebody notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Witness {
-    /// The tests beside the rules.
+    /// The tests beside the rules and the data planes.
     Rules,
     /// What packets showed.
     Cells,
@@ -36,10 +36,10 @@ impl Witness {
     /// The programs, each with its arguments.
     fn runs(self) -> &'static [(&'static str, &'static [&'static str])] {
         match self {
-            Self::Rules => &[("lib", &["rules::"])],
+            Self::Rules => &[("lib", &["rules::", "dataplane::"])],
             Self::Cells => &[("anywhere", &["verdicts::every_verdict"])],
             Self::Others => &[
-                ("lib", &["--skip", "rules::"]),
+                ("lib", &["--skip", "rules::", "--skip", "dataplane::"]),
                 // These read the source, which is another one here.
                 ("anywhere", &["--skip", "architecture::", "--skip", "verdicts::"]),
             ],

@@ -12,12 +12,15 @@ use crate::conditions::{Condition, conditions};
 /// What inverts a condition of the copy.
 const SWITCH: &str = include_str!("switch.rs");
 
-/// A condition of the rules, with its number in the copy.
+/// The rooms whose conditions are inverted: what a verdict follows from.
+const ROOMS: [&str; 2] = ["src/dataplane", "src/rules"];
+
+/// A condition of these rooms, with its number in the copy.
 #[derive(Clone, Debug)]
 pub struct Mutant {
     /// Its number, from 1.
     pub number: usize,
-    /// Its file below `src/rules`.
+    /// Its file below `src`.
     pub file: String,
     /// Where it is there.
     pub condition: Condition,
@@ -25,7 +28,7 @@ pub struct Mutant {
     pub text: String,
 }
 
-/// Copies the tree and gives each condition of the rules its switch.
+/// Copies the tree and gives each condition of these rooms its switch.
 ///
 /// # Errors
 /// When a file cannot be read or written, or is no Rust.
@@ -41,8 +44,8 @@ pub fn make(root: &Path, copy: &Path) -> io::Result<Vec<Mutant>> {
     }
     let mut mutants = Vec::new();
     for (path, text) in &mut files {
-        let Ok(file) = path.strip_prefix("src/rules") else { continue };
-        if file.ends_with("tests.rs") || file.ends_with("expect.rs") {
+        let is_for_tests = path.ends_with("tests.rs") || path.ends_with("expectations.rs");
+        if is_for_tests || !ROOMS.iter().any(|room| path.starts_with(room)) {
             continue;
         }
         let old = String::from_utf8_lossy(text).into_owned();
@@ -51,7 +54,8 @@ pub fn make(root: &Path, copy: &Path) -> io::Result<Vec<Mutant>> {
         *text = switched(&old, &found, first).into_bytes();
         mutants.extend((first..).zip(found).map(|(number, condition)| {
             let text = old[condition.bytes.clone()].split_whitespace().collect::<Vec<_>>().join(" ");
-            Mutant { number, file: file.display().to_string(), condition, text }
+            let file = path.strip_prefix("src").unwrap_or(path).display().to_string();
+            Mutant { number, file, condition, text }
         }));
     }
     let library = files.get_mut(Path::new("src/lib.rs")).ok_or_else(|| io::Error::other("there is no src/lib.rs"))?;

@@ -1,4 +1,4 @@
-//! Inverts every condition of every rule, one at a time, on a copy, and asks the tests whether they notice.
+//! Inverts every condition of every rule and data plane, one at a time, on a copy, and asks the tests whether they notice.
 //!
 //! All are compiled at once: each condition gets a number, and the environment says which one is inverted. The result is
 //! written to `docs/mutants.md`; a survivor that `reasons.txt` does not explain fails the run.

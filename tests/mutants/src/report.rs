@@ -52,7 +52,7 @@ impl Report<'_> {
     pub fn complaints(&self) -> Vec<String> {
         let unexplained = self.survivors().filter(|it| self.reasons.of(it).is_none()).map(|it| {
             let [file, function, condition] = key(it);
-            format!("src/rules/{file}:{}: nobody notices: {file} | {function} | {condition} | ", it.condition.line)
+            format!("src/{file}:{}: nobody notices: {file} | {function} | {condition} | ", it.condition.line)
         });
         let alive: Vec<_> = self.survivors().map(key).collect();
         let idle = self.reasons.0.keys().filter(|it| !alive.contains(it));
@@ -94,13 +94,13 @@ fn line(text: &mut String, name: &str, [all, rules, cells, others, survive]: [us
 const HEAD: &str = "\
 # Would anybody notice a wrong rule?
 
-Every condition of every rule, inverted one at a time: each part of an `if` or a `match` guard, each comparison, each
-answer of a predicate. Written by `make mutants`.
+Every condition of every rule and data plane, inverted one at a time: each part of an `if` or a `match` guard, each
+comparison, each answer of a predicate. Written by `make mutants`.
 
-**Rules** are the tests beside the rules. They are asked first; **cells**, what real packets showed, only about what those
+**Rules** are the tests beside the rules and the data planes. They are asked first; **cells**, what real packets showed, only about what those
 let pass; **others**, the rest of the tests that take seconds, about what is left. Columns say who noticed first.
 
-| file of `src/rules` | conditions | rules | cells | others | nobody |
+| file of `src` | conditions | rules | cells | others | nobody |
 |---|---|---|---|---|---|
 ";
 
@@ -129,7 +129,7 @@ mod tests {
         let reasons = Reasons::parse("# why\n\nrange.rs | check | a || b | both are the same\n").expect("a reason");
         let complaints = |witnesses| Report { mutants: &mutants, witnesses, reasons: &reasons }.complaints();
         assert_eq!(complaints(&[None, Some(Witness::Cells)]), [""; 0]);
-        assert_eq!(complaints(&[None, None]), ["src/rules/range.rs:7: nobody notices: range.rs | check | c | "]);
+        assert_eq!(complaints(&[None, None]), ["src/range.rs:7: nobody notices: range.rs | check | c | "]);
         assert_eq!(complaints(&[Some(Witness::Rules); 2]), ["a reason of nobody: range.rs | check | a || b"]);
         assert!(Reasons::parse("range.rs | check").is_err());
     }
