@@ -7,7 +7,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-
 use crate::{
     facts::{FdUse, Gap, Process, Source, Why, text},
     kernel::{proc_net::why, root::read_unsized},
