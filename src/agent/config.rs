@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::{
     cluster::ClusterSource,
-    facts::{NodePortRange, Said},
+    facts::{NodePortRange, Overrides},
     rules::Limits,
 };
 
@@ -18,7 +18,7 @@ pub struct Config {
     /// Where the node's root is.
     pub host_root: PathBuf,
     /// What the configuration says about the node.
-    pub said: Said,
+    pub overrides: Overrides,
     /// The NodePort range, where it is configured.
     pub node_port_range: Option<NodePortRange>,
     /// Where to answer over HTTP.

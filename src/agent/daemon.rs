@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     cluster::{self, ClusterSource},
-    facts::{ClusterFacts, KernelFacts, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, View, Wanted},
+    facts::{ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, View},
     kernel::{Host, Known},
     ledger::Ledger,
     rules::{self, Opinion, RULES, Rule, SELDOM},
@@ -90,7 +90,7 @@ impl Agent {
         let host = Host::at(&config.host_root);
         let hostname = host.hostname();
         let mut known = Known::default();
-        let scanner = Scanner::start(move |wanted: &Wanted| host.read_again(wanted, &mut known))?;
+        let scanner = Scanner::start(move |wanted: &NodeQuery| host.read_again(wanted, &mut known))?;
         Self::with(config, load, scanner, hostname).await
     }
 
@@ -208,7 +208,7 @@ impl Agent {
         };
         let (begun, at) = (Instant::now(), Timestamp::now());
         let (facts, mut query) = self.inputs();
-        query.spared = costly_sources().collect();
+        query.skipped = costly_sources().collect();
         let (mut kernel, _) = self.scan(query, begun).await?;
         costly_sources().for_each(|source| kernel.take(source, &before.kernel));
         let cheap = RULES.iter().copied().filter(|rule| !costly_sources().any(|source| rule.looks_at(source)));
@@ -217,7 +217,7 @@ impl Agent {
     }
 
     /// The facts of the cluster now, and what they make us ask the node.
-    fn inputs(&mut self) -> (ClusterFacts, Wanted) {
+    fn inputs(&mut self) -> (ClusterFacts, NodeQuery) {
         let mut facts = (*self.cluster.borrow_and_update().facts).clone();
         if let Some(range) = &self.config.node_port_range {
             facts.node_port_range = Reading::Seen(range.clone());
@@ -232,7 +232,7 @@ impl Agent {
     }
 
     /// Reads the node, and measures what that cost; nothing where a reader panicked.
-    async fn scan(&mut self, query: Wanted, begun: Instant) -> Option<(KernelFacts, Duration)> {
+    async fn scan(&mut self, query: NodeQuery, begun: Instant) -> Option<(KernelFacts, Duration)> {
         let Scanned { seen, cost } = self.scanner.scan(query).await;
         match seen {
             Ok((kernel, took)) => {
@@ -252,8 +252,8 @@ impl Agent {
     /// Judges what was seen by these rules, with the endpoints that they need for it.
     async fn conclude(&mut self, rules: &[&'static Rule], at: Timestamp, cluster: ClusterFacts, kernel: KernelFacts) {
         let schema = SNAPSHOT_SCHEMA.to_owned();
-        let (said, own_port) = (self.config.said.clone(), self.own_port.borrow().clone());
-        let mut snapshot = Snapshot { schema, at, said, kernel, cluster, own_port };
+        let (overrides, own_port) = (self.config.overrides.clone(), self.own_port.borrow().clone());
+        let mut snapshot = Snapshot { schema, at, overrides, kernel, cluster, own_port };
         let needed = rules::endpoints_needed(&snapshot);
         if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
             // That they are known now is no reason to scan again.

@@ -7,7 +7,7 @@ use tracing::info;
 
 use crate::{
     cluster::{self, ClusterSource},
-    facts::{NodePortRange, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Said, Snapshot, Source},
+    facts::{NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source},
     kernel::Host,
     rules,
 };
@@ -22,7 +22,7 @@ pub struct SnapshotSources {
     /// The node.
     pub host: Host,
     /// What a person configured about the node.
-    pub said: Said,
+    pub overrides: Overrides,
     /// The NodePort range, where a person configured it.
     pub node_port_range: Option<NodePortRange>,
     /// Ports whose owners are looked up besides those that rules need.
@@ -60,7 +60,8 @@ impl SnapshotSources {
     /// # Errors
     /// As [`cluster::read_now`].
     pub fn gather(&self, at: Timestamp, announce: impl Fn(Step)) -> io::Result<Snapshot> {
-        let Self { cluster: source, node, host, said, node_port_range, owner_ports, skipped, command_lines } = self;
+        let Self { cluster: source, node, host, overrides, node_port_range, owner_ports, skipped, command_lines } =
+            self;
         announce(Step::Cluster);
         // Without a configured name, the Node with this hostname is used.
         let hostname = if node.is_none() { host.hostname() } else { String::new() };
@@ -75,10 +76,10 @@ impl SnapshotSources {
         query.owner_ports = query.owner_ports.union(owner_ports);
         // One snapshot shows what an agent finds over several.
         query.bound_on_purpose = true;
-        query.spared.clone_from(skipped);
+        query.skipped.clone_from(skipped);
         let kernel = host.read(&query);
         info!(listeners = kernel.listeners.seen().map(Vec::len), sockets = %kernel.socket_source, "read the node");
         let own_port = OwnPort::not_asked();
-        Ok(Snapshot { schema: SNAPSHOT_SCHEMA.to_owned(), at, said: said.clone(), kernel, cluster, own_port })
+        Ok(Snapshot { schema: SNAPSHOT_SCHEMA.to_owned(), at, overrides: overrides.clone(), kernel, cluster, own_port })
     }
 }

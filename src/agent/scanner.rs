@@ -15,7 +15,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use tokio::sync::oneshot;
 
 use crate::{
-    facts::{KernelFacts, Wanted, text},
+    facts::{KernelFacts, NodeQuery, text},
     kernel::Took,
 };
 
@@ -30,9 +30,9 @@ pub(super) struct Scanner {
 pub(super) type Busy = Arc<Mutex<Option<Instant>>>;
 
 /// Reads the node: its facts, and what each reader took.
-pub(super) trait ReadNode: FnMut(&Wanted) -> (KernelFacts, Took) + Send + 'static {}
+pub(super) trait ReadNode: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static {}
 
-impl<F: FnMut(&Wanted) -> (KernelFacts, Took) + Send + 'static> ReadNode for F {}
+impl<F: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static> ReadNode for F {}
 
 /// The result of one reading.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(super) struct Scanned {
 }
 
 struct Order {
-    wanted: Wanted,
+    wanted: NodeQuery,
     reply: oneshot::Sender<Scanned>,
 }
 
@@ -64,7 +64,7 @@ impl Scanner {
     }
 
     /// Reads the node once.
-    pub(super) async fn scan(&self, wanted: Wanted) -> Scanned {
+    pub(super) async fn scan(&self, wanted: NodeQuery) -> Scanned {
         let (reply, replied) = oneshot::channel();
         // The thread ends with its channel only, and contains every panic of a reader.
         self.orders.send(Order { wanted, reply }).expect("the scanner waits for orders");

@@ -71,7 +71,7 @@ impl ReportFlags {
 
     /// The sources that none of them uses.
     pub(super) fn skipped(&self) -> BTreeSet<Source> {
-        rules::spared(self.rules())
+        rules::skipped(self.rules())
     }
 
     /// Judges a snapshot, prints the report, and returns the exit code.

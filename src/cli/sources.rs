@@ -12,7 +12,7 @@ use super::{
 use crate::{
     agent::{SnapshotSources, Step},
     cluster::{ApiServer, ClusterSource, Input, SourceOptions},
-    facts::{Learned, Mode, PortRange, Said, Snapshot, Source},
+    facts::{Learned, Mode, Overrides, PortRange, Snapshot, Source},
     kernel::Host,
 };
 
@@ -93,7 +93,9 @@ impl Sources {
             cluster: ClusterSource::discover(choice, &environment()),
             node,
             host: Host::at(host_root),
-            said: Said { proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }) },
+            overrides: Overrides {
+                proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }),
+            },
             node_port_range: node_port_range.map(|range| configured_range(range, "--node-port-range")),
             owner_ports: port.into_iter().collect(),
             skipped,

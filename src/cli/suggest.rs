@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::{console::Console, free_ports::CountFlag, sources::Sources};
-use crate::rules::{FreePorts, spared};
+use crate::rules::{FreePorts, skipped};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -15,6 +15,6 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { count, sources } = args;
-    let snapshot = sources.snapshot(spared(&[]), false)?;
+    let snapshot = sources.snapshot(skipped(&[]), false)?;
     count.print(&FreePorts::of(&snapshot), &format!("of node {}, and of no other", snapshot.node_name()), console)
 }

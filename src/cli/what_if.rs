@@ -67,7 +67,7 @@ impl Setting {
             Self::RouteLocalnet(on) => sysctls.route_localnet = Reading::Seen(on),
             Self::TcpTwReuse(value) => sysctls.tcp_tw_reuse = Reading::Seen(value),
             Self::ProxyMode(value) => {
-                snapshot.said.proxy_mode = Some(Learned { value, place: PLACE.to_owned() });
+                snapshot.overrides.proxy_mode = Some(Learned { value, place: PLACE.to_owned() });
             }
             Self::NodePortRange(range) => {
                 snapshot.cluster.node_port_range = Reading::Seen(configured_range(range, PLACE));

@@ -121,7 +121,7 @@ impl<'a> Config<'a> {
     fn of(snapshot: &'a Snapshot) -> Self {
         match snapshot.proxy_config() {
             Ok(config) => Self::Read(config),
-            Err(_) if snapshot.said.proxy_mode.is_some() => Self::Default,
+            Err(_) if snapshot.overrides.proxy_mode.is_some() => Self::Default,
             Err(gap) => Self::Unread(gap),
         }
     }

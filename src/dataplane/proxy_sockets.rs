@@ -76,7 +76,7 @@ impl<'a> Proxy<'a> {
             return Own::Unknown;
         }
         let could_be = self.hold_node_ports.contains(&group(socket));
-        match (self.certainly_lacks(socket), could_be, self.snapshot.said.proxy_mode.is_some()) {
+        match (self.certainly_lacks(socket), could_be, self.snapshot.overrides.proxy_mode.is_some()) {
             (true, _, _) | (_, false, _) => Own::No,
             // Whether a proxy holds ports follows from its version; where one answers and does not hold, none does.
             (false, true, _) if self.proxy_never_holds() => Own::No,

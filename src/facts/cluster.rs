@@ -339,9 +339,9 @@ pub enum Claimant {
     Calico,
 }
 
-/// What a person said about the node on the command line; it wins over what was read.
+/// What the command line or the configuration sets about the node; it wins over what was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said {
+pub struct Overrides {
     /// `--proxy-mode`.
     pub proxy_mode: Option<Learned<super::Mode>>,
 }

@@ -16,9 +16,9 @@ pub(crate) use service::World;
 
 use super::{
     Address, Cgroup, Clients, ClusterFacts, ContainerPort, EphemeralUse, Family, Gap, Holder, Interfaces, KernelFacts,
-    Learned, Link, Masquerade, Mode, Node, NodeAddress, NodeAddressKind, NodePortRange, OwnPort, Owner, Pod,
+    Learned, Link, Masquerade, Mode, Node, NodeAddress, NodeAddressKind, NodePortRange, Overrides, OwnPort, Owner, Pod,
     PodContainer, PortRange, PortSet, Process, Protocol, ProxyConfig, ProxyFacts, ProxyMetrics, RangeSource, Reading,
-    SNAPSHOT_SCHEMA, Said, Snapshot, SockStat, Socket, Source, State, Sysctls, Why,
+    SNAPSHOT_SCHEMA, Snapshot, SockStat, Socket, Source, State, Sysctls, Why,
 };
 
 /// The node's primary addresses.
@@ -48,7 +48,7 @@ impl Snapshot {
         Self {
             schema: SNAPSHOT_SCHEMA.to_owned(),
             at,
-            said: Said::default(),
+            overrides: Overrides::default(),
             kernel: kernel(at),
             cluster: ClusterFacts {
                 origin: "test".to_owned(),

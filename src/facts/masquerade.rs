@@ -10,9 +10,9 @@ use super::{Gap, Protocol, Reading, Source, Why};
 /// Services can have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Masquerade {
-    /// How many were given a port of [`super::Wanted::masquerade_ports`], by protocol; one that is absent has none.
+    /// How many were given a port of [`super::NodeQuery::masquerade_ports`], by protocol; one that is absent has none.
     pub flows: Reading<BTreeMap<Protocol, u64>>,
-    /// Those that have no answer yet and were given a port of [`super::Wanted::client_ports`]: over TCP in SYN_SENT,
+    /// Those that have no answer yet and were given a port of [`super::NodeQuery::client_ports`]: over TCP in SYN_SENT,
     /// over others without a reply. At most 64.
     pub unanswered: Vec<MasqueradedFlow>,
     /// How many more of these there are.

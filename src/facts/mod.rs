@@ -18,12 +18,12 @@ mod version;
 
 pub use cluster::{
     API_SERVER, Claimant, ClusterFacts, ContainerPort, Endpoint, EndpointPort, EndpointSlice, Node, NodeAddress,
-    NodeAddressKind, NodePortRange, Pod, RangeClaim, RangeSource, Said, Service, ServiceKind, ServicePort,
+    NodeAddressKind, NodePortRange, Overrides, Pod, RangeClaim, RangeSource, Service, ServiceKind, ServicePort,
 };
 pub use masquerade::{Masquerade, MasqueradedFlow};
 pub use node::{
-    Address, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter, SockStat,
-    Sysctls, VirtualServer, Wanted,
+    Address, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter, NodeQuery,
+    SockStat, Sysctls, VirtualServer,
 };
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
 pub use proxy::{FdUse, Learned, Mode, NotAMode, ProxyConfig, ProxyFacts, ProxyMetrics};

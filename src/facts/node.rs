@@ -21,7 +21,7 @@ pub struct KernelFacts {
     pub listeners: Reading<Vec<Socket>>,
     /// How sockets were read: sock_diag, or `/proc/net` with what that cannot tell.
     pub socket_source: String,
-    /// Connected sockets whose local port is in [`Wanted::client_ports`].
+    /// Connected sockets whose local port is in [`NodeQuery::client_ports`].
     pub clients: Reading<Clients>,
     /// Use of the host's ephemeral range by destination.
     pub ephemeral: Reading<EphemeralUse>,
@@ -68,7 +68,7 @@ impl KernelFacts {
 
 /// What a reader is asked for beyond the constants of its trade.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct NodeQuery {
     /// Ports whose listeners' holders are looked up: the NodePort range and every port of a rule's interest.
     pub owner_ports: PortSet,
     /// Local ports whose client sockets are listed, and unanswered masqueraded flows.
@@ -84,7 +84,7 @@ pub struct Wanted {
     /// Whether command lines may be kept; they can hold secrets.
     pub command_lines: bool,
     /// What nobody will ask about: it is not read, and a gap.
-    pub spared: BTreeSet<Source>,
+    pub skipped: BTreeSet<Source>,
 }
 
 /// Settings below `/proc/sys/net`, of the reader's own network namespace.

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, ProxyConfig, Reading, Said, Source, Why};
+use super::{ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Overrides, ProxyConfig, Reading, Source, Why};
 
 /// The `schema` of a snapshot document.
 pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
@@ -17,8 +17,9 @@ pub struct Snapshot {
     pub schema: String,
     /// When the look began.
     pub at: Timestamp,
-    /// What a person said, which wins over what was read.
-    pub said: Said,
+    /// What the command line or the configuration sets, which wins over what was read.
+    #[serde(rename = "said")]
+    pub overrides: Overrides,
     /// What the node showed.
     pub kernel: KernelFacts,
     /// What the cluster showed.
@@ -70,11 +71,11 @@ impl Snapshot {
         unread.unwrap_or_else(|| Gap::new(Source::Nodes, Why::Ambiguous, detail))
     }
 
-    /// The proxy mode from the best place that knows it: what a person said, `/proxyMode`, then the cluster's own
+    /// The proxy mode from the best place that knows it: the command line, `/proxyMode`, then the cluster's own
     /// configuration of the proxy. The gap is that of `/proxyMode`.
     pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {
-        if let Some(said) = &self.said.proxy_mode {
-            return Ok(said.clone());
+        if let Some(mode) = &self.overrides.proxy_mode {
+            return Ok(mode.clone());
         }
         let gap = match &self.kernel.proxy.mode {
             Reading::Seen(mode) => return Ok(mode.clone()),

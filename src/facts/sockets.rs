@@ -23,7 +23,7 @@ pub struct Socket {
     pub remote: IpAddr,
     /// The peer's port; 0 for listeners.
     pub remote_port: u16,
-    /// `IPV6_V6ONLY`; told for listening and unconnected IPv6 sockets only, never by `/proc/net`.
+    /// `IPV6_V6ONLY`; reported for listening and unconnected IPv6 sockets only, never by `/proc/net`.
     pub v6only: Option<bool>,
     /// The uid of the socket's owner; meaningless in TIME_WAIT.
     pub uid: u32,
@@ -166,7 +166,7 @@ pub struct PodContainer {
     pub container: Option<String>,
 }
 
-/// A process, told apart from a later one of the same pid by its start time.
+/// A process, distinguished from a later one of the same pid by its start time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Process {
     /// The pid in the reader's pid namespace.

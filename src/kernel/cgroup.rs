@@ -79,7 +79,7 @@ impl Cgroups {
         found
     }
 
-    /// The processes in a cgroup, in this process' pid namespace; none where that cannot be told.
+    /// The processes in a cgroup, in this process' pid namespace; none where that is not known.
     pub(super) fn processes(&self, cgroup: &Cgroup) -> Vec<u32> {
         let Ok(mount) = &self.mount else { return Vec::new() };
         let list = mount.join(cgroup.path.trim_start_matches('/')).join("cgroup.procs");

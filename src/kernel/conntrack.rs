@@ -17,7 +17,7 @@ use super::{
     netlink::{Family, Malformed, Message, Request, attributes, bytes_at, connection},
     root::{Root, read_text},
 };
-use crate::facts::{Gap, Interfaces, Masquerade, MasqueradedFlow, PortSet, Protocol, Source, Wanted, Why, text};
+use crate::facts::{Gap, Interfaces, Masquerade, MasqueradedFlow, NodeQuery, PortSet, Protocol, Source, Why, text};
 
 /// The last numbers of flows. Even an empty table takes long: its 262,144 buckets take some 10 to 30 ms.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ const SYN_SENT: u8 = 1;
 /// request alone would load its module. `NotAsked` where there is neither a number nor a list.
 pub(super) fn read(
     root: &Root,
-    wanted: &Wanted,
+    wanted: &NodeQuery,
     own: &Interfaces,
     taken: bool,
     counted: &mut FlowCounts,
@@ -98,7 +98,7 @@ pub(super) fn read(
 }
 
 /// Lists the flows with this status, of the bits in the mask.
-fn find(wanted: &Wanted, own: &Interfaces, status: u32, mask: u32) -> Result<Found, Gap> {
+fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32) -> Result<Found, Gap> {
     // struct nfgenmsg of every family and version 0.
     let body = [&[0; 4], &be32(CTA_STATUS, status)[..], &be32(CTA_STATUS_MASK, mask)].concat();
     let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body };
@@ -156,7 +156,7 @@ enum Answer {
 }
 
 impl Found {
-    fn take(&mut self, flow: MasqueradedFlow, answer: Answer, wanted: &Wanted) {
+    fn take(&mut self, flow: MasqueradedFlow, answer: Answer, wanted: &NodeQuery) {
         let port = flow.translated.1;
         if wanted.masquerade_ports.contains(port) {
             *self.flows.entry(flow.protocol).or_default() += 1;
@@ -347,10 +347,10 @@ mod tests {
 
     #[test]
     fn flows_are_counted_on_some_ports_and_listed_on_others_up_to_a_bound() {
-        let wanted = Wanted {
+        let wanted = NodeQuery {
             masquerade_ports: "30000-32767".parse().unwrap(),
             client_ports: "30080".parse().unwrap(),
-            ..Wanted::default()
+            ..NodeQuery::default()
         };
         let mut found = Found::default();
         for port in [30080, 30081, 1024] {

@@ -50,8 +50,8 @@ pub use self::{
 };
 use self::{owner::unread, proxy::Answers, root::Root, stopwatch::Stopwatch};
 use crate::facts::{
-    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, Owner, PortRange, PortSet,
-    Reading, SockStat, Socket, Source, Sysctls, VirtualServer, Wanted, Why, text,
+    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, NodeQuery, Owner, PortRange,
+    PortSet, Reading, SockStat, Socket, Source, Sysctls, VirtualServer, Why, text,
 };
 
 /// Where kube-proxy answers unless `metricsBindAddress` says otherwise; which of the two follows `bindAddress`.
@@ -100,12 +100,12 @@ impl Host {
     /// proxy hangs, and must not be called on an async runtime: give it a thread.
     ///
     /// Sockets come before the proxy, so that our own connections are not among them.
-    pub fn read(&self, wanted: &Wanted) -> KernelFacts {
+    pub fn read(&self, wanted: &NodeQuery) -> KernelFacts {
         self.read_again(wanted, &mut Known::default()).0
     }
 
     /// The same with what earlier looks left in `known`, and what each reader took.
-    pub fn read_again(&self, wanted: &Wanted, known: &mut Known) -> (KernelFacts, Took) {
+    pub fn read_again(&self, wanted: &NodeQuery, known: &mut Known) -> (KernelFacts, Took) {
         let watch = Stopwatch::default();
         let proc = self.root.path().join("proc");
         let interfaces =
@@ -164,7 +164,7 @@ impl Host {
     /// Masqueraded flows, where IPVS may take their answers, or where their number is wanted.
     fn masquerade(
         &self,
-        wanted: &Wanted,
+        wanted: &NodeQuery,
         interfaces: &Reading<Arc<Interfaces>>,
         ip_vs: &Reading<Vec<VirtualServer>>,
         counted: &mut conntrack::FlowCounts,
@@ -181,7 +181,7 @@ impl Host {
 
     fn sockets(
         &self,
-        wanted: &Wanted,
+        wanted: &NodeQuery,
         interfaces: &Reading<Arc<Interfaces>>,
         sysctls: &Sysctls,
         sockstat: &Reading<SockStat>,
@@ -242,7 +242,7 @@ impl Host {
 
     fn ask_proxies(
         &self,
-        wanted: &Wanted,
+        wanted: &NodeQuery,
         interfaces: Option<&Interfaces>,
         listeners: &Reading<Vec<Socket>>,
         watch: &Stopwatch,
@@ -287,7 +287,7 @@ struct HostSockets {
 
 /// Whether a walk over every connection, to find client sockets, would cost much and find nothing but ports that
 /// were bound on purpose.
-fn can_pass_over(wanted: &Wanted, sysctls: &Sysctls, sockstat: &Reading<SockStat>) -> bool {
+fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockStat>) -> bool {
     let (Some(stat), Some(range), Some(reserved)) =
         (sockstat.seen(), sysctls.ip_local_port_range.seen(), sysctls.ip_local_reserved_ports.seen())
     else {
@@ -300,12 +300,12 @@ fn can_pass_over(wanted: &Wanted, sysctls: &Sysctls, sockstat: &Reading<SockStat
 
 /// What a reader returns, if a rule will use it.
 fn unless_skipped<T>(
-    wanted: &Wanted,
+    wanted: &NodeQuery,
     watch: &Stopwatch,
     source: Source,
     reader: impl FnOnce() -> Result<T, Gap>,
 ) -> Result<T, Gap> {
-    if wanted.spared.contains(&source) { Err(not_needed(source)) } else { watch.on(source, reader) }
+    if wanted.skipped.contains(&source) { Err(not_needed(source)) } else { watch.on(source, reader) }
 }
 
 /// The gap of what no rule needs.
@@ -344,12 +344,12 @@ mod tests {
         let KernelFacts { mut sysctls, .. } = Snapshot::healthy().kernel;
         let stat = |tcp_everywhere| Reading::Seen(SockStat { tcp: 9, tcp_time_wait: 1, udp: 0, tcp_everywhere });
         let many = stat(FEW_CONNECTIONS);
-        let node_ports = Wanted { client_ports: PortRange::DEFAULT_NODE_PORTS.into(), ..Wanted::default() };
+        let node_ports = NodeQuery { client_ports: PortRange::DEFAULT_NODE_PORTS.into(), ..NodeQuery::default() };
         assert!(can_pass_over(&node_ports, &sysctls, &many));
         assert!(!can_pass_over(&node_ports, &sysctls, &stat(FEW_CONNECTIONS - 1)), "they are few");
         let unknown = Reading::Gap(not_needed(Source::Sockstat));
         assert!(!can_pass_over(&node_ports, &sysctls, &unknown), "their number is unknown");
-        let every = Wanted { bound_on_purpose: true, ..node_ports.clone() };
+        let every = NodeQuery { bound_on_purpose: true, ..node_ports.clone() };
         assert!(!can_pass_over(&every, &sysctls, &many), "whatever it costs");
         sysctls.ip_local_port_range = Reading::Seen(PortRange { first: 1024, last: 65535 });
         assert!(!can_pass_over(&node_ports, &sysctls, &many), "the kernel gives NodePorts to connections");

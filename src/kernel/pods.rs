@@ -52,10 +52,10 @@ pub fn pod_namespaces(proc: &Path, worth_walking: u32, known: &mut Known) -> Res
     }
     let unseen = hidden.into_iter().filter(|(uid, _)| namespaces.iter().all(|namespace| namespace.pod_uid != *uid));
     let unseen: Vec<_> = unseen.map(|(pod_uid, gap)| PodNamespace { pod_uid, ephemeral: Reading::Gap(gap) }).collect();
-    let mut told: Vec<_> = namespaces.into_iter().filter_map(|namespace| namespace.read(worth_walking)).collect();
-    told.extend(unseen);
-    told.sort_by(|one, other| one.pod_uid.cmp(&other.pod_uid));
-    Ok(told)
+    let mut reported: Vec<_> = namespaces.into_iter().filter_map(|namespace| namespace.read(worth_walking)).collect();
+    reported.extend(unseen);
+    reported.sort_by(|one, other| one.pod_uid.cmp(&other.pod_uid));
+    Ok(reported)
 }
 
 /// What the processes of the node tell of pods' namespaces.
@@ -97,7 +97,7 @@ fn find(proc: &Path, known: &mut Known) -> Result<Found, Gap> {
 }
 
 impl Found {
-    /// Asks a process what it has not told yet, and takes its namespace unless it is among those that `passed`.
+    /// Asks a process what it has not reported yet, and takes its namespace unless it is among those that `passed`.
     fn look(
         &mut self,
         directory: &Path,
@@ -238,8 +238,8 @@ mod tests {
         let namespaces = look(&proc, 4).expect("seen");
         assert_eq!(namespaces.len(), 1);
         let used = namespaces[0].ephemeral.seen().expect("read");
-        let told: Vec<_> = used.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
-        assert_eq!((namespaces[0].pod_uid.as_str(), used.at_most, told), (UID, 4, vec![(443, 2, 1)]));
+        let reported: Vec<_> = used.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
+        assert_eq!((namespaces[0].pod_uid.as_str(), used.at_most, reported), (UID, 4, vec![(443, 2, 1)]));
     }
 
     #[test]

@@ -163,12 +163,12 @@ mod tests {
     #[test]
     fn states_addresses_and_retransmits_are_read_and_half_open_requests_are_not() {
         let sockets = all(TCP, Family::V4).expect("sound");
-        let told: Vec<_> = sockets
+        let reported: Vec<_> = sockets
             .iter()
             .map(|socket| (socket.local.to_string(), socket.local_port, socket.state, socket.retransmits, socket.inode))
             .collect();
         assert_eq!(
-            told,
+            reported,
             [
                 ("127.0.0.1".to_owned(), 30080, State::Listen, 0, 4711),
                 ("10.0.0.1".to_owned(), 40000, State::SynSent, 3, 4712),

@@ -114,7 +114,7 @@ mod tests {
         00000000 00000000 2   1   3  0       1        0        0       0  4714 30134  9899  192.0.2.1 10.244.0.1 <-> 192.0.2.8 *192.0.2.9 \t    7500     5     5\n\
         00000000 00000000 2   2   1  0       2        0        0    1000  4715 40001  2905  *192.0.2.1 <-> 192.0.2.9 \t    7500     5     5\n";
 
-    fn told(states: States) -> Result<Vec<(String, String, State, u64)>, Gap> {
+    fn reported(states: States) -> Result<Vec<(String, String, State, u64)>, Gap> {
         let net = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(net.path().join("sctp")).expect("a directory");
         std::fs::write(net.path().join("sctp/eps"), EPS).expect("written");
@@ -130,7 +130,7 @@ mod tests {
     fn listeners_are_told_by_the_first_address_they_were_bound_to() {
         let listener = |local: &str, remote: &str, inode| (local.to_owned(), remote.to_owned(), State::Listen, inode);
         assert_eq!(
-            told(States::LISTENING).expect("sound"),
+            reported(States::LISTENING).expect("sound"),
             [listener("0.0.0.0:30132", "0.0.0.0:0", 4711), listener("[2001:db8::1]:30133", "[::]:0", 4712)]
         );
     }
@@ -139,7 +139,7 @@ mod tests {
     fn associations_have_the_address_of_the_peer_that_is_in_use() {
         let with = |local: &str, remote: &str, state, inode| (local.to_owned(), remote.to_owned(), state, inode);
         assert_eq!(
-            told(States::WITH_PEER).expect("sound"),
+            reported(States::WITH_PEER).expect("sound"),
             [
                 with("192.0.2.1:30134", "192.0.2.9:9899", State::Established, 4714),
                 with("192.0.2.1:40001", "192.0.2.9:2905", State::SynSent, 4715)

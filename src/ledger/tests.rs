@@ -173,18 +173,18 @@ proptest! {
     #[test]
     fn changes_replayed_give_the_board(rounds in proptest::collection::vec((1..=2u8, any_round()), 0..12)) {
         let mut ledger = Ledger::default();
-        let mut told: BTreeMap<Key, Finding> = BTreeMap::new();
+        let mut reported: BTreeMap<Key, Finding> = BTreeMap::new();
         for (index, (patience, round)) in rounds.into_iter().enumerate() {
             for change in ledger.advance(second(index as i64), turn(patience, round)) {
                 match change {
-                    Change::Raised(finding) => prop_assert!(told.insert(finding.key.clone(), finding).is_none()),
-                    Change::Changed(finding) => prop_assert!(told.insert(finding.key.clone(), finding).is_some()),
-                    Change::Cleared(finding, _) => prop_assert!(told.remove(&finding.key).is_some()),
+                    Change::Raised(finding) => prop_assert!(reported.insert(finding.key.clone(), finding).is_none()),
+                    Change::Changed(finding) => prop_assert!(reported.insert(finding.key.clone(), finding).is_some()),
+                    Change::Cleared(finding, _) => prop_assert!(reported.remove(&finding.key).is_some()),
                 }
             }
             let mut board = ledger.board().findings;
             board.sort_by(|a, b| a.key.cmp(&b.key));
-            prop_assert_eq!(board, told.values().cloned().collect::<Vec<_>>());
+            prop_assert_eq!(board, reported.values().cloned().collect::<Vec<_>>());
         }
     }
 }

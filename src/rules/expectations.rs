@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Limits, Rule, endpoints_needed, spared};
+use super::{Limits, Rule, endpoints_needed, skipped};
 use crate::{
     facts::{Gap, Reading, Snapshot, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, Scope, Step, StepKind, Subject, SubjectKind, Verdict},
@@ -18,7 +18,7 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
         slices.retain(|slice| names.contains(&slice.service));
         narrow.cluster.endpoints_of = Some(Arc::new(names));
     }
-    spared(&[rule]).into_iter().for_each(|source| blank(&mut narrow, source));
+    skipped(&[rule]).into_iter().for_each(|source| blank(&mut narrow, source));
     let judgements = judge(snapshot);
     for judgement in judgements.iter().flatten() {
         if let Verdict::Problem(evidence) = &judgement.verdict {

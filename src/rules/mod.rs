@@ -95,7 +95,7 @@ pub const SELDOM: [Source; 9] = [
 ];
 
 /// What need not be read where only these rules are asked.
-pub fn spared(rules: &[&Rule]) -> BTreeSet<Source> {
+pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
     SELDOM.into_iter().filter(|source| !rules.iter().any(|rule| rule.looks_at(*source))).collect()
 }
 

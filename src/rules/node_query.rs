@@ -6,10 +6,10 @@ use super::{
     RULES,
     socket_needs::{Ports, SocketNeed},
 };
-use crate::facts::{ClusterFacts, PortSet, Wanted};
+use crate::facts::{ClusterFacts, NodeQuery, PortSet};
 
 /// What all rules together need from the node, given the cluster. No rule needs to know how many flows are masqueraded.
-pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> Wanted {
+pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
     let (mut owner_ports, mut client_ports, mut health_check_ports) =
         (PortSet::default(), PortSet::default(), PortSet::default());
     for need in RULES.iter().flat_map(|rule| rule.socket_needs) {
@@ -19,14 +19,14 @@ pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> Wanted {
             SocketNeed::HealthCheckAnswers => health_check_ports = Ports::HealthCheckNodePorts.of(cluster),
         }
     }
-    Wanted {
+    NodeQuery {
         owner_ports,
         client_ports,
         bound_on_purpose: false,
         masquerade_ports: PortSet::default(),
         health_check_ports: health_check_ports.iter().collect(),
         command_lines,
-        spared: BTreeSet::new(),
+        skipped: BTreeSet::new(),
     }
 }
 

@@ -197,7 +197,7 @@ fn stale_addresses(stale: &[&Address]) -> Evidence {
 
 /// The proxy itself says ipvs, there are Services, and yet the kernel has no virtual server.
 fn programs_nothing(snapshot: &Snapshot) -> Option<Evidence> {
-    let says_ipvs = snapshot.said.proxy_mode.is_none()
+    let says_ipvs = snapshot.overrides.proxy_mode.is_none()
         && snapshot.kernel.proxy.mode.seen().is_some_and(|mode| mode.value == Mode::Ipvs);
     let none = snapshot.kernel.ip_vs.seen()?.is_empty();
     let wanted = snapshot.cluster.services.seen()?.iter().any(|service| service.proxy_name.is_none());

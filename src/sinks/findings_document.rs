@@ -40,7 +40,7 @@ pub struct FindingsDocument {
     node_port_range: Option<Range>,
     /// What is wrong, worst first; one entry per rule, subject, port and protocol.
     findings: Vec<Problem>,
-    /// What could not be told or seen.
+    /// What is not known or seen.
     unknown: Vec<Unknown>,
 }
 
@@ -115,13 +115,13 @@ pub(super) struct Value {
     pub(super) value: String,
 }
 
-/// One thing that could not be told or seen.
+/// One thing that is not known or seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(super) struct Unknown {
     /// The rule that could not tell; absent where only evidence is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rule: Option<String>,
-    /// The subject, where only this one could not be told.
+    /// The subject, where only this one is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subject: Option<Subject>,
     /// The reader whose fact is missing.
@@ -231,7 +231,7 @@ impl Problem {
 }
 
 impl Unknown {
-    /// What could not be told, without a rule or a subject.
+    /// What is not known, without a rule or a subject.
     pub(super) fn of(gap: &Gap) -> Self {
         Self { rule: None, subject: None, source: gap.source, why: gap.why, detail: tidy(&gap.detail) }
     }

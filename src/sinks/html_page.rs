@@ -52,9 +52,9 @@ pub fn write_html_page(report: Option<&Report<'_>>, out: &mut dyn Write) -> io::
 fn state(report: &Report<'_>) -> String {
     let count = |severity| Some((report.count(severity), severity)).filter(|(count, _)| *count > 0);
     let counts = Severity::ALL.into_iter().rev().filter_map(count);
-    let told: Vec<String> = counts.map(|(count, severity)| format!("{count} {severity}")).collect();
-    match (told.is_empty(), report.result()) {
-        (false, _) => told.join(", "),
+    let reported: Vec<String> = counts.map(|(count, severity)| format!("{count} {severity}")).collect();
+    match (reported.is_empty(), report.result()) {
+        (false, _) => reported.join(", "),
         (true, CheckResult::NotChecked) => "could not be checked".to_owned(),
         (true, _) if report.gaps().is_empty() => "nothing is wrong".to_owned(),
         (true, _) => "nothing is wrong in what could be seen".to_owned(),

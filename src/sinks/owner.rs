@@ -71,7 +71,7 @@ struct AnswerEntry {
     /// The listener that would answer there otherwise: an index into `claimants`.
     #[serde(skip_serializing_if = "Option::is_none")]
     loser: Option<usize>,
-    /// Why it cannot be told, for people.
+    /// Why it is not known, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{dataplane::Ownership, facts::Gap, findings::Severity};
 
-/// Who owns a port of one node, or why that cannot be told.
+/// Who owns a port of one node, or why that is not known.
 #[derive(Debug)]
 pub struct NodeOwner {
     /// The node.
@@ -42,13 +42,13 @@ struct OwnersDocument {
 struct NodeEntry {
     /// The node's name.
     node: String,
-    /// The proxy's mode and how it is known, for people; absent where nothing could be told.
+    /// The proxy's mode and how it is known, for people; absent where nothing could be reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_mode: Option<String>,
-    /// One entry a protocol; absent where nothing could be told.
+    /// One entry a protocol; absent where nothing could be reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     protocols: Option<Vec<ProtocolEntry>>,
-    /// Why nothing could be told.
+    /// Why nothing could be reported.
     unknown: Vec<Unknown>,
 }
 

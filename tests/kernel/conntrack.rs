@@ -7,7 +7,7 @@ use std::{
 };
 
 use portreeve::{
-    facts::{Masquerade, PortSet, Protocol, Reading, Source, Wanted, Why},
+    facts::{Masquerade, NodeQuery, PortSet, Protocol, Reading, Source, Why},
     kernel::{Host, Known},
 };
 
@@ -46,7 +46,7 @@ fn ports(text: &str) -> PortSet {
 
 /// What one look sees of masqueraded flows: those counted in a range, and those listed on some ports.
 fn read(counted: &str, listed: &str) -> Masquerade {
-    let wanted = Wanted { masquerade_ports: ports(counted), client_ports: ports(listed), ..Wanted::default() };
+    let wanted = NodeQuery { masquerade_ports: ports(counted), client_ports: ports(listed), ..NodeQuery::default() };
     Host::at("/").read(&wanted).masquerade.get().expect("root may list flows").clone()
 }
 
@@ -106,7 +106,7 @@ fn a_thousand_unanswered_flows_are_64_and_a_number() {
 #[test]
 fn nobody_is_asked_where_ipvs_serves_nothing_and_no_number_is_wanted() {
     let _namespace = Namespace::enter();
-    let wanted = Wanted { client_ports: ports("30000-32767"), ..Wanted::default() };
+    let wanted = NodeQuery { client_ports: ports("30000-32767"), ..NodeQuery::default() };
     let gap = Host::at("/").read(&wanted).masquerade.get().expect_err("nothing to know").clone();
     assert_eq!((gap.source, gap.why), (Source::Conntrack, Why::NotAsked));
 }
@@ -115,7 +115,7 @@ fn nobody_is_asked_where_ipvs_serves_nothing_and_no_number_is_wanted() {
 fn flows_are_counted_now_and_then() {
     let namespace = Namespace::enter();
     namespace.add_address("192.0.2.1/24");
-    let wanted = Wanted { masquerade_ports: ports("30000-32767"), ..Wanted::default() };
+    let wanted = NodeQuery { masquerade_ports: ports("30000-32767"), ..NodeQuery::default() };
     let mut known = Known::default();
     let mut count = || {
         let (seen, _) = Host::at("/").read_again(&wanted, &mut known);

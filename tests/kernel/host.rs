@@ -9,7 +9,7 @@ use std::{
 };
 
 use portreeve::{
-    facts::{KernelFacts, Mode, Owner, PortRange, Reading, Source, State, Wanted, Why},
+    facts::{KernelFacts, Mode, NodeQuery, Owner, PortRange, Reading, Source, State, Why},
     kernel::{Host, Known},
 };
 use serde_json::Value;
@@ -20,14 +20,14 @@ use crate::{
     proxy::{kube_proxy, serve},
 };
 
-fn wanted() -> Wanted {
-    Wanted {
+fn wanted() -> NodeQuery {
+    NodeQuery {
         owner_ports: PortRange::DEFAULT_NODE_PORTS.into(),
         client_ports: PortRange::DEFAULT_NODE_PORTS.into(),
         command_lines: true,
         // Other tests may have many connections just now.
         bound_on_purpose: true,
-        ..Wanted::default()
+        ..NodeQuery::default()
     }
 }
 

@@ -6,14 +6,14 @@ use std::{
 };
 
 use portreeve::{
-    facts::{Netfilter, Wanted},
+    facts::{Netfilter, NodeQuery},
     kernel::Host,
 };
 
 use crate::namespace::Namespace;
 
 fn netfilter() -> Netfilter {
-    Host::at("/").read(&Wanted::default()).netfilter.get().expect("root may list tables").clone()
+    Host::at("/").read(&NodeQuery::default()).netfilter.get().expect("root may list tables").clone()
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use portreeve::{
-    facts::{Mode, Owner, ProxyFacts, Reading, Wanted, Why},
+    facts::{Mode, NodeQuery, Owner, ProxyFacts, Reading, Why},
     kernel::Host,
 };
 
@@ -61,7 +61,7 @@ pub fn kube_proxy(mode: &'static str) -> impl Fn(&str) -> Option<String> + Send 
 }
 
 fn proxy() -> ProxyFacts {
-    Host::at("/").read(&Wanted::default()).proxy
+    Host::at("/").read(&NodeQuery::default()).proxy
 }
 
 fn whys(proxy: &ProxyFacts) -> [Why; 3] {
@@ -101,7 +101,7 @@ fn another_place_can_be_named() {
     let _namespace = Namespace::enter();
     serve("127.0.0.1:31234", kube_proxy("iptables"));
     let host = Host::at("/").with_proxy_places(vec!["127.0.0.1:31234".parse().unwrap()]);
-    assert_eq!(host.read(&Wanted::default()).proxy.mode.get().expect("a mode").value, Mode::Iptables);
+    assert_eq!(host.read(&NodeQuery::default()).proxy.mode.get().expect("a mode").value, Mode::Iptables);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn our_own_questions_leave_no_client_socket_behind() {
     serve("127.0.0.1:10249", kube_proxy("ipvs"));
     let host = Host::at("/");
     let every_port = "1-65535".parse().expect("ports");
-    let wanted = Wanted { client_ports: every_port, ..Wanted::default() };
+    let wanted = NodeQuery { client_ports: every_port, ..NodeQuery::default() };
     assert_eq!(host.read(&wanted).proxy.mode.get().expect("a mode").value, Mode::Ipvs);
     let left = host.read(&wanted).clients.get().expect("clients").sockets.clone();
     assert!(left.iter().all(|socket| socket.local_port == 10249), "{left:?}");
@@ -176,7 +176,7 @@ fn health_checks_name_the_service_that_answers() {
     serve("127.0.0.1:30100", move |_| Some(response("503 Service Unavailable", body)));
     serve("127.0.0.1:30101", |_| Some(response("200 OK", "ok")));
     serve("127.0.0.1:30102", |_| None);
-    let wanted = Wanted { health_check_ports: vec![30103, 30102, 30101, 30100], ..Wanted::default() };
+    let wanted = NodeQuery { health_check_ports: vec![30103, 30102, 30101, 30100], ..NodeQuery::default() };
     let answers = Host::at("/").read(&wanted).health_checks.get().expect("answers").clone();
     let ports: Vec<u16> = answers.iter().map(|answer| answer.port).collect();
     assert_eq!(ports, [30100, 30101, 30102, 30103]);
@@ -192,7 +192,7 @@ fn a_health_check_on_the_node_s_address_alone_is_found() {
     namespace.add_address("192.0.2.2/24");
     let body = r#"{"service":{"namespace":"default","name":"web"}}"#;
     serve("192.0.2.2:30100", move |_| Some(response("200 OK", body)));
-    let wanted = Wanted { health_check_ports: vec![30100], ..Wanted::default() };
+    let wanted = NodeQuery { health_check_ports: vec![30100], ..NodeQuery::default() };
     let answers = Host::at("/").read(&wanted).health_checks.get().expect("answers").clone();
     assert_eq!(answers[0].service, Reading::Seen(Some("default/web".to_owned())));
 }
@@ -201,7 +201,7 @@ fn a_health_check_on_the_node_s_address_alone_is_found() {
 fn the_owner_of_the_proxy_s_port_is_always_looked_up() {
     let _namespace = Namespace::enter();
     serve("127.0.0.1:10249", kube_proxy("ipvs"));
-    let listeners = Host::at("/").read(&Wanted::default()).listeners.get().expect("listeners").clone();
+    let listeners = Host::at("/").read(&NodeQuery::default()).listeners.get().expect("listeners").clone();
     let proxy = listeners.iter().find(|socket| socket.local_port == 10249).expect("the stand-in");
     assert!(matches!(proxy.owner, Owner::Held(_)), "{proxy:?}");
 }

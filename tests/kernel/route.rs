@@ -9,7 +9,7 @@ use std::{
 };
 
 use portreeve::{
-    facts::{Interfaces, Wanted},
+    facts::{Interfaces, NodeQuery},
     kernel::{Host, Known},
 };
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn interfaces() -> Arc<Interfaces> {
 }
 
 fn again(known: &mut Known) -> Arc<Interfaces> {
-    let (seen, _) = Host::at("/").read_again(&Wanted::default(), known);
+    let (seen, _) = Host::at("/").read_again(&NodeQuery::default(), known);
     seen.interfaces.get().expect("rtnetlink answers").clone()
 }
 

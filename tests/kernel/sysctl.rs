@@ -1,14 +1,14 @@
 //! Settings as the kernel prints them, in a namespace whose settings nobody else sees.
 
 use portreeve::{
-    facts::{PortRange, PortSet, Reading, Sysctls, Wanted},
+    facts::{NodeQuery, PortRange, PortSet, Reading, Sysctls},
     kernel::Host,
 };
 
 use crate::namespace::Namespace;
 
 fn sysctls() -> Sysctls {
-    Host::at("/").read(&Wanted::default()).sysctls
+    Host::at("/").read(&NodeQuery::default()).sysctls
 }
 
 fn set(name: &str, value: &str) {

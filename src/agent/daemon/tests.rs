@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{super::scanner::thread_cpu_time, *};
 use crate::{
-    facts::{KernelFacts, Said},
+    facts::{KernelFacts, Overrides},
     findings::Finding,
     kernel::Took,
     rules::{Limits, RULES},
@@ -18,12 +18,12 @@ fn trapped() -> KernelFacts {
 }
 
 /// An agent without a cluster, whose node is what `read` says.
-async fn agent(read: impl Fn(&Wanted) -> KernelFacts + Send + 'static) -> Agent {
+async fn agent(read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Agent {
     let config = Config {
         cluster: ClusterSource::None,
         node: Some("n1".to_owned()),
         host_root: "/".into(),
-        said: Said::default(),
+        overrides: Overrides::default(),
         node_port_range: None,
         listen: "127.0.0.1:0".parse().expect("an address"),
         interval: Duration::from_secs(10),
@@ -35,7 +35,7 @@ async fn agent(read: impl Fn(&Wanted) -> KernelFacts + Send + 'static) -> Agent 
         let config = config.clone();
         Box::new(move || Ok(config.clone()))
     };
-    let scanner = Scanner::start(move |wanted: &Wanted| (read(wanted), Took::new())).expect("a thread");
+    let scanner = Scanner::start(move |wanted: &NodeQuery| (read(wanted), Took::new())).expect("a thread");
     Agent::with(config, load, scanner, "n1".to_owned()).await.expect("an agent")
 }
 
@@ -112,15 +112,15 @@ async fn the_interval_is_stretched_while_looks_are_costly_and_no_longer() {
 
 #[tokio::test]
 async fn a_change_of_the_cluster_walks_no_connections_and_keeps_what_they_showed() {
-    let spared = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let queries = Arc::clone(&spared);
+    let skipped = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let queries = Arc::clone(&skipped);
     let mut agent = agent(move |wanted| {
-        queries.lock().expect("no panic").push(wanted.spared.iter().copied().collect::<Vec<_>>());
+        queries.lock().expect("no panic").push(wanted.skipped.iter().copied().collect::<Vec<_>>());
         let mut facts = trapped();
         facts.hostname = format!("look {}", queries.lock().expect("no panic").len());
-        if wanted.spared.contains(&Source::Clients) {
+        if wanted.skipped.contains(&Source::Clients) {
             facts.clients =
-                Reading::Gap(crate::facts::Gap::new(Source::Clients, crate::facts::Why::NotAsked, "spared"));
+                Reading::Gap(crate::facts::Gap::new(Source::Clients, crate::facts::Why::NotAsked, "skipped"));
         }
         facts
     })
@@ -132,7 +132,7 @@ async fn a_change_of_the_cluster_walks_no_connections_and_keeps_what_they_showed
     assert!(seen.kernel.clients.seen().is_some(), "they are as they were seen");
     assert_eq!(seen.kernel.hostname, "look 2", "the rest was read again");
     assert_eq!((open(&agent), agent.costs), (found, costs));
-    let looks = spared.lock().expect("no panic").clone();
+    let looks = skipped.lock().expect("no panic").clone();
     assert_eq!(looks, [Vec::new(), costly_sources().collect::<BTreeSet<_>>().into_iter().collect()]);
 }
 

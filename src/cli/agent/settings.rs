@@ -22,7 +22,7 @@ use super::{
 use crate::{
     agent::Config,
     cluster::{ApiServer, ClusterSource, Environment, Input, SourceOptions},
-    facts::{Learned, Mode, PortRange, Said, text},
+    facts::{Learned, Mode, Overrides, PortRange, text},
     rules::Limits,
 };
 
@@ -185,7 +185,9 @@ impl Settings {
             cluster: ClusterSource::discover(choice, environment),
             node: self.node,
             host_root: self.host_root.unwrap_or_else(|| "/".into()),
-            said: Said { proxy_mode: self.proxy_mode.map(|value| Learned { value, place: "proxy-mode".to_owned() }) },
+            overrides: Overrides {
+                proxy_mode: self.proxy_mode.map(|value| Learned { value, place: "proxy-mode".to_owned() }),
+            },
             node_port_range: self.node_port_range.map(|range| configured_range(range, "node-port-range")),
             listen: self.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),
             interval: self.interval.unwrap_or(INTERVAL),
@@ -273,7 +275,7 @@ mod tests {
         .expect("settings");
         let config = settings.into_config(&Environment::default());
         assert_eq!(config.interval, Duration::from_secs(30));
-        assert_eq!(config.said.proxy_mode.map(|mode| mode.value), Some(Mode::Ipvs));
+        assert_eq!(config.overrides.proxy_mode.map(|mode| mode.value), Some(Mode::Ipvs));
         assert_eq!(config.limits, Limits { band_warning_percent: 70, ..Limits::default() });
         assert_eq!(config.listen.to_string(), "[::1]:9");
     }

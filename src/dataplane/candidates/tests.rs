@@ -67,7 +67,7 @@ fn without_a_node_object_any_address_may_be_the_primary_one() {
 #[test]
 fn asking_about_iptables_on_an_nftables_node_does_not_keep_the_nftables_default() {
     let mut world = Snapshot::healthy().with_mode(Mode::Nftables);
-    world.said.proxy_mode = Some(Learned { value: Mode::Iptables, place: "--set".to_owned() });
+    world.overrides.proxy_mode = Some(Learned { value: Mode::Iptables, place: "--set".to_owned() });
     assert_eq!(captured(&world, SECOND[0]), Some(true));
 }
 
@@ -75,7 +75,7 @@ fn asking_about_iptables_on_an_nftables_node_does_not_keep_the_nftables_default(
 fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mode() {
     let mut world = Snapshot::healthy().without_proxy();
     assert_eq!(candidates(&world).settings, "unknown");
-    world.said.proxy_mode = Some(Learned { value: Mode::Nftables, place: "--set".to_owned() });
+    world.overrides.proxy_mode = Some(Learned { value: Mode::Nftables, place: "--set".to_owned() });
     assert_eq!(candidates(&world).settings, "the mode's defaults");
     assert_eq!(captured(&world, SECOND[0]), Some(false));
 }

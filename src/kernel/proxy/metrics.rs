@@ -9,7 +9,7 @@ use crate::{
     kernel::http::Answer,
 };
 
-/// The label sets of one metric that are told apart; kube-proxy has one an address family.
+/// The label sets of one metric that are distinguished; kube-proxy has one an address family.
 const LABEL_SETS: usize = 8;
 
 /// The few series of `/metrics` that rules use (Prometheus text format 0.0.4).

@@ -44,7 +44,7 @@ impl Bucket {
     }
 }
 
-/// What this agent may still write. Objects are told apart by their uids.
+/// What this agent may still write. Objects are distinguished by their uids.
 #[derive(Debug)]
 pub(super) struct Budget {
     node: Bucket,

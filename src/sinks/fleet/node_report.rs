@@ -154,9 +154,9 @@ mod tests {
     fn what_an_agent_writes_cannot_reach_a_terminal() {
         let service = json!({"kind": "Service", "namespace": "a\u{9b}", "name": "web\r"});
         let report = NodeReport::read("n1", &answer(&[finding(&service)], &[])).expect("a report");
-        let told = format!("{:?}", serde_json::to_string(&report.findings).expect("JSON"));
+        let reported = format!("{:?}", serde_json::to_string(&report.findings).expect("JSON"));
         for escape in ["u001b", "u{1b}", "u{202e}", "u{9b}", "u{200b}", "\\\\r", "\\\\n", "u0007"] {
-            assert!(!told.contains(escape), "{escape}: {told}");
+            assert!(!reported.contains(escape), "{escape}: {reported}");
         }
         assert_eq!(report.findings[0].summary, "a[31mb");
     }

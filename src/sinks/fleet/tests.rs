@@ -132,12 +132,12 @@ fn a_finding_of_a_node_or_without_a_scope_is_each_nodes_own() {
 
 #[test]
 fn a_table_says_what_where_and_who_was_silent() {
-    let told = fleet(vec![
+    let reported = fleet(vec![
         reporting("n1", &[listener("critical")]),
         reporting("n2", &[listener("critical")]),
         without_answer("n3"),
     ]);
-    insta::assert_snapshot!(text(|out| write_fleet_table(&told, &style(), out)), @r"
+    insta::assert_snapshot!(text(|out| write_fleet_table(&reported, &style(), out)), @r"
     1 critical; 2 agents asked, 1 could not be asked
 
     SEVERITY  RULE                   SUBJECT           PORT       AFFECTS      NODES
@@ -160,11 +160,11 @@ fn a_table_says_what_where_and_who_was_silent() {
     This speaks of the 3 agents listed in namespace portreeve. Nodes without one cannot be known from
     here.
     ");
-    let rows = text(|out| write_fleet_rows(&told, &style(), out));
+    let rows = text(|out| write_fleet_rows(&reported, &style(), out));
     assert_eq!(rows, "critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  n1,n2\n");
-    let wide = text(|out| write_fleet_wide(&told, &style(), out));
+    let wide = text(|out| write_fleet_wide(&reported, &style(), out));
     assert!(wide.contains("n1,n2                 not permitted: nft: needs NET_ADMIN"), "{wide}");
-    assert_eq!(text(|out| told.write_names(out)), "service/web\n");
+    assert_eq!(text(|out| reported.write_names(out)), "service/web\n");
 }
 
 #[test]
@@ -178,19 +178,19 @@ fn without_an_agent_nothing_is_well() {
 fn the_document_is_what_its_schema_says() {
     let mut of_the_cluster = finding("external-ip-is-node-address", "warning", &service("shop"));
     of_the_cluster["scope"] = json!("cluster");
-    let told = fleet(vec![
+    let reported = fleet(vec![
         reporting("n1", &[listener("critical"), of_the_cluster]),
         without_answer("n2"),
         answering("n3", &json!("nonsense")),
     ]);
     let schema = fleet_schema().to_value();
-    let document: Value = serde_json::from_str(&text(|out| told.write_json(out))).expect("JSON");
+    let document: Value = serde_json::from_str(&text(|out| reported.write_json(out))).expect("JSON");
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}: {document:#}"));
     assert_eq!(document["cluster"][0]["scope"], "cluster");
     assert_eq!(document["nodes"][0]["findings"][0]["scope"], "node");
     assert_eq!(document["nodes"][1].get("findings"), None, "not asked is not well");
     assert_eq!(document["nodes"][2]["unknown"][0]["why"], "malformed");
-    let yaml: Value = serde_saphyr::from_str(&text(|out| told.write_yaml(out))).expect("YAML");
+    let yaml: Value = serde_saphyr::from_str(&text(|out| reported.write_yaml(out))).expect("YAML");
     assert_eq!(yaml, document);
 }
 

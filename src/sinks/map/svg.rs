@@ -43,14 +43,14 @@ pub fn write_svg(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
     let legend = TOP + row_count * PITCH + LINE;
     let height = legend + (counts.len() + remarks.len()) * LINE + 8;
     let title = format!("NodePorts {range} ({})", tidy(&census.range.place));
-    let told: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {}", state.legend())).collect();
+    let reported: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {}", state.legend())).collect();
 
     writeln!(
         out,
         r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-labelledby="title description">"#
     )?;
     writeln!(out, r#"<title id="title">{}</title>"#, Escaped(&title))?;
-    writeln!(out, r#"<desc id="description">{}.</desc>"#, Escaped(&told.join("; ")))?;
+    writeln!(out, r#"<desc id="description">{}.</desc>"#, Escaped(&reported.join("; ")))?;
     writeln!(out, "<style>{CSS}\n</style>")?;
     writeln!(out, r#"<text class="title" x="16" y="26">{}</text>"#, Escaped(&title))?;
     for (index, first) in rows(census).enumerate() {

@@ -86,7 +86,7 @@ fn drawn(census: &PortUsage, port: u16) -> (Ink, char) {
     (if at_risk { Ink::Raw("4;33") } else { ink(state) }, symbol(state))
 }
 
-/// ASCII, told apart without colour too.
+/// ASCII, distinguished without colour too.
 fn symbol(state: PortState) -> char {
     match state {
         PortState::Contested => '!',

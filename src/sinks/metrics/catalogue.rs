@@ -53,7 +53,7 @@ pub(super) fn metric(name: &str) -> &'static Metric {
     METRICS.iter().find(|metric| metric.name == name).expect("a family names a metric of the catalogue")
 }
 
-/// Every metric, in the order in which they are told.
+/// Every metric, in the order in which they are reported.
 pub(super) static METRICS: &[Metric] = &[
     gauge("portreeve_findings", &["rule", "severity"], "Findings that are open now"),
     gauge(

@@ -21,7 +21,7 @@ use crate::{
     sinks::events::Counters,
 };
 
-/// How many findings are told one by one, where everything else leaves room for them.
+/// How many findings are reported one by one, where everything else leaves room for them.
 const SINGLE_FINDINGS: usize = 100;
 /// How many series there may be.
 const SERIES: usize = 300;
@@ -107,20 +107,20 @@ impl Families {
     fn single(&mut self, board: &Board) {
         let taken: usize = self.0.iter().map(Family::series).sum();
         let room = SERIES.saturating_sub(taken + 1).min(SINGLE_FINDINGS);
-        // Two names may be one once they are cleaned, and a series may be told but once.
+        // Two names may be one once they are cleaned, and a series may be reported but once.
         let single: BTreeSet<Vec<String>> = board.findings.iter().take(room).map(labels).collect();
-        let told = single.len();
+        let reported = single.len();
         self.add("portreeve_finding_info", single.into_iter().map(|labels| (labels, 1.0)));
-        self.one("portreeve_findings_truncated", Some(count(board.findings.len() - told)));
+        self.one("portreeve_findings_truncated", Some(count(board.findings.len() - reported)));
     }
 
     fn sources(&mut self, snapshot: &Snapshot, took: &BTreeMap<Source, Duration>) {
         let asked = sources(snapshot);
-        let told = asked.iter().map(|(source, up)| (vec![word(source)], f64::from(u8::from(*up))));
-        self.add("portreeve_source_up", told);
+        let reported = asked.iter().map(|(source, up)| (vec![word(source)], f64::from(u8::from(*up))));
+        self.add("portreeve_source_up", reported);
         let took = took.iter().filter(|(source, _)| asked.contains_key(source));
-        let told = took.map(|(source, took)| (vec![word(source)], took.as_secs_f64()));
-        self.add("portreeve_source_duration_seconds", told);
+        let reported = took.map(|(source, took)| (vec![word(source)], took.as_secs_f64()));
+        self.add("portreeve_source_duration_seconds", reported);
     }
 
     fn ranges(&mut self, snapshot: &Snapshot) {
@@ -140,8 +140,8 @@ impl Families {
                 };
                 *states.entry((state, if is_static(port) { "static" } else { "dynamic" })).or_default() += 1;
             }
-            let told = states.into_iter().map(|((state, band), count)| (words([state, band]), f64::from(count)));
-            self.add("portreeve_node_ports", told);
+            let reported = states.into_iter().map(|((state, band), count)| (words([state, band]), f64::from(count)));
+            self.add("portreeve_node_ports", reported);
         }
         let range = snapshot.cluster.node_port_range.seen();
         self.add("portreeve_node_port_range_info", range.map(|range| (vec![word(range.source)], 1.0)));
@@ -164,12 +164,12 @@ impl Families {
         let pods = snapshot.kernel.pod_namespaces.seen();
         let pods = pods.and_then(|pods| pods.iter().filter_map(|pod| pod.ephemeral.seen()).map(used).max());
         let scopes = [("host", host), ("pods", pods)];
-        let told = scopes.into_iter().filter_map(|(scope, used)| Some((words([scope]), f64::from(used?))));
-        self.add("portreeve_ephemeral_ports_used_max", told);
+        let reported = scopes.into_iter().filter_map(|(scope, used)| Some((words([scope]), f64::from(used?))));
+        self.add("portreeve_ephemeral_ports_used_max", reported);
         let host = ephemeral.zip(reserved).map(|(range, reserved)| PortSet::from(range).minus(reserved).len());
         let scopes = [("host", host), ("pods", pods.map(|_| PortRange::DEFAULT_EPHEMERAL.size()))];
-        let told = scopes.into_iter().filter_map(|(scope, ports)| Some((words([scope]), f64::from(ports?))));
-        self.add("portreeve_ephemeral_ports_capacity", told);
+        let reported = scopes.into_iter().filter_map(|(scope, ports)| Some((words([scope]), f64::from(ports?))));
+        self.add("portreeve_ephemeral_ports_capacity", reported);
     }
 
     fn sockets(&mut self, snapshot: &Snapshot) {
@@ -202,8 +202,8 @@ impl Families {
         self.one("portreeve_proxy_open_fds", open.map(large));
         self.one("portreeve_proxy_max_fds", limit.map(large));
         let mode = snapshot.proxy_mode().ok();
-        let told = mode.map(|mode| (vec![mode.value.to_string(), text::clean(&mode.place, text::NAME)], 1.0));
-        self.add("portreeve_proxy_info", told);
+        let reported = mode.map(|mode| (vec![mode.value.to_string(), text::clean(&mode.place, text::NAME)], 1.0));
+        self.add("portreeve_proxy_info", reported);
 
         let Snapshot { kernel, cluster, .. } = snapshot;
         if let Some(states) = ipvs_addresses(kernel, cluster) {
@@ -256,7 +256,7 @@ fn labels(finding: &Finding) -> Vec<String> {
     ]
 }
 
-/// Whose the addresses on the link of an ipvs proxy are, where all of it can be told.
+/// Whose the addresses on the link of an ipvs proxy are, where all of it can be reported.
 fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'static str, usize); 3]> {
     let (interfaces, services, nodes) = (kernel.interfaces.seen()?, cluster.services.seen()?, cluster.nodes.seen()?);
     let of_services: BTreeSet<_> = services

@@ -110,7 +110,7 @@ impl Collector for Telling {
             for (values, value) in samples {
                 let labels: Vec<(&str, &str)> =
                     metric.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
-                // An empty set of labels would be told as `{}`.
+                // An empty set of labels would be reported as `{}`.
                 match labels.is_empty() {
                     true => metric.kind.tell(value, &mut family)?,
                     false => metric.kind.tell(value, &mut family.encode_family(&labels)?)?,

@@ -56,7 +56,7 @@ pub struct ViewAge {
     pub errors: Vec<(String, u64)>,
 }
 
-/// What the agent's process uses; what could not be read is not told.
+/// What the agent's process uses; what could not be read is not reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessUse {
     /// User and system time in seconds.

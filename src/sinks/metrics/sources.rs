@@ -6,13 +6,13 @@ use crate::facts::{Gap, Owner, Reading, Snapshot, Source, Why};
 
 /// Every reader that was asked for something that is there, and whether it could tell.
 pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
-    let told = readings(snapshot).into_iter().chain(holders(snapshot));
+    let reported = readings(snapshot).into_iter().chain(holders(snapshot));
     let is_up = |gap: Option<&Gap>| match gap.map(|gap| gap.why) {
         None => Some(true),
         Some(Why::NotAsked | Why::NotSupported) => None,
         Some(_) => Some(false),
     };
-    told.filter_map(|(source, gap)| Some((source, is_up(gap)?))).collect()
+    reported.filter_map(|(source, gap)| Some((source, is_up(gap)?))).collect()
 }
 
 /// Each reader of a fact of its own, and why it failed, if it did.
@@ -51,7 +51,7 @@ fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
     ]
 }
 
-/// The two readers of sockets' holders. One holder that could not be told is enough to have failed; a process that is
+/// The two readers of sockets' holders. One holder that is not known is enough to have failed; a process that is
 /// gone is not.
 fn holders(snapshot: &Snapshot) -> [(Source, Option<&Gap>); 2] {
     let clients = snapshot.kernel.clients.seen().map(|clients| &clients.sockets);

@@ -135,15 +135,15 @@ fn at_the_very_worst_there_are_300_series_and_the_worst_findings_are_among_them(
     }
     let series = expose(&telling, Exposition::OpenMetrics);
     assert!(series.len() <= 300, "{} series", series.len());
-    let told = |severity: &str| {
+    let reported = |severity: &str| {
         let of = |(name, _): &&(String, f64)| {
             name.starts_with("portreeve_finding_info") && name.contains(&format!("severity=\"{severity}\""))
         };
         series.iter().filter(of).count()
     };
     let truncated = series.iter().find(|(name, _)| name == "portreeve_findings_truncated").map(|(_, count)| *count);
-    assert_eq!(truncated, Some(1000.0 - (told("critical") + told("info")) as f64));
-    assert!(told("info") == 0 || told("critical") == 50, "the mild ones give way first");
+    assert_eq!(truncated, Some(1000.0 - (reported("critical") + reported("info")) as f64));
+    assert!(reported("info") == 0 || reported("critical") == 50, "the mild ones give way first");
 }
 
 #[test]

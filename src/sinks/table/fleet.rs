@@ -23,7 +23,7 @@ use crate::{
 /// Columns of the names at the left.
 const LABEL: usize = 20;
 
-/// Writes the compact table of many nodes. What several agents tell alike is told once.
+/// Writes the compact table of many nodes. What several agents tell alike is reported once.
 ///
 /// # Errors
 /// When the writer fails.
@@ -44,15 +44,15 @@ pub fn write_fleet_wide(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io
 /// # Errors
 /// When the writer fails.
 pub fn write_fleet_rows(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: true, out }.rows(&told(fleet), false)
+    Page { style, wide: true, out }.rows(&reported(fleet), false)
 }
 
 impl Page<'_> {
     fn fleet(&mut self, fleet: &Fleet) -> io::Result<()> {
-        let told = told(fleet);
-        let (headline, ink) = headline(fleet, &told);
+        let reported = reported(fleet);
+        let (headline, ink) = headline(fleet, &reported);
         self.line(0, ink, &headline)?;
-        self.write_list(&told)?;
+        self.write_list(&reported)?;
         self.silent(fleet)?;
         self.unseen(fleet)?;
         self.blank()?;
@@ -82,12 +82,12 @@ impl Page<'_> {
 
     /// What agents could not see themselves: all of it where everything is wanted, else what should not be.
     fn unseen(&mut self, fleet: &Fleet) -> io::Result<()> {
-        let mut told: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+        let mut reported: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
         let mut others = 0;
         for node in fleet.nodes.iter().filter(|node| node.findings.is_some()) {
             for unknown @ Unknown { why, detail, .. } in &node.unknown {
                 if self.wide || is_failure(unknown) {
-                    let nodes = told.entry((reason_words(*why), detail)).or_default();
+                    let nodes = reported.entry((reason_words(*why), detail)).or_default();
                     if nodes.last() != Some(&node.node.as_str()) {
                         nodes.push(&node.node);
                     }
@@ -96,12 +96,12 @@ impl Page<'_> {
                 }
             }
         }
-        if told.is_empty() && others == 0 {
+        if reported.is_empty() && others == 0 {
             return Ok(());
         }
         self.blank()?;
         self.line(0, Ink::Heading, "Could not be seen there")?;
-        for ((why, detail), nodes) in told {
+        for ((why, detail), nodes) in reported {
             let lines = self.wrapped(Ink::Plain, &format!("{why}: {detail}"), LABEL + 4);
             self.labelled(2, &self.names(&nodes), LABEL, &lines)?;
         }
@@ -113,7 +113,7 @@ impl Page<'_> {
 }
 
 /// Every finding, with the nodes whose agents tell it in the same words.
-fn told(fleet: &Fleet) -> Vec<ListedFinding<'_>> {
+fn reported(fleet: &Fleet) -> Vec<ListedFinding<'_>> {
     type Words<'a> = (Severity, &'a str, &'a Subject, Option<u16>, Option<Protocol>, &'a [Vantage], &'a str);
     fn words(problem: &Problem) -> Words<'_> {
         let Problem { rule, severity, subject, port, protocol, summary, affects, .. } = problem;
@@ -122,25 +122,25 @@ fn told(fleet: &Fleet) -> Vec<ListedFinding<'_>> {
     let mut alike: BTreeMap<Words<'_>, ListedFinding<'_>> = BTreeMap::new();
     for node in &fleet.nodes {
         for problem in node.findings.iter().flatten() {
-            let told = alike.entry(words(problem)).or_insert_with(|| ListedFinding { problem, nodes: Vec::new() });
-            told.nodes.push(&node.node);
+            let reported = alike.entry(words(problem)).or_insert_with(|| ListedFinding { problem, nodes: Vec::new() });
+            reported.nodes.push(&node.node);
         }
     }
     let common = fleet.cluster.iter();
     let common =
         common.map(|it| ListedFinding { problem: &it.problem, nodes: it.nodes.iter().map(String::as_str).collect() });
-    let mut told: Vec<ListedFinding<'_>> = common.chain(alike.into_values()).collect();
-    told.sort_by(|a, b| worst_first(a.problem, b.problem));
-    told
+    let mut reported: Vec<ListedFinding<'_>> = common.chain(alike.into_values()).collect();
+    reported.sort_by(|a, b| worst_first(a.problem, b.problem));
+    reported
 }
 
-fn headline(fleet: &Fleet, told: &[ListedFinding<'_>]) -> (String, Ink) {
+fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
     let silent = fleet.without_answer().count();
     let asked = fleet.nodes.len() - silent;
     let silent = if silent > 0 { format!(", {silent} could not be asked") } else { String::new() };
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
     let asked = format!("{asked} agent{} asked{silent}", if asked == 1 { "" } else { "s" });
-    let count = |severity: &Severity| told.iter().filter(|it| it.problem.severity == *severity).count();
+    let count = |severity: &Severity| reported.iter().filter(|it| it.problem.severity == *severity).count();
     let counts: Vec<(Severity, usize)> =
         Severity::ALL.into_iter().rev().map(|it| (it, count(&it))).filter(|(_, count)| *count > 0).collect();
     match counts.first() {

@@ -12,18 +12,18 @@ const EXPLAINED: usize = 20;
 
 impl Page<'_> {
     /// The list, and what each finding needs to be acted on.
-    pub(super) fn write_list(&mut self, told: &[ListedFinding<'_>]) -> io::Result<()> {
-        if told.is_empty() {
+    pub(super) fn write_list(&mut self, reported: &[ListedFinding<'_>]) -> io::Result<()> {
+        if reported.is_empty() {
             return Ok(());
         }
         self.blank()?;
-        self.rows(told, true)?;
-        let explained = if self.wide { told.len() } else { EXPLAINED };
-        for it in told.iter().take(explained) {
+        self.rows(reported, true)?;
+        let explained = if self.wide { reported.len() } else { EXPLAINED };
+        for it in reported.iter().take(explained) {
             self.write_finding(it)?;
         }
-        if told.len() > explained {
-            let more = format!("{} more findings are explained with -o wide.", told.len() - explained);
+        if reported.len() > explained {
+            let more = format!("{} more findings are explained with -o wide.", reported.len() - explained);
             self.blank()?;
             self.line(0, Ink::Faint, &more)?;
         }

@@ -65,10 +65,10 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
         .filter(|(_, count)| *count > 0)
         .collect();
     if let Some((worst, _)) = counts.first() {
-        let told: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
+        let reported: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
         let hidden = counts.iter().map(|(_, count)| count).sum::<usize>() - report.findings().count();
         let hidden = if hidden > 0 { format!(" ({hidden} milder not shown)") } else { String::new() };
-        return (format!("{node}: {}{hidden}", told.join(", ")), Ink::Bad(*worst));
+        return (format!("{node}: {}{hidden}", reported.join(", ")), Ink::Bad(*worst));
     }
     match report.result() {
         CheckResult::NotChecked => {

@@ -14,10 +14,10 @@ const SUBJECT: usize = 2;
 const NARROWEST_SUBJECT: usize = 20;
 
 impl Page<'_> {
-    pub(super) fn rows(&mut self, told: &[ListedFinding<'_>], headings: bool) -> io::Result<()> {
+    pub(super) fn rows(&mut self, reported: &[ListedFinding<'_>], headings: bool) -> io::Result<()> {
         // Of one node the last column says nothing.
-        let columns = if told.iter().any(|it| !it.nodes.is_empty()) { HEADINGS.len() } else { HEADINGS.len() - 1 };
-        let mut cells: Vec<Vec<String>> = told.iter().map(|it| self.row(it, columns)).collect();
+        let columns = if reported.iter().any(|it| !it.nodes.is_empty()) { HEADINGS.len() } else { HEADINGS.len() - 1 };
+        let mut cells: Vec<Vec<String>> = reported.iter().map(|it| self.row(it, columns)).collect();
         let widest = |column: usize| {
             let heading = if headings { HEADINGS[column].len() } else { 0 };
             cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(heading)
@@ -35,7 +35,7 @@ impl Page<'_> {
             let line = HEADINGS.iter().zip(&widths).map(|(heading, width)| format!("{heading:width$}"));
             self.line(0, Ink::Heading, line.collect::<Vec<_>>().join("  ").trim_end())?;
         }
-        for (ListedFinding { problem, .. }, row) in told.iter().zip(&cells) {
+        for (ListedFinding { problem, .. }, row) in reported.iter().zip(&cells) {
             let mut line = self.style.paint(Ink::Bad(problem.severity), &format!("{:1$}", row[0], widths[0]));
             for (cell, width) in row.iter().zip(&widths).skip(1) {
                 line.push_str(&format!("  {cell:width$}"));

@@ -12,7 +12,7 @@ use std::{
 
 use portreeve::{
     agent::judge,
-    facts::{PortRange, Protocol, Wanted},
+    facts::{NodeQuery, PortRange, Protocol},
     kernel::Host,
     rules::Limits,
 };
@@ -45,7 +45,7 @@ fn flows_that_were_given_ports_of_the_range_are_seen_as_conntrack_lists_them() {
         (streams, sockets, hanging)
     });
     let range = PortRange::DEFAULT_NODE_PORTS;
-    let wanted = Wanted { masquerade_ports: range.into(), client_ports: range.into(), ..Wanted::default() };
+    let wanted = NodeQuery { masquerade_ports: range.into(), client_ports: range.into(), ..NodeQuery::default() };
     let facts = Host::at("/").read(&wanted);
     let seen = facts.masquerade.get().expect("root may list flows");
     let listed: Vec<Listed> = listed().into_iter().filter(|it| range.contains(it.translated.1)).collect();

@@ -116,7 +116,7 @@ fn a_verdict_for_another_mode_is_not_what_packets_show() {
     let answers = lab.answers();
     for mode in ["nftables", "ipvs"] {
         let mut seen = lab.look();
-        seen.said.proxy_mode = Some(Learned { value: mode.parse().expect("a mode"), place: "a test".to_owned() });
+        seen.overrides.proxy_mode = Some(Learned { value: mode.parse().expect("a mode"), place: "a test".to_owned() });
         let wrong = disagreements(&record("none", &lab.listeners, &answers, &seen), &seen);
         assert!(!wrong.is_empty(), "iptables and {mode} differ");
     }
