@@ -6,7 +6,7 @@
 //!
 //! Nodes and ConfigMaps are converted from the types of `k8s_openapi`. The own Node and ConfigMaps are also read as such.
 //! Lists, watches and files are read in slim form (`slim_object`): only the fields of `facts`, one object at a time, so
-//! that memory stays small (10.8 MiB with 5,000 Services, `docs/performance.md`).
+//! that memory stays small (`docs/performance.md`).
 //!
 //! Never: keeps an object of Kubernetes after its conversion, judges, or reads the node.
 
