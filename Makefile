@@ -88,7 +88,7 @@ pictures: lab ## Draw the documents' pictures anew, of what a Prometheus of the 
 	pngquant --force --ext .png --strip 64 docs/pictures/*.png
 
 # A package of its own; what it is made of stays out of the lock file of the program.
-mutants: ## Invert every condition of every rule, one at a time, and see that a test notices; needs root
+mutants: ## Invert every condition of every rule and data plane, one at a time, and see that a test notices; needs root
 	CARGO_TARGET_DIR=target/mutants/tool $(CARGO) test --locked --quiet --manifest-path tests/mutants/Cargo.toml
 	CARGO_TARGET_DIR=target/mutants/tool $(CARGO) run --locked --quiet --manifest-path tests/mutants/Cargo.toml
 

@@ -18,11 +18,11 @@ use crate::copy::Mutant;
 /// A program that has not ended by then never will: a loop has lost its end.
 const NEVER: Duration = Duration::from_secs(600);
 
-/// Who is asked, in this order, until somebody notices.
+/// The tests that run, in this order, until one notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Witness {
-    /// The tests beside the rules.
-    Rules,
+    /// The tests beside the rules and data planes.
+    Beside,
     /// What packets showed.
     Cells,
     /// Every other test that needs no node.
@@ -31,15 +31,15 @@ pub enum Witness {
 
 impl Witness {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Rules, Self::Cells, Self::Others];
+    pub const ALL: [Self; 3] = [Self::Beside, Self::Cells, Self::Others];
 
     /// The programs, each with its arguments.
     fn runs(self) -> &'static [(&'static str, &'static [&'static str])] {
         match self {
-            Self::Rules => &[("lib", &["rules::"])],
+            Self::Beside => &[("lib", &["rules::", "dataplane::"])],
             Self::Cells => &[("anywhere", &["verdicts::every_verdict"])],
             Self::Others => &[
-                ("lib", &["--skip", "rules::"]),
+                ("lib", &["--skip", "rules::", "--skip", "dataplane::"]),
                 // These read the source, which is another one here.
                 ("anywhere", &["--skip", "architecture::", "--skip", "verdicts::"]),
             ],
