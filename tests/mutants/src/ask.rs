@@ -76,6 +76,8 @@ impl Programs {
         let mut command = Command::new(&self.runner);
         command.arg(program).args(arguments).arg("--quiet").current_dir(&self.copy);
         command.env("INSTA_UPDATE", "no").env_remove("PORTREEVE_MUTANT");
+        // Where a test fails is of no interest here, and takes longer to find out than that it fails.
+        command.env("RUST_BACKTRACE", "0").env("PROPTEST_MAX_SHRINK_ITERS", "0");
         if let Some(number) = inverted {
             command.env("PORTREEVE_MUTANT", number.to_string());
         }
