@@ -127,7 +127,7 @@ advisories: crates ## Look for dependencies with known vulnerabilities, in the R
 	$(DENY) --locked check advisories
 
 docs: ## Make the generated files anew
-	UPDATE=1 $(CARGO) test --locked --test anywhere generated
+	UPDATE=1 $(CARGO) test --locked --test anywhere -- generated:: verdicts::matrix::
 
 chart: lab ## Make the table in the chart's README and deploy/install.yaml anew
 	UPDATE=1 PORTREEVE_HELM='$(HELM)' $(CARGO) test --locked --test delivery generated

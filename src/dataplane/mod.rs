@@ -2,8 +2,8 @@
 //!
 //! Never: reads anything but facts; remembers; logs; decides whether something is wrong.
 //!
-//! To add a data plane, copy the shortest of its files here and add it to the list in `planes.rs`; `docs/adding-a-data-plane.md` walks
-//! the way.
+//! To add a data plane, copy the shortest of its files, `cilium.rs`, and add it to the list in `planes.rs`.
+//! `docs/adding-a-data-plane.md` lists all steps.
 
 // One file a data plane.
 mod cilium;

@@ -161,7 +161,7 @@ fn a_data_plane_answers_by_the_settings_that_it_names_and_by_no_others() {
 
 #[test]
 fn every_mode_has_one_data_plane() {
-    for mode in [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Cilium] {
+    for mode in Mode::ALL {
         assert_eq!(DATA_PLANES.iter().filter(|plane| plane.mode == mode).count(), 1, "{mode}");
     }
     let modes = unknown::POSSIBLE.map(|plane| plane.mode);

@@ -23,8 +23,12 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Every mode.
+    pub const ALL: [Self; 4] = [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Cilium];
     /// kube-proxy's own modes: what an unknown mode may be.
     pub const KUBE_PROXY: [Self; 3] = [Self::Iptables, Self::Ipvs, Self::Nftables];
+    /// The words of all, for people who have to choose one.
+    pub const WORDS: &str = "iptables, ipvs, nftables or cilium";
 
     /// The word used for it everywhere.
     pub fn name(self) -> &'static str {
@@ -47,16 +51,13 @@ impl FromStr for Mode {
     type Err = NotAMode;
 
     fn from_str(text: &str) -> Result<Self, NotAMode> {
-        [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Cilium]
-            .into_iter()
-            .find(|mode| mode.name() == text.trim())
-            .ok_or(NotAMode)
+        Self::ALL.into_iter().find(|mode| mode.name() == text.trim()).ok_or(NotAMode)
     }
 }
 
 /// A text that names no mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a proxy mode: iptables, ipvs, nftables or cilium")]
+#[error("not a proxy mode: {}", Mode::WORDS)]
 pub struct NotAMode;
 
 /// A value, and where it was learned; the place is printed wherever the value matters.
@@ -134,4 +135,20 @@ pub struct FdUse {
     pub open: u64,
     /// How many may be.
     pub limit: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mode_is_listed_and_has_its_word() {
+        let schema = schemars::schema_for!(Mode).to_value().to_string();
+        assert_eq!(schema.matches(r#""const":"#).count(), Mode::ALL.len(), "Mode::ALL is not {schema}");
+        for mode in Mode::ALL {
+            assert!(schema.contains(&format!(r#""const":"{mode}""#)), "{mode} is not a word of {schema}");
+            assert!(Mode::WORDS.contains(mode.name()), "Mode::WORDS lacks {mode}");
+            assert_eq!(mode.name().parse(), Ok(mode));
+        }
+    }
 }

@@ -126,7 +126,7 @@ impl Absent<'_> {
 /// kube-proxy's own ports. One that answers `/proxyMode` has its metrics port, if perhaps another one.
 fn proxy(snapshot: &Snapshot) -> Vec<Absent<'static>> {
     let expected = match snapshot.proxy_mode() {
-        Ok(mode) if mode.value == Mode::Cilium => return Vec::new(),
+        Ok(mode) if !Mode::KUBE_PROXY.contains(&mode.value) => return Vec::new(),
         Ok(_) => Ok(()),
         Err(gap) => {
             Err(Gap::new(gap.source, Why::Ambiguous, "a connection is on a port of kube-proxy, if there is one"))

@@ -2,7 +2,8 @@
 //!
 //! Never: reads anything but `View` and [`Limits`]; remembers; logs.
 //!
-//! To add a rule, copy the shortest file here, add its `mod` line and its entry in [`RULES`].
+//! To add a rule, copy the shortest one, `own_port_taken.rs`, and add its `mod` line and its entry in [`RULES`].
+//! CONTRIBUTING.md lists the other files.
 
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;

@@ -78,7 +78,7 @@ fn judge(
     limits: &Limits,
 ) -> Result<Option<Evidence>, Gap> {
     let snapshot = view.now;
-    if snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium) {
+    if snapshot.proxy_mode().is_ok_and(|mode| !Mode::KUBE_PROXY.contains(&mode.value)) {
         return Ok(None);
     }
     let proxy = Proxy::of(snapshot);

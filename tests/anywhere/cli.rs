@@ -182,11 +182,13 @@ fn what_if_is_judged_as_if_it_were_so() {
 fn usage_errors_end_with_64_and_say_what_was_wanted() {
     let file = NamedTempFile::new().expect("a file");
     let path = file.path().to_str().expect("UTF-8");
+    // A form that FORMS lacks would be tested nowhere here.
+    let forms = format!("[possible values: {}]", FORMS.join(", "));
     for (arguments, wanted) in [
         (vec![], "Usage"),
         (vec!["chek"], "check"),
-        (vec!["check", "-o", "xml"], "sarif"),
-        (vec!["check", "--proxy-mode", "bridge"], "nftables"),
+        (vec!["check", "-o", "xml"], forms.as_str()),
+        (vec!["check", "--proxy-mode", "bridge"], Mode::WORDS),
         (vec!["check", "--node-port-range", "2-1"], "FIRST-LAST"),
         (vec!["check", "--min-severity", "fatal"], "critical"),
         (vec!["check", "--request-timeout", "0s"], "longer than nothing"),
@@ -204,6 +206,11 @@ fn usage_errors_end_with_64_and_say_what_was_wanted() {
         let (code, stdout, _) = ended(binary().args(arguments));
         assert_eq!(code, 0, "{arguments:?}");
         assert!(!stdout.is_empty(), "{arguments:?}");
+    }
+    for command in ["check", "agent"] {
+        let (_, stdout, _) = ended(binary().args([command, "--help"]));
+        let help = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(Mode::WORDS), "--proxy-mode of {command} lists {}", Mode::WORDS);
     }
 }
 

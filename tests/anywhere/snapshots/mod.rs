@@ -87,7 +87,12 @@ fn snapshots_of_earlier_versions_are_judged_as_they_were_then() {
         let differences = differences(&recorded(&name), &replayed(&name));
         complaints.extend(differences.into_iter().map(|difference| format!("{name}: {difference}")));
     }
-    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+    assert!(
+        complaints.is_empty(),
+        "\n{}\nWhere this is meant, or a new rule finds it: write it into tests/anywhere/snapshots/v1/NAME.findings.json, \
+         and why into CHANGELOG.md.",
+        complaints.join("\n")
+    );
 }
 
 #[test]

@@ -18,11 +18,11 @@ use crate::copy::Mutant;
 /// A program that has not ended by then never will: a loop has lost its end.
 const NEVER: Duration = Duration::from_secs(600);
 
-/// Who is asked, in this order, until somebody notices.
+/// The tests that run, in this order, until one notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Witness {
-    /// The tests beside the rules and the data planes.
-    Rules,
+    /// The tests beside the rules and data planes.
+    Beside,
     /// What packets showed.
     Cells,
     /// Every other test that needs no node.
@@ -31,12 +31,12 @@ pub enum Witness {
 
 impl Witness {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Rules, Self::Cells, Self::Others];
+    pub const ALL: [Self; 3] = [Self::Beside, Self::Cells, Self::Others];
 
     /// The programs, each with its arguments.
     fn runs(self) -> &'static [(&'static str, &'static [&'static str])] {
         match self {
-            Self::Rules => &[("lib", &["rules::", "dataplane::"])],
+            Self::Beside => &[("lib", &["rules::", "dataplane::"])],
             Self::Cells => &[("anywhere", &["verdicts::every_verdict"])],
             Self::Others => &[
                 ("lib", &["--skip", "rules::", "--skip", "dataplane::"]),
@@ -76,6 +76,8 @@ impl Programs {
         let mut command = Command::new(&self.runner);
         command.arg(program).args(arguments).arg("--quiet").current_dir(&self.copy);
         command.env("INSTA_UPDATE", "no").env_remove("PORTREEVE_MUTANT");
+        // Where a test fails is of no interest here, and takes longer to find out than that it fails.
+        command.env("RUST_BACKTRACE", "0").env("PROPTEST_MAX_SHRINK_ITERS", "0");
         if let Some(number) = inverted {
             command.env("PORTREEVE_MUTANT", number.to_string());
         }

@@ -228,8 +228,13 @@ impl Finder {
                 _ => {}
             }
         }
-        if name == "then_some" || name == "then" && matches!(call.args.first(), Some(Expr::Closure(_) | Expr::Path(_)))
-        {
+        // `Remedy` has a `then` too: it takes a value.
+        let deferred = |argument: &Expr| match argument {
+            Expr::Closure(_) => true,
+            Expr::Path(it) => it.path.segments.len() > 1,
+            _ => false,
+        };
+        if name == "then_some" || name == "then" && call.args.first().is_some_and(deferred) {
             self.condition(&call.receiver);
         }
         // Without an argument, `all` and `any` are something else.
@@ -310,7 +315,10 @@ mod tests {
         assert_eq!(found("fn f() { a.all(Option::is_none) }"), ["a.all(Option::is_none)", "Option::is_none"]);
         assert_eq!(found("fn f() -> bool { match a { B => c, D => { e } } }"), ["c", "e"]);
         assert_eq!(found("fn f() { vec![a.contains(&b)] }"), ["a.contains(&b)"]);
-        assert_eq!(found("fn f() { a.then_some(b) }"), ["a"]);
+        assert_eq!(
+            found("fn f() { a.then_some(b); c.then(|| d); e.then(Vec::new); steps.then(last) }"),
+            ["a", "c", "e"]
+        );
         assert_eq!(found("fn f() { a.all() }"), [""; 0]);
     }
 

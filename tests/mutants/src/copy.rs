@@ -12,10 +12,13 @@ use crate::conditions::{Condition, conditions};
 /// What inverts a condition of the copy.
 const SWITCH: &str = include_str!("switch.rs");
 
-/// The rooms whose conditions are inverted: what a verdict follows from.
-const ROOMS: [&str; 2] = ["src/dataplane", "src/rules"];
+/// The rooms of `src` that decide what is wrong.
+const ROOMS: [&str; 2] = ["dataplane", "rules"];
 
-/// A condition of these rooms, with its number in the copy.
+/// Names of files in them that are compiled for tests only.
+const FOR_TESTS: [&str; 2] = ["expectations.rs", "tests.rs"];
+
+/// A condition of a rule or a data plane, with its number in the copy.
 #[derive(Clone, Debug)]
 pub struct Mutant {
     /// Its number, from 1.
@@ -28,7 +31,7 @@ pub struct Mutant {
     pub text: String,
 }
 
-/// Copies the tree and gives each condition of these rooms its switch.
+/// Copies the tree and gives each condition of the rules and data planes its switch.
 ///
 /// # Errors
 /// When a file cannot be read or written, or is no Rust.
@@ -44,18 +47,14 @@ pub fn make(root: &Path, copy: &Path) -> io::Result<Vec<Mutant>> {
     }
     let mut mutants = Vec::new();
     for (path, text) in &mut files {
-        let is_for_tests = path.ends_with("tests.rs") || path.ends_with("expectations.rs");
-        if is_for_tests || !ROOMS.iter().any(|room| path.starts_with(room)) {
-            continue;
-        }
+        let Some(file) = judging(path) else { continue };
         let old = String::from_utf8_lossy(text).into_owned();
         let found = conditions(&old).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
         let first = mutants.len() + 1;
         *text = switched(&old, &found, first).into_bytes();
         mutants.extend((first..).zip(found).map(|(number, condition)| {
             let text = old[condition.bytes.clone()].split_whitespace().collect::<Vec<_>>().join(" ");
-            let file = path.strip_prefix("src").unwrap_or(path).display().to_string();
-            Mutant { number, file, condition, text }
+            Mutant { number, file: file.display().to_string(), condition, text }
         }));
     }
     let library = files.get_mut(Path::new("src/lib.rs")).ok_or_else(|| io::Error::other("there is no src/lib.rs"))?;
@@ -63,6 +62,13 @@ pub fn make(root: &Path, copy: &Path) -> io::Result<Vec<Mutant>> {
     files.insert("src/mutants.rs".into(), SWITCH.into());
     write(copy, &files)?;
     Ok(mutants)
+}
+
+/// The name below `src` of a file that takes part in a verdict; nothing for any other.
+fn judging(path: &Path) -> Option<&Path> {
+    let file = path.strip_prefix("src").ok()?;
+    let judges = ROOMS.iter().any(|room| file.starts_with(room)) && !FOR_TESTS.iter().any(|name| file.ends_with(name));
+    (judges && file.extension()? == "rs").then_some(file)
 }
 
 /// The text with a call around every condition.
@@ -152,6 +158,16 @@ pub fn compile(root: &Path, copy: &Path) -> io::Result<BTreeMap<String, PathBuf>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_source_of_rules_and_data_planes_takes_part_and_no_test() {
+        let file = |path| judging(Path::new(path)).map(|it| it.display().to_string());
+        assert_eq!(file("src/rules/own_port_taken.rs").as_deref(), Some("rules/own_port_taken.rs"));
+        assert_eq!(file("src/dataplane/owner/claims.rs").as_deref(), Some("dataplane/owner/claims.rs"));
+        let others = ["src/rules/expectations.rs", "src/dataplane/tests.rs", "src/rules/remedies/snapshots/a.snap"];
+        assert_eq!(others.map(file), [const { None }; 3]);
+        assert_eq!(["src/kernel/mod.rs", "tests/rules/a.rs"].map(file), [const { None }; 2]);
+    }
 
     #[test]
     fn every_condition_gets_a_call_around_it() {

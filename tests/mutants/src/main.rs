@@ -1,4 +1,4 @@
-//! Inverts every condition of every rule and data plane, one at a time, on a copy, and asks the tests whether they notice.
+//! Inverts every condition of every rule and data plane, one at a time, on a copy, and lists those that no test notices.
 //!
 //! All are compiled at once: each condition gets a number, and the environment says which one is inverted. The result is
 //! written to `docs/mutants.md`; a survivor that `reasons.txt` does not explain fails the run.
@@ -33,10 +33,10 @@ fn main() -> io::Result<ExitCode> {
     let programs = Programs { paths: copy::compile(root, &copy)?, runner, copy };
     for witness in Witness::ALL {
         if programs.notices(witness, None)? {
-            return Err(io::Error::other(format!("{witness:?} complain although nothing is inverted")));
+            return Err(io::Error::other(format!("{witness:?}: a test fails although nothing is inverted")));
         }
     }
-    println!("asking");
+    println!("compiled; inverting one at a time");
     let witnesses = programs.witnesses(&mutants)?;
 
     let report = Report { mutants: &mutants, witnesses: &witnesses, reasons: &reasons };

@@ -52,11 +52,11 @@ impl Report<'_> {
     pub fn complaints(&self) -> Vec<String> {
         let unexplained = self.survivors().filter(|it| self.reasons.of(it).is_none()).map(|it| {
             let [file, function, condition] = key(it);
-            format!("src/{file}:{}: nobody notices: {file} | {function} | {condition} | ", it.condition.line)
+            format!("src/{file}:{}: no test notices: {file} | {function} | {condition} | ", it.condition.line)
         });
         let alive: Vec<_> = self.survivors().map(key).collect();
         let idle = self.reasons.0.keys().filter(|it| !alive.contains(it));
-        unexplained.chain(idle.map(|it| format!("a reason of nobody: {}", it.join(" | ")))).collect()
+        unexplained.chain(idle.map(|it| format!("a reason without a survivor: {}", it.join(" | ")))).collect()
     }
 
     /// The document.
@@ -87,27 +87,30 @@ impl Report<'_> {
     }
 }
 
-fn line(text: &mut String, name: &str, [all, rules, cells, others, survive]: [usize; 5]) {
-    writeln!(text, "| {name} | {all} | {rules} | {cells} | {others} | {survive} |").expect("writing to a string");
+fn line(text: &mut String, name: &str, [all, beside, cells, others, survive]: [usize; 5]) {
+    writeln!(text, "| {name} | {all} | {beside} | {cells} | {others} | {survive} |").expect("writing to a string");
 }
 
 const HEAD: &str = "\
-# Would anybody notice a wrong rule?
+# Would a test notice a wrong verdict?
 
 Every condition of every rule and data plane, inverted one at a time: each part of an `if` or a `match` guard, each
-comparison, each answer of a predicate. Written by `make mutants`.
+comparison, each answer of a predicate. `make mutants` writes this page.
 
-**Rules** are the tests beside the rules and the data planes. They are asked first; **cells**, what real packets showed, only about what those
-let pass; **others**, the rest of the tests that take seconds, about what is left. Columns say who noticed first.
+- **Beside** are the tests beside the rules and data planes. They run first.
+- **Cells** are the recorded answers of real packets. They run where the tests beside the code pass.
+- **Others** are the other tests that need no node. They run last.
 
-| file of `src` | conditions | rules | cells | others | nobody |
+A column counts the conditions that these tests notice first. **Survive** counts those that no test notices.
+
+| file of `src` | conditions | beside | cells | others | survive |
 |---|---|---|---|---|---|
 ";
 
 const SURVIVORS: &str = "
 ## Survivors
 
-What nobody notices, and why nobody can.
+The conditions that no test notices, and why none can.
 
 | file | function | condition | why |
 |---|---|---|---|
@@ -120,18 +123,22 @@ mod tests {
 
     fn mutant(number: usize, text: &str) -> Mutant {
         let condition = Condition { bytes: 0..1, line: 7, function: "check".to_owned(), is_name: false };
-        Mutant { number, file: "range.rs".to_owned(), condition, text: text.to_owned() }
+        Mutant { number, file: "rules/range.rs".to_owned(), condition, text: text.to_owned() }
     }
 
     #[test]
     fn a_survivor_needs_a_reason_and_a_reason_a_survivor() {
         let mutants = [mutant(1, "a || b"), mutant(2, "c")];
-        let reasons = Reasons::parse("# why\n\nrange.rs | check | a || b | both are the same\n").expect("a reason");
+        let reasons =
+            Reasons::parse("# why\n\nrules/range.rs | check | a || b | both are the same\n").expect("a reason");
         let complaints = |witnesses| Report { mutants: &mutants, witnesses, reasons: &reasons }.complaints();
         assert_eq!(complaints(&[None, Some(Witness::Cells)]), [""; 0]);
-        assert_eq!(complaints(&[None, None]), ["src/range.rs:7: nobody notices: range.rs | check | c | "]);
-        assert_eq!(complaints(&[Some(Witness::Rules); 2]), ["a reason of nobody: range.rs | check | a || b"]);
-        assert!(Reasons::parse("range.rs | check").is_err());
+        assert_eq!(complaints(&[None, None]), ["src/rules/range.rs:7: no test notices: rules/range.rs | check | c | "]);
+        assert_eq!(
+            complaints(&[Some(Witness::Beside); 2]),
+            ["a reason without a survivor: rules/range.rs | check | a || b"]
+        );
+        assert!(Reasons::parse("rules/range.rs | check").is_err());
     }
 
     #[test]
@@ -140,6 +147,9 @@ mod tests {
         let witnesses = [None, Some(Witness::Cells)];
         let document = Report { mutants: &mutants, witnesses: &witnesses, reasons: &Reasons::default() }.document();
         assert!(document.contains("| **all** | 2 | 0 | 1 | 0 | 1 |"), "{document}");
-        assert!(document.ends_with("| `range.rs` | `check` | `a \\|\\| b` | **none is known** |\n"), "{document}");
+        assert!(
+            document.ends_with("| `rules/range.rs` | `check` | `a \\|\\| b` | **none is known** |\n"),
+            "{document}"
+        );
     }
 }
