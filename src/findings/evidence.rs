@@ -16,22 +16,25 @@ pub struct Evidence {
     pub summary: String,
     /// Name and value, in the order in which a person wants them; a name may come again with another value.
     pub values: Vec<(&'static str, String)>,
+    /// What becomes of whom it is about, in a word of the rule's own: one of a closed list, never a name or a number. Empty
+    /// where the rule has one outcome only.
+    pub outcome: &'static str,
     /// From which vantage points connections are lost.
     pub affects: Affected,
     /// What to do, most direct first. Each remedy is enough.
     pub remedies: Vec<Remedy>,
 }
 
-/// What a problem means for clients: data, never words. While it stays the same, a problem is the same one, however its
-/// sentence, its values and its remedies change.
+/// What makes a problem the same one: data, never words. While it stays the same, sentence, values and remedies may change, and
+/// so may who is affected: a proxy that does not answer for a moment leaves fewer vantage points certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Impact<'a> {
+pub struct Impact {
     /// How bad it is.
     pub severity: Severity,
     /// Whether it is about this node or about the cluster.
     pub scope: Scope,
-    /// Who loses.
-    pub affects: &'a Affected,
+    /// What becomes of it.
+    pub outcome: &'static str,
 }
 
 impl Evidence {
@@ -42,6 +45,7 @@ impl Evidence {
             scope: Scope::Node,
             summary: summary.into(),
             values: Vec::new(),
+            outcome: "",
             affects: Affected::new(),
             remedies: Vec::new(),
         }
@@ -54,9 +58,16 @@ impl Evidence {
         self
     }
 
+    /// Says what becomes of it, where the rule knows several outcomes: another one is another Event.
+    #[must_use]
+    pub fn outcome(mut self, outcome: &'static str) -> Self {
+        self.outcome = outcome;
+        self
+    }
+
     /// What it means for clients.
-    pub fn impact(&self) -> Impact<'_> {
-        Impact { severity: self.severity, scope: self.scope, affects: &self.affects }
+    pub fn impact(&self) -> Impact {
+        Impact { severity: self.severity, scope: self.scope, outcome: self.outcome }
     }
 
     /// Adds a value.
@@ -127,13 +138,13 @@ mod tests {
         let problem = Evidence::new(Severity::Warning, "it is wrong").affects([Vantage::Remote]);
         let reworded = Evidence { summary: "it is still wrong".to_owned(), ..problem.clone() };
         assert_eq!(
-            reworded.value("pid", 7).remedy(remedy::Step::advice("move it to 30001")).impact(),
+            reworded.affects([Vantage::Pods]).value("pid", 7).remedy(remedy::Step::advice("move it to 30001")).impact(),
             problem.impact()
         );
         for other in [
             Evidence { severity: Severity::Critical, ..problem.clone() },
             problem.clone().in_cluster(),
-            problem.clone().affects([Vantage::Pods]),
+            problem.clone().outcome("refused"),
         ] {
             assert_ne!(other.impact(), problem.impact());
         }

@@ -85,13 +85,13 @@ fn another_severity_is_a_change_when_it_lasts_as_long_as_the_first_did() {
 }
 
 #[test]
-fn another_scope_or_vantage_point_is_a_change_that_must_last_and_other_words_are_taken_over_at_once() {
+fn another_scope_or_outcome_is_a_change_that_must_last_and_other_words_are_taken_over_at_once() {
     let first = || Evidence::new(Severity::Warning, "it is wrong").affects([Vantage::Pods]);
     let reworded = Evidence { summary: "move it to 30001".to_owned(), ..first() }
         .remedy(crate::findings::Step::advice("move it"))
         .value("pid", 7);
     let turn = |evidence: &Evidence| turn(2, Ok(vec![judgement("n", Verdict::Problem(evidence.clone()))]));
-    for other in [first().in_cluster(), first().affects([Vantage::Remote])] {
+    for other in [first().in_cluster(), first().outcome("refused")] {
         let mut ledger = Ledger::default();
         ledger.advance(second(1), turn(&first()));
         ledger.advance(second(2), turn(&first()));

@@ -162,7 +162,11 @@ impl<'a> Node<'a> {
             ),
         };
         let sentence = format!("The health check of {name} on {port}/tcp {what}.");
-        let mut evidence = Evidence::new(severity, sentence);
+        let mut evidence = Evidence::new(severity, sentence).outcome(match wrong {
+            Wrong::Nobody => "no-listener",
+            Wrong::Other(..) => "other-listener",
+            Wrong::OfFamily(..) => "other-listener-in-one-family",
+        });
         if let Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) = wrong {
             evidence = evidence.value("listener", socket_in_words(socket));
             evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));

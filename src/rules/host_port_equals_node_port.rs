@@ -185,6 +185,13 @@ impl Node<'_> {
             evidence = evidence.value("NodePort range", range_in_words(range));
         }
         evidence
+            .outcome(match winner {
+                Some(Winner::Service) => "service",
+                Some(Winner::Pod) => "pod",
+                Some(Winner::PodForNow) => "pod-for-now",
+                Some(Winner::Undefined) => "undefined",
+                None => "unknown",
+            })
             .affects(affected.iter().copied())
             .remedy(Step::advice(format!(
                 "give pod {}/{} another hostPort, outside the NodePort range, where its containers are declared",

@@ -218,7 +218,7 @@ impl Node<'_> {
         let affects: BTreeSet<Vantage> = lost.keys().map(|(vantage, _)| *vantage).collect();
         let severity = if affects.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
         let name = service_port(service, &port.name);
-        let ends = outcome(lost.values().flatten().copied(), service.external_local);
+        let (outcome, ends) = outcome(lost.values().flatten().copied(), service.external_local);
         let mut evidence = self.with_facts(
             Evidence::new(
                 severity,
@@ -249,6 +249,7 @@ impl Node<'_> {
             }
         }
         evidence
+            .outcome(outcome)
             .value("established connections", "survive; only new ones are lost")
             .affects(affects)
             .remedy(move_off(self.snapshot, socket))
@@ -322,21 +323,23 @@ fn joined(mut possible: PossibleOutcomes, other: &Outcomes) -> PossibleOutcomes 
     possible
 }
 
-/// How a connection ends, in a few words.
-fn outcome(outcomes: impl Iterator<Item = Outcome>, external_local: bool) -> &'static str {
+/// How a connection ends: the word for it, and a few words for people.
+fn outcome(outcomes: impl Iterator<Item = Outcome>, external_local: bool) -> (&'static str, &'static str) {
     let outcomes: BTreeSet<Outcome> = outcomes.collect();
     match (
         outcomes.contains(&Outcome::Pod),
         outcomes.contains(&Outcome::Refused),
         outcomes.contains(&Outcome::TimedOut),
     ) {
-        (true, false, false) => "go to the Service's pods instead",
-        (false, true, false) => "are refused, since the Service has no endpoints",
-        (false, false, true) if external_local => "time out, since the Service has no endpoint on this node",
-        (false, false, true) => "time out, since nothing that leaves loopback here reaches a pod",
-        (true, false, true) => "time out or go to the Service's pods instead",
-        (false, false, false) => "lead nowhere",
-        _ => "are refused or go elsewhere",
+        (true, false, false) => ("pod", "go to the Service's pods instead"),
+        (false, true, false) => ("refused", "are refused, since the Service has no endpoints"),
+        (false, false, true) if external_local => {
+            ("timed-out", "time out, since the Service has no endpoint on this node")
+        }
+        (false, false, true) => ("timed-out", "time out, since nothing that leaves loopback here reaches a pod"),
+        (true, false, true) => ("timed-out-or-pod", "time out or go to the Service's pods instead"),
+        (false, false, false) => ("nowhere", "lead nowhere"),
+        _ => ("several", "are refused or go elsewhere"),
     }
 }
 

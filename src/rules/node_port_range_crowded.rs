@@ -118,6 +118,7 @@ fn evidence(services: &[Arc<Service>], range: &NodePortRange, occupancy: &Occupa
     };
     let evidence = Evidence::new(severity, summary)
         .in_cluster()
+        .outcome(state)
         .value("state", state)
         .value("NodePort range", range_in_words(range))
         .value("static band", fixed_words)

@@ -122,17 +122,15 @@ impl PlannedEvent {
 
 /// What makes two findings one Event: data alone, so that it stays the same while nothing but a word, a counter or a free
 /// port changes. What is about a node bears the node's name, what is about the cluster is the same from every node.
-fn name(key: &Key, uid: &str, impact: Impact<'_>, place: &Place) -> String {
-    let Impact { severity, scope, affects } = impact;
+fn name(key: &Key, uid: &str, impact: Impact, place: &Place) -> String {
+    let Impact { severity, scope, outcome } = impact;
     let port = key.port.map(|port| port.to_string()).unwrap_or_default();
     let protocol = key.protocol.map(|protocol| protocol.to_string()).unwrap_or_default();
     let node = match scope {
         Scope::Node => place.node.as_str(),
         Scope::Cluster => "",
     };
-    // `affects` is sorted.
-    let affects: Vec<&str> = affects.iter().map(|vantage| vantage.name()).collect();
-    let parts = [key.rule.0, uid, &port, &protocol, scope.name(), node, severity.name(), &affects.join(",")];
+    let parts = [key.rule.0, uid, &port, &protocol, scope.name(), node, severity.name(), outcome];
     format!("portreeve.{:032x}", hash(&parts))
 }
 

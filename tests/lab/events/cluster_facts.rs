@@ -1,7 +1,7 @@
 //! Facts of the cluster, which the agents of all nodes see, and one tells.
 
 use portreeve::{
-    findings::{Finding, Severity},
+    findings::{Finding, Scope, Severity},
     sinks::events::Counters,
 };
 use serde_json::Value;
@@ -14,7 +14,8 @@ const RULE: &str = "external-ip-is-node-address";
 /// The Event of the agents of `n1` and `n2`, of which `n1` was first.
 #[track_caller]
 fn told_by_two(stage: &Stage) -> (Finding, Writer<'_>, Writer<'_>) {
-    let finding = stage.finding(RULE, &stage.service, Severity::Critical, "Its external IP is a node's.");
+    let mut finding = stage.finding(RULE, &stage.service, Severity::Critical, "Its external IP is a node's.");
+    finding.evidence.scope = Scope::Cluster;
     let [first, second] = ["n1", "n2"].map(|node| stage.writer(node));
     first.raise([&finding]);
     first.until(written(1));

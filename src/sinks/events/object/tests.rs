@@ -117,8 +117,8 @@ fn a_name_changes_with_what_the_finding_is_about_and_with_what_it_means() {
         |it| it.key.port = Some(30081),
         |it| it.key.protocol = Some(Protocol::Udp),
         |it| it.evidence.severity = Severity::Warning,
-        |it| it.evidence.affects = [Vantage::Remote].into(),
         |it| it.evidence.scope = Scope::Cluster,
+        |it| it.evidence.outcome = "refused",
     ];
     let mut names = BTreeSet::from([event(&web()).name]);
     for (index, change) in changes.iter().enumerate() {
@@ -130,7 +130,8 @@ fn a_name_changes_with_what_the_finding_is_about_and_with_what_it_means() {
 
 #[test]
 fn a_name_does_not_change_with_a_word_a_free_port_a_value_or_a_time() {
-    let changes: [fn(&mut Finding); 5] = [
+    let changes: [fn(&mut Finding); 6] = [
+        |it| it.evidence.affects = [Vantage::Remote].into(),
         |it| it.since = Timestamp::UNIX_EPOCH,
         |it| it.evidence.values.push(("pid", "7".to_owned())),
         |it| it.evidence.summary.push_str(" Really."),
