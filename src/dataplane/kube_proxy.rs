@@ -1,4 +1,4 @@
-//! What kube-proxy's modes have in common: its versions, and what they do alike.
+//! What data planes have in common: versions of kube-proxy, and what its modes and Cilium do alike.
 
 use super::{outcome::Outcome, plane::Connection, settings::Settings};
 use crate::facts::{Family, ProxyConfig, Snapshot, Vantage, kubernetes_version};

@@ -31,7 +31,7 @@ const TIMER_RETRANSMIT: u8 = 1;
 /// A table that changes under the walk may show a socket twice.
 ///
 /// # Errors
-/// As [`super::netlink::Connection::dump`]; `NotSupported` when the kernel has no diag module for the protocol.
+/// As the dump of a connection, in `netlink/connection.rs`; `NotSupported` when the kernel has no diag module for the protocol.
 pub(super) fn walk<T: Clone>(
     connection: &mut SockDiagConnection,
     ask: &Ask<'_>,

@@ -17,7 +17,7 @@ pub struct Rule {
     pub ceiling: Severity,
     /// The facts without which it cannot judge at all.
     pub needs: &'static [Source],
-    /// What else it looks at of [`SELDOM`].
+    /// What else it looks at of [`super::SELDOM`].
     pub uses: &'static [Source],
     /// What it needs to know of sockets, and on which ports.
     pub socket_needs: &'static [SocketNeed],
