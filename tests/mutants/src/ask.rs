@@ -78,6 +78,8 @@ impl Programs {
         command.env("INSTA_UPDATE", "no").env_remove("PORTREEVE_MUTANT");
         // Where a test fails is of no interest here, and takes longer to find out than that it fails.
         command.env("RUST_BACKTRACE", "0").env("PROPTEST_MAX_SHRINK_ITERS", "0");
+        // Else each program runs cargo to find it out.
+        command.env("INSTA_WORKSPACE_ROOT", &self.copy);
         if let Some(number) = inverted {
             command.env("PORTREEVE_MUTANT", number.to_string());
         }
