@@ -22,7 +22,7 @@ pub(in crate::cluster) fn node(node: v1::Node, errors: &mut FieldErrors) -> Opti
     if name.is_none() {
         errors.note("metadata.name", "absent", "a name");
     }
-    let version = status.node_info.map(|info| short(&info.kubelet_version)).filter(|version| !version.is_empty());
+    let version = status.node_info.map(|info| short(&info.kubelet_version));
     Some(Node {
         name: name?,
         uid: metadata.uid.as_deref().map(short),
