@@ -82,4 +82,20 @@ mod tests {
         let query = node_query(&world.cluster, false);
         assert!(!query.owner_ports.contains(8080) && !query.owner_ports.contains(8081));
     }
+
+    #[test]
+    fn a_load_balancers_address_alone_makes_a_services_ports_wanted() {
+        let address = |service: &mut crate::facts::Service| service.load_balancer_ips = vec![[198, 51, 100, 7].into()];
+        let query = node_query(&Snapshot::healthy().service("vip", |it| it.with(address)).cluster, false);
+        assert!(query.owner_ports.contains(80) && query.client_ports.contains(80));
+    }
+
+    #[test]
+    fn a_pod_of_a_file_that_names_no_node_counts_as_here() {
+        let world = Snapshot::healthy().pod("anywhere", |pod| {
+            pod.node = None;
+            pod.host_port(80, 8082);
+        });
+        assert!(node_query(&world.cluster, false).owner_ports.contains(8082));
+    }
 }
