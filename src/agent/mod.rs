@@ -5,6 +5,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and writes its heartbeat")]
 
+mod budget;
 mod cluster_updates;
 mod config;
 mod connections;
