@@ -1,4 +1,4 @@
-//! The loop of the agent: scan, judge, remember, publish, wait.
+//! The loop of the agent: look, judge, remember, publish, wait.
 
 use std::{
     collections::BTreeSet,
@@ -7,12 +7,12 @@ use std::{
 };
 
 use anyhow::Context;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
-    time::{self, interval, timeout},
+    time::{interval, sleep, timeout},
 };
 use tracing::{info, warn};
 
@@ -21,30 +21,26 @@ use super::{
     cluster_updates::{self, ClusterState, EndpointsRequest},
     heartbeat,
     http::{self, Published, ServerState},
-    interval::stretched,
     judge::{Reporting, RoundResult, advance},
     log::{log_change, log_state},
     reload::{Load, Reloader},
-    scanner::{Scanned, Scanner},
+    scanner::{Scanned, Scanner, process_cpu_time, thread_cpu_time},
+    scheduler::{Cause, Extent, Scheduler},
 };
 use crate::{
     cluster::{self, ClusterSource},
     facts::{ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, View},
     kernel::{Host, Known},
-    ledger::Ledger,
+    ledger::{Ledger, RoundTime},
     rules::{self, Opinion, RULES, Rule, SELDOM},
     sinks::events::{Place, Recorder},
 };
 
-/// How long the cluster has to be quiet before its change leads to a scan.
-const QUIET: Duration = Duration::from_millis(250);
-/// How long a cluster that is never quiet may delay a scan.
-const LONGEST_QUIET_WAIT: Duration = Duration::from_secs(1);
 /// How often the configuration file is read.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
-/// How long the first scan waits for the cluster.
+/// How long the first look waits for the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Every so many scans, all client sockets are read, even where that takes long: also those that can only have bound
+/// Every so many whole looks, all client sockets are read, even where that takes long: also those that can only have bound
 /// their port on purpose.
 const EVERY_CLIENT: u64 = 20;
 /// How long work that is under way may delay the end of the process.
@@ -77,10 +73,16 @@ struct Agent {
     recorder: Option<Arc<Recorder>>,
     ledger: Ledger,
     before: Option<Arc<Snapshot>>,
-    /// How many full scans there were.
-    full_scans: u64,
-    /// What the last two full scans cost, in processor time: the first reads much for the first time.
-    costs: [Duration; 2],
+    scheduler: Scheduler,
+    started: Instant,
+    /// What was charged to the scheduler so far, in processor time.
+    charged: Duration,
+    /// What the last look cost, in processor time.
+    last_cost: Duration,
+    /// How many whole looks there were.
+    whole_looks: u64,
+    /// What of the cluster was never read yet.
+    never_read: BTreeSet<Source>,
     /// Whose panic was logged: rules, and `reader`.
     panicked: BTreeSet<&'static str>,
 }
@@ -117,7 +119,14 @@ impl Agent {
         if let Some(path) = &config.heartbeat {
             tokio::spawn(heartbeat::write_heartbeats(path.clone(), scanner.busy()));
         }
+        let started = Instant::now();
+        let never_read = state.borrow().facts.lacks();
         Ok(Self {
+            scheduler: Scheduler::new(config.interval, config.cpu_percent, started),
+            started,
+            charged: process_cpu_time(),
+            last_cost: Duration::ZERO,
+            never_read,
             config,
             reloader: Reloader::new(load),
             scanner,
@@ -128,8 +137,7 @@ impl Agent {
             recorder,
             ledger: Ledger::default(),
             before: None,
-            full_scans: 0,
-            costs: [Duration::ZERO; 2],
+            whole_looks: 0,
             panicked: BTreeSet::new(),
         })
     }
@@ -155,69 +163,89 @@ impl Agent {
     }
 
     async fn run_forever(&mut self, hangup: &mut Signal, state: &mut Signal) {
-        // If the cluster answers at once, the first scan has its facts; one that is down delays little.
+        // If the cluster answers at once, the first look has its facts; one that is down delays little.
         if !self.cluster.borrow().facts.configured
             || timeout(FIRST_STATE_TIMEOUT, self.cluster.changed()).await.is_err()
         {
             self.cluster.mark_unchanged();
         }
         let mut reload = interval(RELOAD_INTERVAL);
-        let mut due = time::Instant::now();
         loop {
-            tokio::select! {
-                () = received(hangup) => self.reloader.reload(&mut self.config, true),
-                () = received(state) => self.log_state(),
-                _ = reload.tick() => self.reloader.reload(&mut self.config, false),
-                () = time::sleep_until(due) => due = self.scan_everything().await,
-                () = changed(&mut self.cluster) => {
-                    self.quiet_period().await;
-                    due = self.scan_for_change().await.unwrap_or(due);
+            self.charge_other_work();
+            let wait = match self.scheduler.next(Instant::now()) {
+                Ok((cause, extent)) => {
+                    self.look(cause, extent).await;
+                    Duration::ZERO
                 }
+                Err(wait) => wait,
+            };
+            tokio::select! {
+                () = received(hangup) => self.reload(true),
+                () = received(state) => self.log_state(),
+                _ = reload.tick() => self.reload(false),
+                () = changed(&mut self.cluster) => self.note_change(),
+                () = sleep(wait) => {}
             }
         }
     }
 
-    /// Waits until the cluster has stopped changing, but not for ever.
-    async fn quiet_period(&mut self) {
-        let quiet = async { while timeout(QUIET, changed(&mut self.cluster)).await.is_ok() {} };
-        // Either way it is time to scan.
-        drop(timeout(LONGEST_QUIET_WAIT, quiet).await);
-    }
-
-    /// Scans everything once, and returns when to scan again.
-    async fn scan_everything(&mut self) -> time::Instant {
-        let (begun, at) = (Instant::now(), Timestamp::now());
-        let (facts, mut query) = self.inputs();
-        query.bound_on_purpose = self.is_every_client_due();
-        self.full_scans += 1;
-        if let Some((kernel, cost)) = self.scan(query, begun).await {
-            self.costs = [self.costs[1], cost];
-            self.conclude(RULES, at, facts, kernel).await;
-        }
-        time::Instant::from_std(begun) + stretched(&self.config, self.costs)
-    }
-
-    /// Scans because the cluster changed. Connections are not walked: a cluster that changes all the time must not make
-    /// every node do that all the time. What they showed stays, and rules that use it wait for the next full scan.
-    ///
-    /// Where the cluster has facts that it lacked before, everything is scanned; returns when to scan again then.
-    async fn scan_for_change(&mut self) -> Option<time::Instant> {
-        let lacks = self.cluster.borrow().facts.lacks();
-        let Some(before) = self.before.clone().filter(|before| before.cluster.lacks().is_subset(&lacks)) else {
-            return Some(self.scan_everything().await);
+    /// Takes one look, and charges what it cost.
+    async fn look(&mut self, cause: Cause, extent: Extent) {
+        let began = Instant::now();
+        self.last_cost = match extent {
+            Extent::Whole => self.look_at_everything(began).await,
+            Extent::Brief => self.look_briefly(began).await,
         };
-        let (begun, at) = (Instant::now(), Timestamp::now());
-        let (facts, mut query) = self.inputs();
+        self.charged += self.last_cost;
+        self.scheduler.looked((cause, extent), self.last_cost, began, Instant::now());
+    }
+
+    /// Notes that the cluster changed. Facts that it never had before are compared with everything, once.
+    fn note_change(&mut self) {
+        let lacks = self.cluster.borrow_and_update().facts.lacks();
+        let known = self.never_read.len();
+        self.never_read.retain(|source| lacks.contains(source));
+        self.scheduler.changed(self.never_read.len() < known, Instant::now());
+    }
+
+    /// Charges what the process did beside its looks: watches, answers, Events.
+    fn charge_other_work(&mut self) {
+        let used = process_cpu_time();
+        self.scheduler.charge(used.saturating_sub(self.charged), Instant::now());
+        self.charged = self.charged.max(used);
+    }
+
+    fn reload(&mut self, requested: bool) {
+        self.reloader.reload(&mut self.config, requested);
+        self.scheduler.configure(self.config.interval, self.config.cpu_percent, Instant::now());
+    }
+
+    /// Reads everything and asks every rule. Returns the processor time that took.
+    async fn look_at_everything(&mut self, began: Instant) -> Duration {
+        let (at, facts, mut query) = self.inputs(began);
+        query.bound_on_purpose = self.is_every_client_due();
+        self.whole_looks += 1;
+        let (kernel, read) = self.scan(query, began).await;
+        let Some(kernel) = kernel else { return read };
+        read + self.conclude(RULES, at, facts, kernel).await
+    }
+
+    /// The same without what takes as long as there are connections. What they showed stays, and rules that use it wait
+    /// for the next whole look.
+    async fn look_briefly(&mut self, began: Instant) -> Duration {
+        let Some(before) = self.before.clone() else { return self.look_at_everything(began).await };
+        let (at, facts, mut query) = self.inputs(began);
         query.skipped = costly_sources().collect();
-        let (mut kernel, _) = self.scan(query, begun).await?;
+        let (kernel, read) = self.scan(query, began).await;
+        let Some(mut kernel) = kernel else { return read };
         costly_sources().for_each(|source| kernel.take(source, &before.kernel));
         let cheap = RULES.iter().copied().filter(|rule| !costly_sources().any(|source| rule.looks_at(source)));
-        self.conclude(&cheap.collect::<Vec<_>>(), at, facts, kernel).await;
-        None
+        read + self.conclude(&cheap.collect::<Vec<_>>(), at, facts, kernel).await
     }
 
     /// The facts of the cluster now, and what they make us ask the node.
-    fn inputs(&mut self) -> (ClusterFacts, NodeQuery) {
+    fn inputs(&mut self, began: Instant) -> (RoundTime, ClusterFacts, NodeQuery) {
+        let at = RoundTime { at: Timestamp::now(), since_start: began.saturating_duration_since(self.started) };
         let mut facts = (*self.cluster.borrow_and_update().facts).clone();
         if let Some(range) = &self.config.node_port_range {
             facts.node_port_range = Reading::Seen(range.clone());
@@ -228,59 +256,63 @@ impl Agent {
             query.owner_ports = query.owner_ports.union(&own);
         }
         query.masquerade_ports = rules::node_ports_or_default(&facts).into();
-        (facts, query)
+        (at, facts, query)
     }
 
-    /// Reads the node, and measures what that cost; nothing where a reader panicked.
-    async fn scan(&mut self, query: NodeQuery, begun: Instant) -> Option<(KernelFacts, Duration)> {
+    /// Reads the node, unless a reader panics, and measures what that cost.
+    async fn scan(&mut self, query: NodeQuery, began: Instant) -> (Option<KernelFacts>, Duration) {
         let Scanned { seen, cost } = self.scanner.scan(query).await;
-        match seen {
-            Ok((kernel, took)) => {
-                self.published.send_modify(|published| {
-                    published.work.took.extend(took);
-                    published.work.scanned(begun.elapsed(), Timestamp::now());
-                });
-                Some((kernel, cost))
-            }
-            Err(panic) => {
-                self.count_panic("reader", &panic);
-                None
-            }
-        }
+        let seen = seen.map(|(kernel, took)| {
+            self.published.send_modify(|published| {
+                published.work.took.extend(took);
+                published.work.scanned(began.elapsed(), Timestamp::now());
+            });
+            kernel
+        });
+        (seen.inspect_err(|panic| self.count_panic("reader", panic)).ok(), cost)
     }
 
-    /// Judges what was seen by these rules, with the endpoints that they need for it.
-    async fn conclude(&mut self, rules: &[&'static Rule], at: Timestamp, cluster: ClusterFacts, kernel: KernelFacts) {
+    /// Judges what was seen by these rules, with the endpoints that they need for it. Returns the processor time that
+    /// took.
+    async fn conclude(
+        &mut self,
+        rules: &[&'static Rule],
+        time: RoundTime,
+        cluster: ClusterFacts,
+        kernel: KernelFacts,
+    ) -> Duration {
         let schema = SNAPSHOT_SCHEMA.to_owned();
         let (overrides, own_port) = (self.config.overrides.clone(), self.own_port.borrow().clone());
-        let mut snapshot = Snapshot { schema, at, overrides, kernel, cluster, own_port };
+        let mut snapshot = Snapshot { schema, at: time.at, overrides, kernel, cluster, own_port };
         let needed = rules::endpoints_needed(&snapshot);
         if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
-            // That they are known now is no reason to scan again.
+            // That they are known now is no reason to look again.
             self.cluster.mark_unchanged();
         }
-        self.judge(rules, snapshot);
+        let spent = thread_cpu_time();
+        self.judge(rules, time, snapshot);
+        thread_cpu_time().saturating_sub(spent)
     }
 
     /// Whether all client sockets are read whatever that costs: now and then, and as long as there are any.
     fn is_every_client_due(&self) -> bool {
         let before = self.before.as_ref().map(|before| &before.kernel.clients);
         let none_before = before.and_then(Reading::seen).is_some_and(|clients| clients.outgoing == 0);
-        !none_before || self.full_scans.is_multiple_of(EVERY_CLIENT)
+        !none_before || self.whole_looks.is_multiple_of(EVERY_CLIENT)
     }
 
-    fn judge(&mut self, rules: &[&'static Rule], snapshot: Snapshot) {
+    fn judge(&mut self, rules: &[&'static Rule], time: RoundTime, snapshot: Snapshot) {
         let (now, before, limits) = (Arc::new(snapshot), self.before.clone(), self.config.limits.clone());
         let view = View { now: &now, before: before.as_deref() };
-        self.record(&now, rules::ask(rules, view, &limits));
+        self.record(time, &now, rules::ask(rules, view, &limits));
     }
 
     /// Remembers, logs and publishes the opinions of the rules about a snapshot.
-    fn record(&mut self, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
+    fn record(&mut self, time: RoundTime, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
         // Changes of the cluster lead to rounds that follow each other faster than a roll-out settles.
-        let settle = SignedDuration::try_from(self.config.interval / 2).unwrap_or(SignedDuration::ZERO);
+        let settle = self.config.interval / 2;
         let RoundResult { changes, panicked } =
-            advance(opinions, snapshot.at, Reporting::WithPatience(settle), &mut self.ledger);
+            advance(opinions, time, Reporting::WithPatience(settle), &mut self.ledger);
         for rule in panicked {
             self.count_panic(rule.0, "its findings are held");
         }
@@ -304,12 +336,11 @@ impl Agent {
     }
 
     fn log_state(&self) {
-        let interval = stretched(&self.config, self.costs);
-        log_state(&self.published.borrow(), interval, self.costs[1], &self.own_port.borrow());
+        log_state(&self.published.borrow(), self.config.interval, self.last_cost, &self.own_port.borrow());
     }
 }
 
-/// What takes as long as there are connections, and is not read because the cluster changed.
+/// What takes as long as there are connections, and is read in whole looks only.
 fn costly_sources() -> impl Iterator<Item = Source> {
     SELDOM.into_iter().filter(|source| source.walks_connections())
 }

@@ -13,12 +13,12 @@ mod daemon;
 mod gather;
 mod heartbeat;
 mod http;
-mod interval;
 mod judge;
 mod log;
 mod process_usage;
 mod reload;
 mod scanner;
+mod scheduler;
 mod shared_body;
 
 pub use config::Config;

@@ -52,14 +52,14 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
         trapped()
     })
     .await;
-    agent.scan_everything().await;
+    agent.look_at_everything(Instant::now()).await;
     let found = open(&agent);
     assert!(!found.is_empty(), "the trap is found");
     let last = agent.published.borrow().work.last;
 
     panics.store(true, Ordering::Relaxed);
-    agent.scan_everything().await;
-    agent.scan_everything().await;
+    agent.look_at_everything(Instant::now()).await;
+    agent.look_at_everything(Instant::now()).await;
     {
         let work = &agent.published.borrow().work;
         assert_eq!((work.panics.as_slice(), work.scans), ([("reader", 2)].as_slice(), 1));
@@ -68,19 +68,19 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
     assert_eq!(open(&agent), found);
 
     panics.store(false, Ordering::Relaxed);
-    agent.scan_everything().await;
+    agent.look_at_everything(Instant::now()).await;
     assert_eq!((open(&agent), agent.published.borrow().work.scans), (found, 2));
 }
 
 #[tokio::test]
 async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
     let mut agent = agent(|_| trapped()).await;
-    agent.scan_everything().await;
+    agent.look_at_everything(Instant::now()).await;
     let found = open(&agent);
     let rule = found.first().expect("the trap is found").key.rule;
     let snapshot = agent.before.clone().expect("a look");
     let opinions = RULES.iter().map(|it| Opinion { rule: it, judgements: (it.id != rule).then(|| Ok(Vec::new())) });
-    agent.record(&snapshot, opinions);
+    agent.record(RoundTime::first(snapshot.at), &snapshot, opinions);
     assert_eq!(agent.published.borrow().work.panics, [(rule.0, 1)]);
     let of_rule = |findings: Vec<Finding>| findings.into_iter().filter(|it| it.key.rule == rule).collect::<Vec<_>>();
     assert_eq!(of_rule(open(&agent)), of_rule(found));
@@ -89,25 +89,27 @@ async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
 }
 
 #[tokio::test]
-async fn the_interval_is_stretched_while_looks_are_costly_and_no_longer() {
-    let costly = Arc::new(AtomicBool::new(true));
-    let is_costly = Arc::clone(&costly);
-    let mut agent = agent(move |_| {
+async fn a_whole_look_that_costs_much_is_followed_by_brief_ones_in_time() {
+    let mut agent = agent(|wanted| {
         let begun = thread_cpu_time();
-        while is_costly.load(Ordering::Relaxed) && thread_cpu_time() - begun < TOIL {
+        while wanted.skipped.is_empty() && thread_cpu_time() - begun < TOIL {
             std::hint::spin_loop();
         }
         trapped()
     })
     .await;
-    let interval = agent.config.interval;
-    agent.scan_everything().await;
-    let begun = time::Instant::now();
-    let due = agent.scan_everything().await;
-    assert!(due >= begun + TOIL.mul_f64(100.0 / SHARE), "a share of {SHARE} per cent is kept");
-    costly.store(false, Ordering::Relaxed);
-    let due = agent.scan_everything().await;
-    assert!(due <= time::Instant::now() + interval, "a cheap look is not put off");
+    let (interval, began) = (agent.config.interval, Instant::now());
+    assert_eq!(agent.scheduler.next(began), Ok((Cause::Tick, Extent::Whole)), "the first one");
+    agent.look(Cause::Tick, Extent::Whole).await;
+    assert!(agent.last_cost >= TOIL, "{:?}", agent.last_cost);
+    // What was saved up pays for two such looks.
+    agent.look(Cause::Tick, Extent::Whole).await;
+    agent.look(Cause::Tick, Extent::Whole).await;
+    let (found, tick) = (open(&agent), Instant::now() + interval);
+    assert_eq!(agent.scheduler.next(tick), Ok((Cause::Tick, Extent::Brief)));
+    agent.look(Cause::Tick, Extent::Brief).await;
+    assert_eq!(open(&agent), found);
+    assert_eq!(agent.scheduler.next(tick + TOIL.mul_f64(300.0 / SHARE)), Ok((Cause::Tick, Extent::Whole)));
 }
 
 #[tokio::test]
@@ -125,28 +127,38 @@ async fn a_change_of_the_cluster_walks_no_connections_and_keeps_what_they_showed
         facts
     })
     .await;
-    agent.scan_everything().await;
-    let (found, costs) = (open(&agent), agent.costs);
-    assert_eq!(agent.scan_for_change().await, None);
+    agent.look_at_everything(Instant::now()).await;
+    let found = open(&agent);
+    agent.look(Cause::Change, Extent::Brief).await;
     let seen = agent.before.clone().expect("a look");
     assert!(seen.kernel.clients.seen().is_some(), "they are as they were seen");
     assert_eq!(seen.kernel.hostname, "look 2", "the rest was read again");
-    assert_eq!((open(&agent), agent.costs), (found, costs));
+    assert_eq!(open(&agent), found);
     let looks = skipped.lock().expect("no panic").clone();
     assert_eq!(looks, [Vec::new(), costly_sources().collect::<BTreeSet<_>>().into_iter().collect()]);
 }
 
 #[tokio::test]
-async fn facts_that_the_cluster_lacked_before_lead_to_a_full_scan() {
+async fn facts_that_the_cluster_never_had_before_are_compared_with_everything_once() {
     let mut agent = agent(|_| trapped()).await;
-    assert!(agent.scan_for_change().await.is_some(), "nothing was looked at yet");
-    assert!(agent.scan_for_change().await.is_none(), "nothing is new");
+    agent.look(Cause::Tick, Extent::Whole).await;
     let mut view = agent.cluster.borrow().clone();
+    let none = Arc::clone(&view.facts);
     view.facts = Arc::new(Snapshot::healthy().cluster);
-    let (_cluster, states) = watch::channel(view);
+    let all = view.clone();
+    let (cluster, states) = watch::channel(all.clone());
     agent.cluster = states;
-    assert!(agent.scan_for_change().await.is_some(), "Services are known now");
-    assert!(agent.scan_for_change().await.is_none(), "nothing is new");
+    let quiet = || Instant::now() + Duration::from_secs(1);
+    agent.note_change();
+    assert_eq!(agent.scheduler.next(quiet()), Ok((Cause::Change, Extent::Whole)), "Services are known now");
+    agent.look(Cause::Change, Extent::Whole).await;
+    for facts in [none, all.facts] {
+        view.facts = facts;
+        cluster.send_replace(view.clone());
+        agent.note_change();
+        assert_eq!(agent.scheduler.next(quiet()), Ok((Cause::Change, Extent::Brief)), "they were known before");
+        agent.look(Cause::Change, Extent::Brief).await;
+    }
 }
 
 #[tokio::test]
@@ -169,7 +181,7 @@ async fn clients_that_bound_their_port_on_purpose_are_looked_for_now_and_then_an
     for number in 0..2 * EVERY_CLIENT + 4 {
         // One is there for two of the looks that find it.
         outgoing.store((EVERY_CLIENT..EVERY_CLIENT + 2).contains(&number), Ordering::Relaxed);
-        agent.scan_everything().await;
+        agent.look_at_everything(Instant::now()).await;
         looks.extend(every_client.load(Ordering::Relaxed).then_some(number));
     }
     assert_eq!(looks, [0, EVERY_CLIENT, EVERY_CLIENT + 1, EVERY_CLIENT + 2, 2 * EVERY_CLIENT]);
