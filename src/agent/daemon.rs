@@ -22,7 +22,7 @@ use super::{
     heartbeat,
     http::{self, Published, ServerState},
     judge::{Reporting, RoundResult, advance},
-    log::{log_change, log_state},
+    log::{ChangeLog, log_state},
     reload::{Load, Reloader},
     scanner::{Scanned, Scanner, process_cpu_time, thread_cpu_time},
     scheduler::{Cause, Extent, Scheduler},
@@ -72,6 +72,7 @@ struct Agent {
     published: watch::Sender<Published>,
     recorder: Option<Arc<Recorder>>,
     ledger: Ledger,
+    log: ChangeLog,
     before: Option<Arc<Snapshot>>,
     scheduler: Scheduler,
     started: Instant,
@@ -136,6 +137,7 @@ impl Agent {
             published,
             recorder,
             ledger: Ledger::default(),
+            log: ChangeLog::new(started),
             before: None,
             whole_looks: 0,
             panicked: BTreeSet::new(),
@@ -316,9 +318,7 @@ impl Agent {
         for rule in panicked {
             self.count_panic(rule.0, "its findings are held");
         }
-        for change in &changes {
-            log_change(change);
-        }
+        self.log.log(&changes, Instant::now());
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !changes.is_empty()) {
             recorder.offer(snapshot.at, &changes, &Place::of(snapshot));
         }
