@@ -2,11 +2,12 @@
 
 use std::{
     collections::BTreeSet,
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
 use tokio::{
     runtime,
@@ -18,7 +19,8 @@ use tracing::{info, warn};
 
 use super::{
     Config,
-    cluster_updates::{self, ClusterState, EndpointsRequest},
+    cluster_state::ClusterState,
+    cluster_updates::{self, EndpointsRequest},
     heartbeat,
     http::{self, Published, ServerState},
     interval::stretched,
@@ -26,6 +28,7 @@ use super::{
     log::{log_change, log_state},
     reload::{Load, Reloader},
     scanner::{Scanned, Scanner},
+    tasks::Tasks,
 };
 use crate::{
     cluster::{self, ClusterSource},
@@ -70,7 +73,8 @@ struct Agent {
     config: Config,
     reloader: Reloader,
     scanner: Scanner,
-    cluster: watch::Receiver<ClusterState>,
+    tasks: Tasks,
+    cluster: ClusterState,
     endpoints: EndpointsRequest,
     own_port: watch::Receiver<Reading<OwnPort>>,
     published: watch::Sender<Published>,
@@ -95,11 +99,15 @@ impl Agent {
     }
 
     async fn with(config: Config, load: Box<Load>, scanner: Scanner, hostname: String) -> anyhow::Result<Self> {
-        let (state, endpoints) = cluster_updates::start(config.cluster.clone(), config.node.clone(), hostname).await;
+        let mut tasks = Tasks::default();
+        let (source, node) = (config.cluster.clone(), config.node.clone());
+        let (state, endpoints) = cluster_updates::start(source, node, hostname, &mut tasks).await;
         let recorder = match &config.cluster {
             ClusterSource::Api(access) => {
                 let client = cluster::client(access.clone());
-                Some(Arc::new(Recorder::start(client, access.request_timeout, Timestamp::now)))
+                let (recorder, writing) = Recorder::start(client, access.request_timeout, Timestamp::now);
+                tasks.watch_over("writing Events", writing);
+                Some(Arc::new(recorder))
             }
             ClusterSource::Files(_) | ClusterSource::None => None,
         };
@@ -115,12 +123,13 @@ impl Agent {
         };
         let own_port = http::start(server, config.listen).await;
         if let Some(path) = &config.heartbeat {
-            tokio::spawn(heartbeat::write_heartbeats(path.clone(), scanner.busy()));
+            tasks.spawn("writing the heartbeat", heartbeat::write_heartbeats(path.clone(), scanner.busy()));
         }
         Ok(Self {
             config,
             reloader: Reloader::new(load),
             scanner,
+            tasks,
             cluster: state,
             endpoints,
             own_port,
@@ -142,9 +151,12 @@ impl Agent {
             tokio::select! { () = received(&mut terminate) => {}, () = received(&mut interrupt) => {} }
         };
         info!(version = env!("CARGO_PKG_VERSION"), interval = ?self.config.interval, "started");
+        let mut tasks = mem::take(&mut self.tasks);
         tokio::select! {
             () = stopped => {}
             () = self.run_forever(&mut hangup, &mut state) => {}
+            // Blind or silent, it would go on to say that all is well.
+            ended = tasks.ended() => bail!("{ended}"),
         }
         if let Some(recorder) = &self.recorder {
             // The last Events are still written, if the API server answers in time.
@@ -156,11 +168,8 @@ impl Agent {
 
     async fn run_forever(&mut self, hangup: &mut Signal, state: &mut Signal) {
         // If the cluster answers at once, the first scan has its facts; one that is down delays little.
-        if !self.cluster.borrow().facts.configured
-            || timeout(FIRST_STATE_TIMEOUT, self.cluster.changed()).await.is_err()
-        {
-            self.cluster.mark_unchanged();
-        }
+        drop(timeout(FIRST_STATE_TIMEOUT, self.cluster.answered()).await);
+        self.cluster.mark_unchanged();
         let mut reload = interval(RELOAD_INTERVAL);
         let mut due = time::Instant::now();
         loop {
@@ -169,7 +178,7 @@ impl Agent {
                 () = received(state) => self.log_state(),
                 _ = reload.tick() => self.reloader.reload(&mut self.config, false),
                 () = time::sleep_until(due) => due = self.scan_everything().await,
-                () = changed(&mut self.cluster) => {
+                () = self.cluster.changed() => {
                     self.quiet_period().await;
                     due = self.scan_for_change().await.unwrap_or(due);
                 }
@@ -179,7 +188,7 @@ impl Agent {
 
     /// Waits until the cluster has stopped changing, but not for ever.
     async fn quiet_period(&mut self) {
-        let quiet = async { while timeout(QUIET, changed(&mut self.cluster)).await.is_ok() {} };
+        let quiet = async { while timeout(QUIET, self.cluster.changed()).await.is_ok() {} };
         // Either way it is time to scan.
         drop(timeout(LONGEST_QUIET_WAIT, quiet).await);
     }
@@ -202,7 +211,7 @@ impl Agent {
     ///
     /// Where the cluster has facts that it lacked before, everything is scanned; returns when to scan again then.
     async fn scan_for_change(&mut self) -> Option<time::Instant> {
-        let lacks = self.cluster.borrow().facts.lacks();
+        let lacks = self.cluster.facts().lacks();
         let Some(before) = self.before.clone().filter(|before| before.cluster.lacks().is_subset(&lacks)) else {
             return Some(self.scan_everything().await);
         };
@@ -218,7 +227,7 @@ impl Agent {
 
     /// The facts of the cluster now, and what they make us ask the node.
     fn inputs(&mut self) -> (ClusterFacts, NodeQuery) {
-        let mut facts = (*self.cluster.borrow_and_update().facts).clone();
+        let mut facts = (*self.cluster.facts()).clone();
         if let Some(range) = &self.config.node_port_range {
             facts.node_port_range = Reading::Seen(range.clone());
         }
@@ -317,13 +326,6 @@ fn costly_sources() -> impl Iterator<Item = Source> {
 /// Waits for a signal; for ever where it cannot come any more.
 async fn received(signal: &mut Signal) {
     if signal.recv().await.is_none() {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// Waits for a change of the cluster; for ever where there is no cluster.
-async fn changed(cluster: &mut watch::Receiver<ClusterState>) {
-    if cluster.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }

@@ -1,6 +1,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{super::scanner::thread_cpu_time, *};
+use super::{
+    super::{cluster_state::LastReading, scanner::thread_cpu_time},
+    *,
+};
 use crate::{
     facts::{KernelFacts, Overrides},
     findings::Finding,
@@ -73,6 +76,14 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
 }
 
 #[tokio::test]
+async fn an_agent_that_lost_a_task_ends_and_says_which() {
+    let mut agent = agent(|_| trapped()).await;
+    agent.tasks.spawn("watching the cluster", async { panic!("a bug of a watch") });
+    let ended = agent.run_until_stopped().await.expect_err("it must not go on blind").to_string();
+    assert!(ended.starts_with("watching the cluster ended: ") && ended.contains("a bug of a watch"), "{ended}");
+}
+
+#[tokio::test]
 async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
     let mut agent = agent(|_| trapped()).await;
     agent.scan_everything().await;
@@ -141,10 +152,8 @@ async fn facts_that_the_cluster_lacked_before_lead_to_a_full_scan() {
     let mut agent = agent(|_| trapped()).await;
     assert!(agent.scan_for_change().await.is_some(), "nothing was looked at yet");
     assert!(agent.scan_for_change().await.is_none(), "nothing is new");
-    let mut view = agent.cluster.borrow().clone();
-    view.facts = Arc::new(Snapshot::healthy().cluster);
-    let (_cluster, states) = watch::channel(view);
-    agent.cluster = states;
+    let (_cluster, last) = watch::channel(LastReading::of(Snapshot::healthy().cluster));
+    agent.cluster = ClusterState::Read(last);
     assert!(agent.scan_for_change().await.is_some(), "Services are known now");
     assert!(agent.scan_for_change().await.is_none(), "nothing is new");
 }
