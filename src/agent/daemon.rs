@@ -2,11 +2,12 @@
 
 use std::{
     collections::BTreeSet,
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use jiff::Timestamp;
 use tokio::{
     runtime,
@@ -18,7 +19,8 @@ use tracing::{info, warn};
 
 use super::{
     Config,
-    cluster_updates::{self, ClusterState, EndpointsRequest},
+    cluster_state::ClusterState,
+    cluster_updates::{self, EndpointsRequest},
     heartbeat,
     http::{self, Published, ServerState},
     judge::{Reporting, RoundResult, advance},
@@ -26,6 +28,7 @@ use super::{
     reload::{Load, Reloader},
     scanner::{Scanned, Scanner, process_cpu_time, thread_cpu_time},
     scheduler::{Cause, Extent, Scheduler},
+    tasks::Tasks,
 };
 use crate::{
     cluster::{self, ClusterSource},
@@ -66,7 +69,8 @@ struct Agent {
     config: Config,
     reloader: Reloader,
     scanner: Scanner,
-    cluster: watch::Receiver<ClusterState>,
+    tasks: Tasks,
+    cluster: ClusterState,
     endpoints: EndpointsRequest,
     own_port: watch::Receiver<Reading<OwnPort>>,
     published: watch::Sender<Published>,
@@ -98,11 +102,15 @@ impl Agent {
     }
 
     async fn with(config: Config, load: Box<Load>, scanner: Scanner, hostname: String) -> anyhow::Result<Self> {
-        let (state, endpoints) = cluster_updates::start(config.cluster.clone(), config.node.clone(), hostname).await;
+        let mut tasks = Tasks::default();
+        let (source, node) = (config.cluster.clone(), config.node.clone());
+        let (mut state, endpoints) = cluster_updates::start(source, node, hostname, &mut tasks).await;
         let recorder = match &config.cluster {
             ClusterSource::Api(access) => {
                 let client = cluster::client(access.clone());
-                Some(Arc::new(Recorder::start(client, access.request_timeout, Timestamp::now)))
+                let (recorder, writing) = Recorder::start(client, access.request_timeout, Timestamp::now);
+                tasks.watch_over("writing Events", writing);
+                Some(Arc::new(recorder))
             }
             ClusterSource::Files(_) | ClusterSource::None => None,
         };
@@ -118,10 +126,10 @@ impl Agent {
         };
         let own_port = http::start(server, config.listen).await;
         if let Some(path) = &config.heartbeat {
-            tokio::spawn(heartbeat::write_heartbeats(path.clone(), scanner.busy()));
+            tasks.spawn("writing the heartbeat", heartbeat::write_heartbeats(path.clone(), scanner.busy()));
         }
         let started = Instant::now();
-        let never_read = state.borrow().facts.lacks();
+        let never_read = state.facts().lacks();
         Ok(Self {
             scheduler: Scheduler::new(config.interval, config.cpu_percent, started),
             started,
@@ -131,6 +139,7 @@ impl Agent {
             config,
             reloader: Reloader::new(load),
             scanner,
+            tasks,
             cluster: state,
             endpoints,
             own_port,
@@ -152,9 +161,12 @@ impl Agent {
             tokio::select! { () = received(&mut terminate) => {}, () = received(&mut interrupt) => {} }
         };
         info!(version = env!("CARGO_PKG_VERSION"), interval = ?self.config.interval, "started");
+        let mut tasks = mem::take(&mut self.tasks);
         tokio::select! {
             () = stopped => {}
             () = self.run_forever(&mut hangup, &mut state) => {}
+            // Blind or silent, it would go on to say that all is well.
+            ended = tasks.ended() => bail!("{ended}"),
         }
         if let Some(recorder) = &self.recorder {
             // The last Events are still written, if the API server answers in time.
@@ -166,11 +178,8 @@ impl Agent {
 
     async fn run_forever(&mut self, hangup: &mut Signal, state: &mut Signal) {
         // If the cluster answers at once, the first look has its facts; one that is down delays little.
-        if !self.cluster.borrow().facts.configured
-            || timeout(FIRST_STATE_TIMEOUT, self.cluster.changed()).await.is_err()
-        {
-            self.cluster.mark_unchanged();
-        }
+        drop(timeout(FIRST_STATE_TIMEOUT, self.cluster.answered()).await);
+        self.cluster.mark_unchanged();
         let mut reload = interval(RELOAD_INTERVAL);
         loop {
             self.charge_other_work();
@@ -185,29 +194,29 @@ impl Agent {
                 () = received(hangup) => self.reload(true),
                 () = received(state) => self.log_state(),
                 _ = reload.tick() => self.reload(false),
-                () = changed(&mut self.cluster) => self.note_change(),
+                () = self.cluster.changed() => self.scheduler.changed(Instant::now()),
                 () = sleep(wait) => {}
             }
         }
     }
 
-    /// Takes one look, and charges what it cost.
-    async fn look(&mut self, cause: Cause, extent: Extent) {
+    /// Takes one look, and charges what it cost. Where the cluster has facts that it never had before, these are compared
+    /// with everything, once.
+    async fn look(&mut self, cause: Cause, mut extent: Extent) {
         let began = Instant::now();
-        self.last_cost = match extent {
-            Extent::Whole => self.look_at_everything(began).await,
-            Extent::Brief => self.look_briefly(began).await,
+        let (at, facts, query) = self.inputs(began);
+        let lacks = facts.lacks();
+        let known = self.never_read.len();
+        self.never_read.retain(|source| lacks.contains(source));
+        if self.never_read.len() < known {
+            extent = Extent::Whole;
+        }
+        self.last_cost = match (extent, self.before.clone()) {
+            (Extent::Brief, Some(before)) => self.look_briefly(at, facts, query, &before).await,
+            _ => self.look_at_everything(at, facts, query).await,
         };
         self.charged += self.last_cost;
         self.scheduler.looked((cause, extent), self.last_cost, began, Instant::now());
-    }
-
-    /// Notes that the cluster changed. Facts that it never had before are compared with everything, once.
-    fn note_change(&mut self) {
-        let lacks = self.cluster.borrow_and_update().facts.lacks();
-        let known = self.never_read.len();
-        self.never_read.retain(|source| lacks.contains(source));
-        self.scheduler.changed(self.never_read.len() < known, Instant::now());
     }
 
     /// Charges what the process did beside its looks: watches, answers, Events.
@@ -223,22 +232,25 @@ impl Agent {
     }
 
     /// Reads everything and asks every rule. Returns the processor time that took.
-    async fn look_at_everything(&mut self, began: Instant) -> Duration {
-        let (at, facts, mut query) = self.inputs(began);
+    async fn look_at_everything(&mut self, at: RoundTime, facts: ClusterFacts, mut query: NodeQuery) -> Duration {
         query.bound_on_purpose = self.is_every_client_due();
         self.whole_looks += 1;
-        let (kernel, read) = self.scan(query, began).await;
+        let (kernel, read) = self.scan(query).await;
         let Some(kernel) = kernel else { return read };
         read + self.conclude(RULES, at, facts, kernel).await
     }
 
-    /// The same without what takes as long as there are connections. What they showed stays, and rules that use it wait
-    /// for the next whole look.
-    async fn look_briefly(&mut self, began: Instant) -> Duration {
-        let Some(before) = self.before.clone() else { return self.look_at_everything(began).await };
-        let (at, facts, mut query) = self.inputs(began);
+    /// The same without what takes as long as there are connections. What they showed `before` stays, and rules that use
+    /// it wait for the next whole look.
+    async fn look_briefly(
+        &mut self,
+        at: RoundTime,
+        facts: ClusterFacts,
+        mut query: NodeQuery,
+        before: &Snapshot,
+    ) -> Duration {
         query.skipped = costly_sources().collect();
-        let (kernel, read) = self.scan(query, began).await;
+        let (kernel, read) = self.scan(query).await;
         let Some(mut kernel) = kernel else { return read };
         costly_sources().for_each(|source| kernel.take(source, &before.kernel));
         let cheap = RULES.iter().copied().filter(|rule| !costly_sources().any(|source| rule.looks_at(source)));
@@ -248,7 +260,7 @@ impl Agent {
     /// The facts of the cluster now, and what they make us ask the node.
     fn inputs(&mut self, began: Instant) -> (RoundTime, ClusterFacts, NodeQuery) {
         let at = RoundTime { at: Timestamp::now(), since_start: began.saturating_duration_since(self.started) };
-        let mut facts = (*self.cluster.borrow_and_update().facts).clone();
+        let mut facts = (*self.cluster.facts()).clone();
         if let Some(range) = &self.config.node_port_range {
             facts.node_port_range = Reading::Seen(range.clone());
         }
@@ -262,7 +274,8 @@ impl Agent {
     }
 
     /// Reads the node, unless a reader panics, and measures what that cost.
-    async fn scan(&mut self, query: NodeQuery, began: Instant) -> (Option<KernelFacts>, Duration) {
+    async fn scan(&mut self, query: NodeQuery) -> (Option<KernelFacts>, Duration) {
+        let began = Instant::now();
         let Scanned { seen, cost } = self.scanner.scan(query).await;
         let seen = seen.map(|(kernel, took)| {
             self.published.send_modify(|published| {
@@ -348,13 +361,6 @@ fn costly_sources() -> impl Iterator<Item = Source> {
 /// Waits for a signal; for ever where it cannot come any more.
 async fn received(signal: &mut Signal) {
     if signal.recv().await.is_none() {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// Waits for a change of the cluster; for ever where there is no cluster.
-async fn changed(cluster: &mut watch::Receiver<ClusterState>) {
-    if cluster.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }

@@ -53,8 +53,6 @@ pub(super) enum Cause {
 struct Pending {
     first: Instant,
     last: Instant,
-    /// The cluster has facts that it lacked before: they are compared with everything.
-    whole: bool,
 }
 
 /// Decides when to look. One for each agent.
@@ -96,11 +94,9 @@ impl Scheduler {
         self.interval = interval;
     }
 
-    /// Notes a change of the cluster. `whole`: it has facts that it lacked before.
-    pub(super) fn changed(&mut self, whole: bool, now: Instant) {
-        let pending = self.pending.get_or_insert(Pending { first: now, last: now, whole });
-        pending.last = now;
-        pending.whole |= whole;
+    /// Notes a change of the cluster.
+    pub(super) fn changed(&mut self, now: Instant) {
+        self.pending.get_or_insert(Pending { first: now, last: now }).last = now;
     }
 
     /// The look to take now, or how long to wait before asking again.
@@ -124,11 +120,7 @@ impl Scheduler {
         let reserve = self.changes.wait(now);
         let until_paid = if overdue { reserve } else { reserve.min(owed) };
         let until_change = until_quiet.max(until_paid);
-        match until_change.is_zero() {
-            true if pending.whole && may_be_whole => Ok((Cause::Change, Extent::Whole)),
-            true => Ok((Cause::Change, Extent::Brief)),
-            false => Err(until_tick.min(until_change)),
-        }
+        if until_change.is_zero() { Ok((Cause::Change, Extent::Brief)) } else { Err(until_tick.min(until_change)) }
     }
 
     /// Charges a look that began at `began` and cost this much processor time.

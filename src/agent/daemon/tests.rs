@@ -1,6 +1,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{super::scanner::thread_cpu_time, *};
+use super::{
+    super::{cluster_state::LastReading, scanner::thread_cpu_time},
+    *,
+};
 use crate::{
     facts::{KernelFacts, Overrides},
     findings::Finding,
@@ -52,14 +55,14 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
         trapped()
     })
     .await;
-    agent.look_at_everything(Instant::now()).await;
+    agent.look(Cause::Tick, Extent::Whole).await;
     let found = open(&agent);
     assert!(!found.is_empty(), "the trap is found");
     let last = agent.published.borrow().work.last;
 
     panics.store(true, Ordering::Relaxed);
-    agent.look_at_everything(Instant::now()).await;
-    agent.look_at_everything(Instant::now()).await;
+    agent.look(Cause::Tick, Extent::Whole).await;
+    agent.look(Cause::Tick, Extent::Whole).await;
     {
         let work = &agent.published.borrow().work;
         assert_eq!((work.panics.as_slice(), work.scans), ([("reader", 2)].as_slice(), 1));
@@ -68,14 +71,22 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
     assert_eq!(open(&agent), found);
 
     panics.store(false, Ordering::Relaxed);
-    agent.look_at_everything(Instant::now()).await;
+    agent.look(Cause::Tick, Extent::Whole).await;
     assert_eq!((open(&agent), agent.published.borrow().work.scans), (found, 2));
+}
+
+#[tokio::test]
+async fn an_agent_that_lost_a_task_ends_and_says_which() {
+    let mut agent = agent(|_| trapped()).await;
+    agent.tasks.spawn("watching the cluster", async { panic!("a bug of a watch") });
+    let ended = agent.run_until_stopped().await.expect_err("it must not go on blind").to_string();
+    assert!(ended.starts_with("watching the cluster ended: ") && ended.contains("a bug of a watch"), "{ended}");
 }
 
 #[tokio::test]
 async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
     let mut agent = agent(|_| trapped()).await;
-    agent.look_at_everything(Instant::now()).await;
+    agent.look(Cause::Tick, Extent::Whole).await;
     let found = open(&agent);
     let rule = found.first().expect("the trap is found").key.rule;
     let snapshot = agent.before.clone().expect("a look");
@@ -127,7 +138,7 @@ async fn a_change_of_the_cluster_walks_no_connections_and_keeps_what_they_showed
         facts
     })
     .await;
-    agent.look_at_everything(Instant::now()).await;
+    agent.look(Cause::Tick, Extent::Whole).await;
     let found = open(&agent);
     agent.look(Cause::Change, Extent::Brief).await;
     let seen = agent.before.clone().expect("a look");
@@ -140,25 +151,22 @@ async fn a_change_of_the_cluster_walks_no_connections_and_keeps_what_they_showed
 
 #[tokio::test]
 async fn facts_that_the_cluster_never_had_before_are_compared_with_everything_once() {
-    let mut agent = agent(|_| trapped()).await;
+    let whole = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let queries = Arc::clone(&whole);
+    let mut agent = agent(move |wanted| {
+        queries.lock().expect("no panic").push(wanted.skipped.is_empty());
+        trapped()
+    })
+    .await;
     agent.look(Cause::Tick, Extent::Whole).await;
-    let mut view = agent.cluster.borrow().clone();
-    let none = Arc::clone(&view.facts);
-    view.facts = Arc::new(Snapshot::healthy().cluster);
-    let all = view.clone();
-    let (cluster, states) = watch::channel(all.clone());
-    agent.cluster = states;
-    let quiet = || Instant::now() + Duration::from_secs(1);
-    agent.note_change();
-    assert_eq!(agent.scheduler.next(quiet()), Ok((Cause::Change, Extent::Whole)), "Services are known now");
-    agent.look(Cause::Change, Extent::Whole).await;
-    for facts in [none, all.facts] {
-        view.facts = facts;
-        cluster.send_replace(view.clone());
-        agent.note_change();
-        assert_eq!(agent.scheduler.next(quiet()), Ok((Cause::Change, Extent::Brief)), "they were known before");
+    let none = agent.cluster.facts();
+    let all = Arc::new(Snapshot::healthy().cluster);
+    for facts in [&none, &all, &none, &all] {
+        let (_cluster, last) = watch::channel(LastReading::of(ClusterFacts::clone(facts)));
+        agent.cluster = ClusterState::Read(last);
         agent.look(Cause::Change, Extent::Brief).await;
     }
+    assert_eq!(*whole.lock().expect("no panic"), [true, false, true, false, false]);
 }
 
 #[tokio::test]
@@ -181,7 +189,7 @@ async fn clients_that_bound_their_port_on_purpose_are_looked_for_now_and_then_an
     for number in 0..2 * EVERY_CLIENT + 4 {
         // One is there for two of the looks that find it.
         outgoing.store((EVERY_CLIENT..EVERY_CLIENT + 2).contains(&number), Ordering::Relaxed);
-        agent.look_at_everything(Instant::now()).await;
+        agent.look(Cause::Tick, Extent::Whole).await;
         looks.extend(every_client.load(Ordering::Relaxed).then_some(number));
     }
     assert_eq!(looks, [0, EVERY_CLIENT, EVERY_CLIENT + 1, EVERY_CLIENT + 2, 2 * EVERY_CLIENT]);

@@ -40,7 +40,7 @@ impl World {
             if let (Some(at), Some((every, beside))) = (next_change, self.changes)
                 && at <= now
             {
-                scheduler.changed(false, now);
+                scheduler.changed(now);
                 scheduler.charge(beside, now);
                 looks.used += beside;
                 next_change = Some(at + every);
@@ -160,12 +160,12 @@ fn a_change_is_judged_once_the_cluster_is_quiet_and_after_a_second_at_the_latest
     let mut scheduler = Scheduler::new(INTERVAL, PERCENT, start);
     scheduler.looked((Cause::Tick, Extent::Whole), MILLISECOND, start, start);
     let changed = start + Duration::from_secs(3);
-    scheduler.changed(false, changed);
+    scheduler.changed(changed);
     assert_eq!(scheduler.next(changed), Err(QUIET));
     assert_eq!(scheduler.next(changed + QUIET), Ok((Cause::Change, Extent::Brief)));
     for step in 1..10 {
         let now = changed + step * QUIET / 2;
-        scheduler.changed(false, now);
+        scheduler.changed(now);
         let quiet_at_last = changed + LONGEST_QUIET_WAIT <= now;
         assert_eq!(scheduler.next(now).is_ok(), quiet_at_last, "step {step}");
     }
@@ -175,23 +175,13 @@ fn a_change_is_judged_once_the_cluster_is_quiet_and_after_a_second_at_the_latest
 fn a_change_during_a_look_is_judged_by_the_next_one() {
     let start = Instant::now();
     let mut scheduler = Scheduler::new(INTERVAL, PERCENT, start);
-    scheduler.changed(false, start);
-    scheduler.changed(false, start + 2 * MILLISECOND);
+    scheduler.changed(start);
+    scheduler.changed(start + 2 * MILLISECOND);
     scheduler.looked((Cause::Tick, Extent::Whole), MILLISECOND, start + MILLISECOND, start + 3 * MILLISECOND);
     assert_eq!(scheduler.next(start + QUIET + 2 * MILLISECOND), Ok((Cause::Change, Extent::Brief)));
     let now = start + QUIET + 3 * MILLISECOND;
     scheduler.looked((Cause::Change, Extent::Brief), MILLISECOND, now, now);
     assert!(scheduler.next(now + Duration::from_secs(2)).is_err(), "it was judged");
-}
-
-#[test]
-fn facts_that_the_cluster_lacked_before_are_compared_with_everything() {
-    let start = Instant::now();
-    let mut scheduler = Scheduler::new(INTERVAL, PERCENT, start);
-    scheduler.looked((Cause::Tick, Extent::Whole), MILLISECOND, start, start);
-    scheduler.changed(true, start + MILLISECOND);
-    scheduler.changed(false, start + 2 * MILLISECOND);
-    assert_eq!(scheduler.next(start + QUIET + 2 * MILLISECOND), Ok((Cause::Change, Extent::Whole)));
 }
 
 #[test]
