@@ -265,9 +265,9 @@ impl Agent {
             facts.node_port_range = Reading::Seen(range.clone());
         }
         let mut query = rules::node_query(&facts, false);
-        if self.own_port.borrow().seen().is_some_and(|own| own.taken) {
-            let own = [self.config.listen.port()].into_iter().collect();
-            query.owner_ports = query.owner_ports.union(&own);
+        // The port that was tried: another one in the configuration holds from the next start.
+        if let Some(own) = self.own_port.borrow().seen().filter(|own| own.taken) {
+            query.owner_ports = query.owner_ports.union(&[own.address.port()].into_iter().collect());
         }
         query.masquerade_ports = rules::node_ports_or_default(&facts).into();
         (at, facts, query)

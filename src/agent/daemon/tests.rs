@@ -5,7 +5,7 @@ use super::{
     *,
 };
 use crate::{
-    facts::{KernelFacts, Overrides},
+    facts::{KernelFacts, Overrides, PortSet},
     findings::Finding,
     kernel::Took,
     rules::{Limits, RULES},
@@ -167,6 +167,23 @@ async fn facts_that_the_cluster_never_had_before_are_compared_with_everything_on
         agent.look(Cause::Change, Extent::Brief).await;
     }
     assert_eq!(*whole.lock().expect("no panic"), [true, false, true, false, false]);
+}
+
+#[tokio::test]
+async fn the_holder_of_the_port_that_was_tried_is_looked_for_whatever_the_configuration_says_now() {
+    let looked_for = Arc::new(std::sync::Mutex::new(PortSet::default()));
+    let queries = Arc::clone(&looked_for);
+    let mut agent = agent(move |wanted| {
+        queries.lock().expect("no panic").clone_from(&wanted.owner_ports);
+        trapped()
+    })
+    .await;
+    let tried = OwnPort { address: "127.0.0.1:4711".parse().expect("an address"), taken: true };
+    agent.own_port = watch::channel(Reading::Seen(tried)).1;
+    agent.config.listen = "127.0.0.1:4712".parse().expect("an address");
+    agent.look(Cause::Tick, Extent::Whole).await;
+    let looked_for = looked_for.lock().expect("no panic");
+    assert!(looked_for.contains(4711) && !looked_for.contains(4712), "{looked_for:?}");
 }
 
 #[tokio::test]
