@@ -57,7 +57,7 @@ impl Baseline {
         worse.then(|| format!("{} times was {} times before", digits(ratio.median), digits(*before)))
     }
 
-    /// Takes the ratios of these rows over, and writes the file. Those of another machine go.
+    /// Takes the ratios of these rows over, and writes the file. Those of another machine go: give all rows then.
     ///
     /// # Panics
     /// When it cannot be written.
