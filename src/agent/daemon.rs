@@ -15,7 +15,7 @@ use tokio::{
     sync::watch,
     time::{interval, sleep, timeout},
 };
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     Config,
@@ -41,6 +41,9 @@ use crate::{
 
 /// How often the configuration file is read.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
+/// What is done beside the looks so soon after the start, above all reading the whole cluster once, is charged to nobody:
+/// the first looks would wait for it.
+const STARTING: Duration = Duration::from_secs(60);
 /// How long the first look waits for the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Every so many whole looks, all client sockets are read, even where that takes long: also those that can only have bound
@@ -216,13 +219,16 @@ impl Agent {
             _ => self.look_at_everything(at, facts, query).await,
         };
         self.charged += self.last_cost;
+        debug!(?cause, ?extent, cost = ?self.last_cost, took = ?began.elapsed(), "looked");
         self.scheduler.looked((cause, extent), self.last_cost, began, Instant::now());
     }
 
     /// Charges what the process did beside its looks: watches, answers, Events.
     fn charge_other_work(&mut self) {
         let used = process_cpu_time();
-        self.scheduler.charge(used.saturating_sub(self.charged), Instant::now());
+        if self.started.elapsed() > STARTING {
+            self.scheduler.charge(used.saturating_sub(self.charged), Instant::now());
+        }
         self.charged = self.charged.max(used);
     }
 
