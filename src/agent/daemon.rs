@@ -111,7 +111,8 @@ impl Agent {
         let recorder = match &config.cluster {
             ClusterSource::Api(access) => {
                 let client = cluster::client(access.clone());
-                let (recorder, writing) = Recorder::start(client, access.request_timeout, Timestamp::now);
+                let (recorder, writing) =
+                    Recorder::start(client, access.request_timeout, Timestamp::now, cluster::jitter);
                 tasks.watch_over("writing Events", writing);
                 Some(Arc::new(recorder))
             }
