@@ -20,15 +20,16 @@ use super::{
     Config,
     cluster_updates::{self, ClusterState, EndpointsRequest},
     heartbeat,
-    http::{self, Published, ServerState},
+    http::{self, Published, ServerState, Shared},
     interval::stretched,
     judge::{Reporting, RoundResult, advance},
     log::{log_change, log_state},
     reload::{Load, Reloader},
     scanner::{Scanned, Scanner},
+    socket::SocketFile,
 };
 use crate::{
-    cluster::{self, ClusterSource},
+    cluster::{self, ClusterSource, Reviewer},
     facts::{ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, View},
     kernel::{Host, Known},
     ledger::Ledger,
@@ -73,6 +74,8 @@ struct Agent {
     cluster: watch::Receiver<ClusterState>,
     endpoints: EndpointsRequest,
     own_port: watch::Receiver<Reading<OwnPort>>,
+    shared: Arc<Shared>,
+    _socket: Option<SocketFile>,
     published: watch::Sender<Published>,
     recorder: Option<Arc<Recorder>>,
     ledger: Ledger,
@@ -96,24 +99,26 @@ impl Agent {
 
     async fn with(config: Config, load: Box<Load>, scanner: Scanner, hostname: String) -> anyhow::Result<Self> {
         let (state, endpoints) = cluster_updates::start(config.cluster.clone(), config.node.clone(), hostname).await;
-        let recorder = match &config.cluster {
+        let (recorder, reviewer) = match &config.cluster {
             ClusterSource::Api(access) => {
                 let client = cluster::client(access.clone());
-                Some(Arc::new(Recorder::start(client, access.request_timeout, Timestamp::now)))
+                let recorder = Recorder::start(client, access.request_timeout, Timestamp::now);
+                (Some(Arc::new(recorder)), Some(Reviewer::new(access.clone())))
             }
-            ClusterSource::Files(_) | ClusterSource::None => None,
+            ClusterSource::Files(_) | ClusterSource::None => (None, None),
         };
         let (published, receiver) = watch::channel(Published::default());
+        let shared = Arc::new(Shared::new(reviewer, config.cpu_percent));
         let server = ServerState {
             published: receiver,
             cluster: state.clone(),
-            endpoints: endpoints.clone(),
             busy: scanner.busy(),
             recorder: recorder.clone(),
             started: Timestamp::now(),
-            bodies: Arc::default(),
+            shared: Arc::clone(&shared),
         };
-        let own_port = http::start(server, config.listen).await;
+        let socket = config.socket.as_ref().map(|path| http::start_at_socket(server.clone(), path)).transpose()?;
+        let own_port = http::start(server, config.listen);
         if let Some(path) = &config.heartbeat {
             tokio::spawn(heartbeat::write_heartbeats(path.clone(), scanner.busy()));
         }
@@ -124,6 +129,8 @@ impl Agent {
             cluster: state,
             endpoints,
             own_port,
+            shared,
+            _socket: socket,
             published,
             recorder,
             ledger: Ledger::default(),
@@ -190,6 +197,7 @@ impl Agent {
         let (facts, mut query) = self.inputs();
         query.bound_on_purpose = self.is_every_client_due();
         self.full_scans += 1;
+        self.shared.set_cpu_percent(self.config.cpu_percent);
         if let Some((kernel, cost)) = self.scan(query, begun).await {
             self.costs = [self.costs[1], cost];
             self.conclude(RULES, at, facts, kernel).await;

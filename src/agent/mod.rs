@@ -5,21 +5,27 @@
 
 #![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and writes its heartbeat")]
 
+mod authorization;
 mod budget;
 mod cluster_updates;
 mod config;
 mod connections;
 mod daemon;
+mod documents;
 mod gather;
 mod heartbeat;
 mod http;
 mod interval;
 mod judge;
+mod kept_metrics;
 mod log;
 mod process_usage;
+mod refusal;
 mod reload;
+mod request_budget;
+mod review_cache;
 mod scanner;
-mod shared_body;
+mod socket;
 
 pub use config::Config;
 pub use daemon::run;

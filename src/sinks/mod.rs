@@ -27,7 +27,7 @@ mod xml;
 
 pub use findings_document::{FindingsDocument, findings_schema, write_json, write_yaml};
 pub use fleet::{AgentAnswer, Fleet, Wanted, fleet_schema, listed};
-pub use html_page::write_html_page;
+pub use html_page::{PageDetail, write_html_page};
 pub use junit::write_junit;
 pub use map::{write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};
