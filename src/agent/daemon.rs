@@ -202,7 +202,9 @@ impl Agent {
             self.costs = [self.costs[1], cost];
             self.conclude(RULES, at, facts, kernel).await;
         }
-        time::Instant::from_std(begun) + stretched(&self.config, self.costs)
+        let interval = stretched(&self.config, self.costs);
+        self.published.send_modify(|published| published.interval = interval);
+        time::Instant::from_std(begun) + interval
     }
 
     /// Scans because the cluster changed. Connections are not walked: a cluster that changes all the time must not make
@@ -300,7 +302,10 @@ impl Agent {
         }
         self.before = Some(Arc::clone(snapshot));
         let judged = (Arc::clone(snapshot), Arc::new(self.ledger.board()));
-        self.published.send_modify(|published| published.last = Some(judged));
+        self.published.send_modify(|published| {
+            published.last = Some(judged);
+            published.judged_at = Some(Instant::now());
+        });
     }
 
     /// Counts a panic, and logs once whose it was.

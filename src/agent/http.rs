@@ -2,7 +2,7 @@
 //! what metrics tell; more is for who may read it.
 
 use std::{
-    io::{self, ErrorKind},
+    io::{self, ErrorKind, Write},
     net::SocketAddr,
     path::Path,
     sync::Arc,
@@ -44,10 +44,10 @@ use crate::{
     facts::{Gap, OwnPort, Reading, Snapshot, Source, Why},
     ledger::Board,
     sinks::{
-        PageDetail, Report,
+        LookAge, PageDetail, Report,
         events::Recorder,
         metrics::{Exposition, Telling, Work},
-        write_html_page, write_json,
+        write_html_page, write_json_with_age,
     },
 };
 
@@ -70,6 +70,10 @@ pub(super) struct Published {
     pub(super) last: Option<Judged>,
     /// The agent's own work.
     pub(super) work: Work,
+    /// When the last snapshot was judged.
+    pub(super) judged_at: Option<Instant>,
+    /// From one full look to the next, as it is now.
+    pub(super) interval: Duration,
 }
 
 /// The state of the server, from which every answer is made.
@@ -191,6 +195,12 @@ impl ServerState {
         self.published.borrow().last.clone()
     }
 
+    /// The age of the last look; nothing before the first.
+    fn age(&self) -> Option<LookAge> {
+        let published = self.published.borrow();
+        published.judged_at.map(|at| LookAge::new(at.elapsed(), published.interval))
+    }
+
     /// Lets a request pass that may read `path`.
     async fn admit(&self, way: Way, client: &Client, headers: &HeaderMap, path: &str) -> Result<Judged, Refusal> {
         let last = self.last().ok_or(Refusal::NoLookYet)?;
@@ -234,7 +244,7 @@ async fn metrics_text(State(state): State<ServerState>, headers: HeaderMap) -> R
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     let form = Exposition::accepted(accept);
     let telling = || {
-        let Published { last, work } = state.published.borrow().clone();
+        let Published { last, work, .. } = state.published.borrow().clone();
         let views = state.cluster.borrow().ages(Instant::now());
         let events = state.recorder.as_ref().map(|recorder| recorder.counters());
         Telling { look: last, work, views, events, process: process_usage::usage(state.started) }
@@ -253,10 +263,15 @@ async fn livez(State(state): State<ServerState>) -> Response {
 }
 
 async fn readyz(State(state): State<ServerState>) -> Response {
-    match state.last() {
-        Some(_) => "ok\n".into_response(),
-        None => (StatusCode::SERVICE_UNAVAILABLE, "nothing has been looked at yet\n").into_response(),
-    }
+    let words = match state.age() {
+        None => "nothing has been looked at yet\n".to_owned(),
+        Some(look) if look.is_old() => {
+            let (age, old_after) = (look.age.as_secs(), look.old_after.as_secs());
+            format!("the last look is {age} s old; it may be {old_after} s old\n")
+        }
+        Some(_) => return "ok\n".into_response(),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, words).into_response()
 }
 
 async fn findings(
@@ -266,7 +281,9 @@ async fn findings(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let (snapshot, board) = state.admit(way, &client, &headers, FINDINGS).await?;
-    state.shared.documents.send("application/json", move |out| write_json(&Report::of(&snapshot, &board), out))
+    let age = state.age().ok_or(Refusal::NoLookYet)?;
+    let write = move |out: &mut dyn Write| write_json_with_age(&Report::of(&snapshot, &board), age, out);
+    state.shared.documents.send("application/json", write)
 }
 
 /// The endpoints in it are those that rules need here: no request makes the agent read more.
@@ -285,4 +302,34 @@ async fn snapshot(
 
 fn failed(error: &dyn std::fmt::Display) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::cluster_updates, *};
+    use crate::cluster::ClusterSource;
+
+    /// The status and the words of `/readyz`, of an agent that looks every 15 seconds and did so this long ago.
+    async fn ready(ago: Option<Duration>) -> (StatusCode, String) {
+        let (cluster, _requests) = cluster_updates::start(ClusterSource::None, None, "n1".to_owned()).await;
+        let judged_at = ago.map(|ago| Instant::now().checked_sub(ago).expect("this machine runs longer than that"));
+        let last = judged_at.map(|_| (Arc::new(Snapshot::healthy()), Arc::new(Board::default())));
+        let interval = Duration::from_secs(15);
+        let (_sender, published) = channel(Published { last, work: Work::default(), judged_at, interval });
+        let (busy, started) = (Busy::default(), Timestamp::UNIX_EPOCH);
+        let shared = Arc::new(Shared::new(None, 0.2));
+        let answer = readyz(State(ServerState { published, cluster, busy, recorder: None, started, shared })).await;
+        let status = answer.status();
+        let body = axum::body::to_bytes(answer.into_body(), 4096).await.expect("a body");
+        (status, String::from_utf8(body.to_vec()).expect("UTF-8"))
+    }
+
+    #[tokio::test]
+    async fn an_agent_is_ready_as_long_as_its_last_look_is_not_old_and_says_why_it_is_not() {
+        assert_eq!(ready(None).await, (StatusCode::SERVICE_UNAVAILABLE, "nothing has been looked at yet\n".to_owned()));
+        assert_eq!(ready(Some(Duration::from_secs(20))).await, (StatusCode::OK, "ok\n".to_owned()));
+        let (status, words) = ready(Some(Duration::from_secs(60))).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(words.starts_with("the last look is 6") && words.ends_with("it may be 50 s old\n"), "{words}");
+    }
 }
