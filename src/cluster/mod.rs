@@ -20,6 +20,7 @@ mod component_config;
 mod connect;
 mod convert;
 mod error;
+mod exchange;
 mod facts_builder;
 mod field_values;
 mod flags;
@@ -34,8 +35,10 @@ mod object_sink;
 mod pages;
 mod permissions;
 mod read_once;
+mod reader_token;
 mod reconnecting_client;
 mod requests;
+mod reviews;
 mod settings;
 mod settings_places;
 mod slim_object;
@@ -50,13 +53,14 @@ use tokio::{runtime, task};
 
 use self::facts_builder::FactsBuilder;
 pub use self::{
-    agents::{Agent, AgentRequest, Agents},
+    agents::{Agent, AgentPlace, AgentRequest, Agents},
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
     jitter::jitter,
     manifests::Input,
     permissions::{ACCESS, Grant},
     reconnecting_client::client,
+    reviews::{NotReviewed, Review, Reviewer, TOKEN_HEADER},
     watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming, WatchesEnded},
 };
 use crate::facts::{ClusterFacts, Gap, Source, Why};

@@ -121,7 +121,7 @@ fn every_form(report: &Report<'_>) -> Vec<(&'static str, String)> {
         ("junit", written(|out| write_junit(report, out))),
         ("sarif", written(|out| write_sarif(report, out))),
         ("npd", npd_line(report)),
-        ("page", written(|out| write_html_page(Some(report), out))),
+        ("page", written(|out| write_html_page(Some(report), PageDetail::Everything, out))),
     ]
 }
 
@@ -201,7 +201,7 @@ fn hostile_text_breaks_no_line_of_any_form() {
 
 /// The page, and for messages its words without the picture.
 fn page_of(world: &(Snapshot, Board)) -> (String, String) {
-    let page = written(|out| write_html_page(Some(&report(world)), out));
+    let page = written(|out| write_html_page(Some(&report(world)), PageDetail::Everything, out));
     let words = page.split("<svg").next().unwrap_or_default().to_owned();
     (page, words)
 }
@@ -232,7 +232,7 @@ fn the_page_of_a_node_that_could_not_be_checked_never_says_that_all_is_well() {
     assert!(!page.contains("class=\"well\""), "{words}");
     let (calm, words) = page_of(&healthy());
     assert!(calm.contains("<p class=\"well\">Nothing that could be seen.</p>"), "{words}");
-    let early = written(|out| write_html_page(None, out));
+    let early = written(|out| write_html_page(None, PageDetail::Everything, out));
     assert!(early.contains("Nothing has been looked at yet.") && !early.contains("class=\"well\""), "{early}");
 }
 

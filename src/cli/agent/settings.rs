@@ -99,6 +99,12 @@ pub(super) struct Settings {
     )]
     #[serde(deserialize_with = "address_in_words")]
     listen: Option<SocketAddr>,
+    /// Answer at a socket in the file tree too, with everything and without a token
+    ///
+    /// It is made for the agent's user only, and removed at the end: use a directory into which nobody else writes. Over
+    /// the network, findings and snapshots are for those whom the API server lets read them.
+    #[arg(long, value_name = "FILE", env = "PORTREEVE_SOCKET", hide_env_values = true)]
+    socket: Option<PathBuf>,
     /// From one look at the node to the next [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "PORTREEVE_INTERVAL", hide_env_values = true)]
     #[serde(deserialize_with = "duration_in_words")]
@@ -145,6 +151,7 @@ impl Settings {
             node_port_range: self.node_port_range.or(under.node_port_range),
             host_root: self.host_root.or(under.host_root),
             listen: self.listen.or(under.listen),
+            socket: self.socket.or(under.socket),
             interval: self.interval.or(under.interval),
             cpu_percent: self.cpu_percent.or(under.cpu_percent),
             heartbeat: self.heartbeat.or(under.heartbeat),
@@ -191,6 +198,7 @@ impl Settings {
             },
             node_port_range: self.node_port_range.map(|range| configured_range(range, "node-port-range")),
             listen: self.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),
+            socket: self.socket,
             interval: self.interval.unwrap_or(INTERVAL),
             cpu_percent: self.cpu_percent.unwrap_or(CPU_PERCENT),
             heartbeat,
