@@ -19,8 +19,11 @@ pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
 pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
     let mut ledger = Ledger::default();
     let opinions = rules::ask(rules, View { now: snapshot, before: None }, limits);
-    advance(opinions, snapshot.at, Reporting::AtOnce, &mut ledger);
-    ledger.into_board()
+    let RoundResult { panicked, .. } = advance(opinions, snapshot.at, Reporting::AtOnce, &mut ledger);
+    let mut board = ledger.into_board();
+    let failed = board.unknown.iter().filter(|unknown| panicked.contains(&unknown.rule));
+    board.failed = failed.map(|unknown| unknown.gap.clone()).collect();
+    board
 }
 
 /// When a finding is reported.

@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and writes its heartbeat")]
 
 mod budget;
+mod clock;
 mod cluster_updates;
 mod config;
 mod connections;
@@ -21,6 +22,7 @@ mod reload;
 mod scanner;
 mod shared_body;
 
+pub use clock::now;
 pub use config::Config;
 pub use daemon::run;
 pub use gather::{SnapshotSources, Step};

@@ -23,8 +23,11 @@ mod error;
 mod facts_builder;
 mod field_values;
 mod flags;
+mod input;
 mod managed_fields;
 mod manifests;
+mod mapping;
+mod meter;
 mod nodes;
 mod object_reader;
 mod object_sink;
@@ -39,6 +42,7 @@ mod table_format;
 mod tolerant_field;
 mod watch;
 mod yaml_documents;
+mod yaml_options;
 
 use std::io;
 
@@ -49,21 +53,22 @@ pub use self::{
     agents::{Agent, AgentRequest, Agents},
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
-    manifests::Input,
+    input::{Accepted, Input, OpenInput},
     permissions::{ACCESS, Grant},
     reconnecting_client::client,
     watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming},
 };
 use crate::facts::{ClusterFacts, Gap, Source, Why};
 
-/// Reads everything from `source`. `node` is this node's name where it is configured or comes from the downward API;
+/// Reads everything from `source`, of files only those that can be read again. `node` is this node's name where it is configured or comes from the downward API;
 /// otherwise `hostname` finds it among the Nodes. Never fails as a whole: each fact carries its own gap.
 pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) -> ClusterFacts {
     match source {
         ClusterSource::None => nothing(node),
         ClusterSource::Files(inputs) => {
             let (inputs, node, hostname) = (inputs.clone(), node.map(str::to_owned), hostname.to_owned());
-            let reader = task::spawn_blocking(move || of_files(&inputs, node.as_deref(), &hostname));
+            let reader =
+                task::spawn_blocking(move || of_files(&inputs, Accepted::RegularFiles, node.as_deref(), &hostname));
             // A panic in the reader is a bug; it must not be mistaken for an empty cluster.
             reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
         }
@@ -71,14 +76,14 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
     }
 }
 
-/// The same, blocking. Must not be called on an async runtime.
+/// The same, blocking, and once: pipes are read too. Must not be called on an async runtime.
 ///
 /// # Errors
 /// When the operating system has no means left to wait for an API server.
 pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> io::Result<ClusterFacts> {
     Ok(match source {
         ClusterSource::None => nothing(node),
-        ClusterSource::Files(inputs) => of_files(inputs, node, hostname),
+        ClusterSource::Files(inputs) => of_files(inputs, Accepted::Anything, node, hostname),
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(of_api(access, node, hostname))
@@ -86,9 +91,9 @@ pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> i
     })
 }
 
-fn of_files(inputs: &[Input], node: Option<&str>, hostname: &str) -> ClusterFacts {
+fn of_files(inputs: &[Input], accepted: Accepted, node: Option<&str>, hostname: &str) -> ClusterFacts {
     let origin = inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let facts = manifests::read(inputs);
+    let facts = manifests::read(inputs, accepted);
     let node = facts.node_name(node, hostname);
     facts.finish(origin, true, node)
 }

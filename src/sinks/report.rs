@@ -62,7 +62,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// What had to be readable and was not: a configured cluster, and the core of the node: sockets, settings,
+    /// Rules that failed, and what had to be readable and was not, each reason once: a configured cluster, and the core of the node: sockets, settings,
     /// addresses. What a profile may not see and what this kernel does not have are no failures.
     pub fn failures(&self) -> Vec<&'a Gap> {
         let Snapshot { kernel, cluster, .. } = self.snapshot;
@@ -82,6 +82,14 @@ impl<'a> Report<'a> {
             gap_of(&sysctls.route_localnet),
         ];
         failures.extend(core.into_iter().flatten().filter(|gap| is_failure(gap)));
+        failures.extend(&self.board.failed);
+        let mut known = Vec::new();
+        failures.retain(|gap| {
+            !known.contains(gap) && {
+                known.push(*gap);
+                true
+            }
+        });
         failures
     }
 
