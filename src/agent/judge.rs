@@ -84,6 +84,28 @@ mod tests {
         assert!(gap.detail.contains(RULES[0].id.0), "{}", gap.detail);
     }
 
+    static BROKEN: Rule = Rule {
+        id: RuleId("broken"),
+        title: "panics",
+        ceiling: crate::findings::Severity::Info,
+        needs: &[],
+        uses: &[],
+        socket_needs: &[],
+        patience: Patience::One,
+        page: "",
+        check: |_, _| panic!("as a rule with a bug does"),
+    };
+
+    #[test]
+    fn a_rule_that_failed_is_a_failure_also_where_it_was_the_only_one() {
+        let world = Snapshot::healthy();
+        let board = judge_by(&[&BROKEN], &world, &Limits::default());
+        let report = crate::sinks::Report { rules: &[&BROKEN], ..crate::sinks::Report::of(&world, &board) };
+        assert_eq!(report.result(), crate::sinks::CheckResult::NotChecked);
+        assert!(report.failures()[0].detail.contains("rule broken failed"), "{board:?}");
+        assert!(judge(&world, &Limits::default()).failed.is_empty());
+    }
+
     #[test]
     fn one_snapshot_is_reported_without_patience() {
         let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");

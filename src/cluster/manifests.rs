@@ -260,13 +260,15 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         (Source::Nodes, facts.nodes.is_empty(), "Node"),
     ];
     for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {
-        let detail = if source == Source::Services {
+        facts.mark_missing(if source == Source::Services {
             let places: Vec<String> = inputs.iter().map(ToString::to_string).collect();
             let instead = facts.unused.as_ref().map(|kind| format!(" but for example {kind}"));
-            format!("{}: holds no Service{}, wanted Services", places.join(", "), instead.unwrap_or_default())
+            let detail =
+                format!("{}: holds no Service{}, wanted Services", places.join(", "), instead.unwrap_or_default());
+            // Whoever names a file means one with Services.
+            Gap::new(source, Why::Malformed, detail)
         } else {
-            format!("the input holds no {kind}")
-        };
-        facts.mark_missing(Gap::new(source, Why::NotAsked, detail));
+            Gap::new(source, Why::NotAsked, format!("the input holds no {kind}"))
+        });
     }
 }
