@@ -7,6 +7,7 @@
 
 mod authorization;
 mod budget;
+mod clock;
 mod cluster_files;
 mod cluster_state;
 mod cluster_updates;
@@ -31,6 +32,7 @@ mod scheduler;
 mod socket;
 mod tasks;
 
+pub use clock::now;
 pub use config::Config;
 pub use daemon::run;
 pub use gather::{SnapshotSources, Step};

@@ -38,7 +38,7 @@ thread_local! {
 
 /// An agent on this thread's node; it ends with this value.
 pub(crate) struct Agent {
-    child: Child,
+    pub(crate) child: Child,
     log: BufReader<ChildStderr>,
 }
 
@@ -58,14 +58,14 @@ impl Agent {
         Self { child, log }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).expect("a pid");
         kill(Pid::from_raw(pid), signal).expect("it is ours");
     }
 
     /// Reads log lines up to one that holds these words.
     #[track_caller]
-    fn says(&mut self, words: &str) -> String {
+    pub(crate) fn says(&mut self, words: &str) -> String {
         let mut seen = String::new();
         loop {
             let mut line = String::new();

@@ -2,8 +2,7 @@
 
 use std::{
     fmt::Display,
-    fs::File,
-    io::Read as _,
+    io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     str::FromStr,
@@ -21,7 +20,7 @@ use super::{
 };
 use crate::{
     agent::Config,
-    cluster::{ApiServer, ClusterSource, Environment, Input, SourceOptions},
+    cluster::{Accepted, ApiServer, ClusterSource, Environment, Input, SourceOptions},
     facts::{Learned, Mode, Overrides, PortRange, text},
     rules::Limits,
 };
@@ -209,13 +208,11 @@ impl Settings {
 
 /// Reads a file of settings. The error is one line: the file, the line in it, what is wrong there.
 pub(super) fn read(path: &Path) -> Result<Settings, String> {
-    let place = text::clean(&path.to_string_lossy(), text::NAME);
-    let mut yaml = String::new();
-    let file = File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_string(&mut yaml));
-    let length = file.map_err(|error| format!("reading {place}: {error}"))?;
-    if length as u64 > LONGEST {
-        return Err(format!("reading {place}: longer than {LONGEST} bytes"));
-    }
+    let input = Input::File(path.to_owned());
+    let place = input.to_string();
+    let read = input.read(Accepted::RegularFiles, LONGEST);
+    let yaml = read.and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("is not UTF-8 text")));
+    let yaml = yaml.map_err(|error| format!("reading {place}: {error}"))?;
     parse(&yaml).map_err(|(line, what)| text::clean(&format!("{place}:{line}: {what}"), 1024))
 }
 
@@ -224,7 +221,7 @@ fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
     if yaml.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
         return Ok(Settings::default());
     }
-    serde_saphyr::from_str(yaml).map_err(|error| {
+    let settings: Settings = serde_saphyr::from_str(yaml).map_err(|error| {
         let error = error.without_snippet();
         let line = error.location().map_or(1, |location| location.line());
         let what = match error {
@@ -236,7 +233,14 @@ fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
             }
         };
         (line, what)
-    })
+    })?;
+    match settings.limits.as_ref().and_then(Limits::impossible) {
+        None => Ok(settings),
+        Some((key, what)) => {
+            let at = yaml.lines().position(|line| line.contains(key)).unwrap_or(0);
+            Err((at as u64 + 1, format!("{key} is {what}")))
+        }
+    }
 }
 
 fn in_words<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) -> Result<Option<T>, D::Error> {
@@ -297,6 +301,9 @@ mod tests {
         assert_eq!(wrong("limits:\n  band_warning: 3\n"), (2, meant("band_warning", "band_warning_percent")));
         assert_eq!(wrong("node: n1\n\ninterval: soon\n").0, 3);
         assert_eq!(wrong("cpu-percent: 0\n").0, 1);
+        let limit = wrong("node: n1\nlimits:\n  band_warning_percent: 101\n");
+        assert_eq!(limit, (3, "band_warning_percent is 101, wanted 1 to 100".to_owned()));
+        assert_eq!(wrong("limits: {proxy_lag_seconds: -1}\n").0, 1);
     }
 
     #[test]
