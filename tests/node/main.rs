@@ -10,6 +10,7 @@ mod agent_http;
 mod agent_metrics;
 mod claims;
 mod corpus;
+mod faults;
 mod healthy;
 mod hostile;
 mod matrix;
