@@ -16,6 +16,10 @@ fn value(agent: &Agent, series: &str) -> Option<f64> {
     Agent::value(&agent.metrics(), series)
 }
 
+/// Fault (operator): SIGKILL, and a new start
+/// Does: finds its Event by its name, and writes no second one
+/// Right again: with its first looks
+/// Lost: nothing
 #[test]
 fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
     let _wired = Wired::enter();
@@ -82,6 +86,10 @@ fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
     lines.skip_while(|words| words.first() != Some(&head)).skip(1).collect()
 }
 
+/// Fault (API server): a Service is deleted and made anew under its name
+/// Does: writes an Event about the new one; that of the old one is not its own
+/// Right again: with the look that the change brings on
+/// Lost: nothing
 #[test]
 fn kubectl_shows_events_in_its_list_and_where_it_describes_their_objects() {
     let Trouble { cluster, service, .. } = &Trouble::make(&[], &Role::of_chart());
@@ -162,6 +170,10 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
+/// Fault (API server): it forbids Events
+/// Does: counts what was refused, does not insist, looks on
+/// Right again: metrics tell all the time
+/// Lost: Events
 #[test]
 fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
     let audit = Audit::new();
@@ -178,6 +190,10 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
     assert_eq!(refused.collect::<Vec<_>>(), ["create", "create"]);
 }
 
+/// Fault (API server): it forbids ConfigMaps and /flagz
+/// Does: lists a gap for each rule that needs them; the others go on
+/// Right again: when they are allowed
+/// Lost: what these rules would tell
 #[test]
 fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
     let Trouble { cluster, .. } = &Trouble::make(&[], &Role::of_chart().without("configmaps").without("/flagz"));

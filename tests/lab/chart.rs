@@ -149,6 +149,10 @@ fn objects(person: &Person<'_>) -> BTreeSet<String> {
     listed.lines().filter(|name| !name.starts_with("Lease/kube-node-lease/")).map(str::to_owned).collect()
 }
 
+/// Fault (operator): an upgrade, and an uninstallation
+/// Does: never two agents on one node; leaves no object behind
+/// Right again: with the roll-out
+/// Lost: nothing
 #[test]
 fn an_upgrade_never_runs_two_agents_and_uninstalling_leaves_nothing_behind() {
     let node = WholeNode::start();
@@ -205,6 +209,10 @@ fn standing(node: &WholeNode) -> (bool, u64) {
     (container["ready"].as_bool().expect("a word"), container["restartCount"].as_u64().expect("a count"))
 }
 
+/// Fault (node): the agent hangs for good (SIGSTOP)
+/// Does: its heartbeat ends, so that kubelet restarts it
+/// Right again: after kubelet’s probes have failed
+/// Lost: nothing: Events are found again
 #[test]
 fn a_stranger_on_the_agents_port_is_no_reason_to_restart_it_but_that_it_hangs_is_one() {
     let node = WholeNode::start();
