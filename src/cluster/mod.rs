@@ -23,6 +23,8 @@ mod error;
 mod facts_builder;
 mod field_values;
 mod flags;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod input;
 mod managed_fields;
 mod manifests;

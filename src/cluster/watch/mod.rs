@@ -37,6 +37,8 @@ use std::sync::Arc;
 use tokio::{sync::watch, task::JoinHandle};
 
 use self::index::Index;
+#[cfg(feature = "fuzzing")]
+pub(super) use self::watch_event::WatchEvent;
 pub use self::{
     publish::{ClusterView, EndpointsOf},
     resource::{Resource, ResourceStatus},

@@ -12,6 +12,10 @@ mod socket;
 #[cfg(test)]
 pub(super) use attributes::attribute;
 pub(super) use attributes::{Malformed, attributes, bytes_at, name};
+#[cfg(feature = "fuzzing")]
+pub(super) use connection::Connection;
 pub(super) use connection::{SockDiagConnection, connection, sock_diag_connection};
 pub(super) use message::{Message, Request};
+#[cfg(feature = "fuzzing")]
+pub(super) use socket::Transport;
 pub(super) use socket::{Family, InterfaceChanges};
