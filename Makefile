@@ -52,7 +52,7 @@ PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test verdicts pictures mutants bench lab guest static lint advisories docs chart image release krew shipped fmt tools crates
+.PHONY: help check build test verdicts pictures mutants fuzz hostile bench lab guest static lint advisories docs chart image release krew shipped fmt tools crates
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -92,6 +92,15 @@ pictures: lab ## Draw the documents' pictures anew, of what a Prometheus of the 
 mutants: ## Invert every condition of every rule and data plane, one at a time, and see that a test notices; needs root
 	CARGO_TARGET_DIR=target/mutants/tool $(CARGO) test --locked --quiet --manifest-path tests/mutants/Cargo.toml
 	CARGO_TARGET_DIR=target/mutants/tool $(CARGO) run --locked --quiet --manifest-path tests/mutants/Cargo.toml
+
+# Two targets at a time. CI runs all for a few seconds; `SECONDS_EACH=3600` is for a night, `TARGETS="snapshot flagz"` for some.
+SECONDS_EACH ?= 600
+fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise that is broken
+	fuzz/run '$(SECONDS_EACH)' $(TARGETS)
+
+hostile: ## Feed the program with inputs that are known to be hostile, and count them and the fuzz targets
+	@$(CARGO) test --quiet --locked --test anywhere $(PRIVATE) -- hostile::every --nocapture | sed -n 's/^\([0-9]* hostile inputs\)$$/\1/p'
+	@echo "$$(grep -c '^[a-z]' fuzz/targets) fuzz targets"
 
 lab: ## Build the programs that tests run, Kubernetes and helm; minutes the first time, then nothing
 	@for program in $(LAB_PROGRAMS); do \

@@ -8,7 +8,6 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use jiff::Timestamp;
 use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},
@@ -19,6 +18,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     Config,
+    clock::now,
     cluster_state::ClusterState,
     cluster_updates::{self, EndpointsRequest},
     heartbeat,
@@ -114,8 +114,7 @@ impl Agent {
         let (recorder, reviewer) = match &config.cluster {
             ClusterSource::Api(access) => {
                 let client = cluster::client(access.clone());
-                let (recorder, writing) =
-                    Recorder::start(client, access.request_timeout, Timestamp::now, cluster::jitter);
+                let (recorder, writing) = Recorder::start(client, access.request_timeout, now, cluster::jitter);
                 tasks.watch_over("writing Events", writing);
                 (Some(Arc::new(recorder)), Some(Reviewer::new(access.clone())))
             }
@@ -128,7 +127,7 @@ impl Agent {
             cluster: state.clone(),
             busy: scanner.busy(),
             recorder: recorder.clone(),
-            started: Timestamp::now(),
+            started: now(),
             shared: Arc::clone(&shared),
         };
         let socket =
@@ -277,7 +276,7 @@ impl Agent {
 
     /// The facts of the cluster now, and what they make us ask the node.
     fn inputs(&mut self, began: Instant) -> (RoundTime, ClusterFacts, NodeQuery) {
-        let at = RoundTime { at: Timestamp::now(), since_start: began.saturating_duration_since(self.started) };
+        let at = RoundTime { at: now(), since_start: began.saturating_duration_since(self.started) };
         let mut facts = (*self.cluster.facts()).clone();
         if let Some(range) = &self.config.node_port_range {
             facts.node_port_range = Reading::Seen(range.clone());
@@ -298,7 +297,7 @@ impl Agent {
         let seen = seen.map(|(kernel, took)| {
             self.published.send_modify(|published| {
                 published.work.took.extend(took);
-                published.work.scanned(began.elapsed(), Timestamp::now());
+                published.work.scanned(began.elapsed(), now());
             });
             kernel
         });

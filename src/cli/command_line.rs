@@ -190,8 +190,8 @@ fn parse<C: CommandFactory + FromArgMatches>(name: Name, words: Vec<OsString>) -
     let cleaned: Vec<OsString> = words.iter().map(printable).collect();
     let unclean = cleaned != words;
     parse(words).map_err(|error| match parse(cleaned) {
-        Err(error) if unclean => print_usage(&error),
-        Ok(_) if unclean => {
+        Err(cleaned) if unclean && cleaned.use_stderr() => print_usage(&cleaned),
+        _ if unclean => {
             drop(writeln!(stderr(), "error: an argument has characters that print nothing, wanted it without them"));
             ExitCode::from(USAGE)
         }

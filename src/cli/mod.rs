@@ -14,6 +14,8 @@ mod demo;
 mod did_you_mean;
 mod documents;
 mod free_ports;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod impossible;
 mod kubectl;
 mod man;

@@ -19,7 +19,7 @@ use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 use super::{
     error::Error,
     facts_builder::FactsBuilder,
-    input::{Accepted, Input, OpenInput},
+    input::{Accepted, Input},
     input_meter::{InputMeter, MeteredInput},
     object_reader::{DocumentSummary, ObjectReader},
     slim_object::SlimObject,
@@ -46,7 +46,10 @@ pub(super) fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
     for input in inputs {
         let place = input.to_string();
         let errors = match input.open(accepted) {
-            Ok(opened) => read_from(&place, opened, &mut facts),
+            Ok(opened) => {
+                let length = opened.length;
+                read_from(&place, opened, length, &mut facts)
+            }
             Err(source) => vec![Error::Unreadable { place, source }],
         };
         for error in errors {
@@ -58,10 +61,10 @@ pub(super) fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
     facts
 }
 
-/// Reads one input to its end, or to where it breaks.
-fn read_from(place: &str, input: OpenInput, facts: &mut FactsBuilder) -> Vec<Error> {
+/// Reads one input to its end, or to where it breaks. `length` is its length in bytes, 0 where it is not known.
+pub(super) fn read_from(place: &str, input: impl Read, length: u64, facts: &mut FactsBuilder) -> Vec<Error> {
     let meter = InputMeter::default();
-    let mut beginning = Vec::with_capacity(usize::try_from(input.length).unwrap_or(SHORT).min(SHORT));
+    let mut beginning = Vec::with_capacity(usize::try_from(length).unwrap_or(SHORT).min(SHORT));
     let mut reader = MeteredInput { reader: input, meter: &meter };
     let read = reader.by_ref().take(SHORT as u64).read_to_end(&mut beginning);
     let whole = match read {

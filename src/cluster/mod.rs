@@ -24,6 +24,8 @@ mod exchange;
 mod facts_builder;
 mod field_values;
 mod flags;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod input;
 mod input_meter;
 mod jitter;

@@ -139,7 +139,7 @@ fn container_of(component: &str) -> Option<String> {
 
 /// The mount points of cgroup2 in the text of a mountinfo. Lines are parsed one by one: an odd mount elsewhere, which
 /// `MountInfos` would fail on, does not matter here.
-fn cgroup2_mounts(mountinfo: &str) -> impl Iterator<Item = PathBuf> {
+pub(super) fn cgroup2_mounts(mountinfo: &str) -> impl Iterator<Item = PathBuf> {
     let mounts = mountinfo.lines().filter_map(|line| MountInfo::from_line(line).ok());
     mounts.filter(|mount| mount.fs_type == "cgroup2").map(|mount| mount.mount_point)
 }

@@ -148,7 +148,7 @@ struct Found {
 
 /// Whether a flow has its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+pub(super) enum Answer {
     Seen,
     Awaited,
     /// It was picked up in the middle: its first answer is not awaited.
@@ -173,7 +173,7 @@ impl Found {
 }
 
 /// The flow of a message, if its source was translated and its protocol is one that a Service can have.
-fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, Answer)>, Malformed> {
+pub(super) fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, Answer)>, Malformed> {
     if message.kind != CT_NEW {
         return Ok(None);
     }

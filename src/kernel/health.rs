@@ -62,7 +62,7 @@ async fn ask(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap> {
 
 /// The Service in a proxy's answer, which is 200 with local endpoints and 503 without
 /// (pkg/proxy/healthcheck/service_health.go).
-fn service(answer: &Answer) -> Option<String> {
+pub(super) fn service(answer: &Answer) -> Option<String> {
     #[derive(Deserialize)]
     struct Status {
         service: Name,

@@ -32,7 +32,7 @@ pub(super) fn connections(
     parse_connections(&path, open(Source::IpVsConn, &path)?, ports, unanswered)
 }
 
-fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualServer>, Gap> {
+pub(super) fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualServer>, Gap> {
     let mut servers: Vec<VirtualServer> = Vec::new();
     // A firewall mark or a protocol without ports owns the real servers that follow it.
     let mut counted = false;
@@ -64,7 +64,7 @@ fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualServer>
     Ok(servers)
 }
 
-fn parse_connections(
+pub(super) fn parse_connections(
     name: &Path,
     reader: impl BufRead,
     ports: &PortSet,

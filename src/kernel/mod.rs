@@ -8,6 +8,8 @@ mod cgroup;
 mod conntrack;
 mod ephemeral;
 mod freshness;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod health;
 mod http;
 mod interfaces;

@@ -65,14 +65,14 @@ fn request(what: &'static str, kind: u16) -> Request<'static> {
     Request { source: Source::Netfilter, what, kind, body: &[0; 4], absent: None }
 }
 
-fn table(message: &Message<'_>) -> Result<Option<String>, Malformed> {
+pub(super) fn table(message: &Message<'_>) -> Result<Option<String>, Malformed> {
     if message.kind != NFT_MSG_NEWTABLE {
         return Ok(None);
     }
     Ok(Some(format!("{} {}", family(message)?, attribute(message, NFTA_TABLE_NAME)?)))
 }
 
-fn chain(message: &Message<'_>) -> Result<Option<String>, Malformed> {
+pub(super) fn chain(message: &Message<'_>) -> Result<Option<String>, Malformed> {
     if message.kind != NFT_MSG_NEWCHAIN {
         return Ok(None);
     }

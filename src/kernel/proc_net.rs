@@ -76,7 +76,7 @@ pub(super) fn why(error: &io::Error) -> Why {
 }
 
 /// Reads one table, its first line being the heading.
-fn read(
+pub(super) fn read(
     mut table: impl BufRead,
     protocol: Protocol,
     family: Family,

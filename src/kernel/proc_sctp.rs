@@ -54,7 +54,7 @@ fn read(
 }
 
 /// `ENDPT SOCK STY SST HBKT LPORT UID INODE LADDRS`; no record for what does not listen, and has no peer here either.
-fn endpoint(fields: &[&str]) -> Option<Option<Record>> {
+pub(super) fn endpoint(fields: &[&str]) -> Option<Option<Record>> {
     let [_, _, _, state, _, port, uid, inode, locals @ ..] = fields else { return None };
     if State::from_number(state.parse().ok()?) != Some(State::Listen) {
         return Some(None);
@@ -66,7 +66,7 @@ fn endpoint(fields: &[&str]) -> Option<Option<Record>> {
 
 /// `ASSOC SOCK STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS ...`, a star before the
 /// address that is in use; no record for a state that is none of ours.
-fn association(fields: &[&str]) -> Option<Option<Record>> {
+pub(super) fn association(fields: &[&str]) -> Option<Option<Record>> {
     let [_, _, _, _, state, _, _, _, _, uid, inode, local_port, remote_port, addresses @ ..] = fields else {
         return None;
     };

@@ -194,7 +194,7 @@ pub(super) fn sees_the_node(proc: &Path) -> bool {
 
 /// Whether a `/proc` is of a pid namespace outside this process' own. `NSpid` begins with the pid in the namespace of that
 /// `/proc`: two numbers are two namespaces.
-fn is_outside(status: &str) -> bool {
+pub(super) fn is_outside(status: &str) -> bool {
     // Not `procfs_core`'s `Status`, which needs a dozen other lines too: a sandbox that leaves one out would hide this one.
     let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     pids.is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
@@ -206,19 +206,19 @@ pub(super) fn is_gone(error: &io::Error) -> bool {
 }
 
 /// `socket:[4711]`.
-fn socket_inode(link: &str) -> Option<u64> {
+pub(super) fn socket_inode(link: &str) -> Option<u64> {
     link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// Field 22 of `/proc/<pid>/stat`; field 2, the command, may hold anything, parentheses too. Not `procfs_core`'s `Stat`:
 /// it panics on a line whose parentheses are not where they should be, and this is read of every process of a node.
-fn started(stat: &str) -> Option<u64> {
+pub(super) fn started(stat: &str) -> Option<u64> {
     let (_, behind_command) = stat.rsplit_once(')')?;
     behind_command.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// A command line with its arguments joined by spaces; only the part that can be kept is looked at.
-fn arguments(line: &[u8]) -> String {
+pub(super) fn arguments(line: &[u8]) -> String {
     let line = line.get(..COMMAND_LINE * 4).unwrap_or(line);
     let arguments: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     arguments.join(" ").trim_end().to_owned()
@@ -226,7 +226,7 @@ fn arguments(line: &[u8]) -> String {
 
 /// The soft limit in `Max open files  1024  524288  files`. Not `procfs_core`'s `Limits`: it takes the end of what could be
 /// read for the end of the file, needs all sixteen limits for this one, and can overflow on a line with fewer words.
-fn open_files_limit(limits: &str) -> Option<u64> {
+pub(super) fn open_files_limit(limits: &str) -> Option<u64> {
     let numbers = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match numbers.split_ascii_whitespace().next()? {
         "unlimited" => Some(u64::MAX),

@@ -23,7 +23,7 @@ pub(super) fn read(root: &Root) -> Result<Vec<IpAddr>, Gap> {
 
 /// The addresses of `nameserver` lines without zones; what is no address there is ignored, as libc does
 /// (glibc resolv/res_init.c).
-fn nameservers(content: &str) -> Vec<IpAddr> {
+pub(super) fn nameservers(content: &str) -> Vec<IpAddr> {
     let address = |line: &str| {
         let mut words = line.split_ascii_whitespace();
         words.next().filter(|word| *word == "nameserver")?;

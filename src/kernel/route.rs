@@ -116,7 +116,7 @@ fn request<'a>(what: &'static str, kind: u16, body: &'a [u8]) -> Request<'a> {
 }
 
 /// A link, if that is what the message is about.
-fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
+pub(super) fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
     if message.kind != RouteNetlinkMessage::NewLink(LinkMessage::default()).message_type() {
         return Ok(None);
     }
@@ -181,7 +181,7 @@ fn port(data: &[u8], example: &impl Nla) -> Result<Option<u16>, Malformed> {
 }
 
 /// An address, if that is what the message is about.
-fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result<Option<Address>, Malformed> {
+pub(super) fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result<Option<Address>, Malformed> {
     if message.kind != RouteNetlinkMessage::NewAddress(AddressMessage::default()).message_type() {
         return Ok(None);
     }
@@ -212,7 +212,7 @@ fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result<Opt
 }
 
 /// The gateways of one route, if it is a default route of the main table.
-fn gateways_of(gateways: &mut Vec<IpAddr>, message: &Message<'_>) -> Result<(), Malformed> {
+pub(super) fn gateways_of(gateways: &mut Vec<IpAddr>, message: &Message<'_>) -> Result<(), Malformed> {
     let header = RouteHeader::parse(message.body).map_err(|_| Malformed("a route with its header"))?;
     let is_default = header.destination_prefix_length == 0 && header.kind == RouteType::Unicast;
     if message.kind != RouteNetlinkMessage::NewRoute(RouteMessage::default()).message_type() || !is_default {

@@ -107,7 +107,7 @@ fn bytecode(ports: PortRange) -> Vec<u8> {
 }
 
 /// Reads `struct inet_diag_msg` and its attributes; nothing for a family or a state that is none of ours.
-fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malformed> {
+pub(super) fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malformed> {
     let [family, state, timer, retransmits] = bytes_at(body, 0)?;
     let family = match family {
         AF_INET => Family::V4,

@@ -63,7 +63,7 @@ fn content<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Gap> {
 }
 
 #[derive(Default)]
-struct Sums {
+pub(super) struct Sums {
     used: Option<u32>,
     tcp: Option<u32>,
     tcp_time_wait: Option<u32>,
@@ -89,7 +89,7 @@ impl Sums {
         }
     }
 
-    fn add(&mut self, name: &Path, reader: impl BufRead) -> Result<(), Gap> {
+    pub(super) fn add(&mut self, name: &Path, reader: impl BufRead) -> Result<(), Gap> {
         each_line(Source::Sockstat, name, "PROTOCOL: NAME COUNT ...", reader, |line| {
             let (protocol, counts) = line.split_once(':')?;
             let (sum, wait) = match protocol {
@@ -111,7 +111,7 @@ impl Sums {
         })
     }
 
-    fn finish(&self, net: &Path) -> Result<SockStat, Gap> {
+    pub(super) fn finish(&self, net: &Path) -> Result<SockStat, Gap> {
         match *self {
             Self {
                 tcp: Some(tcp),

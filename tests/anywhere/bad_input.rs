@@ -117,7 +117,7 @@ fn a_message_about_an_argument_has_no_character_that_turns_or_hides_it() {
 }
 
 /// A command that is ended after a while, whether it has come to its end or not.
-fn within_seconds(command: &mut Command, seconds: u32) -> (i32, String, String) {
+pub(crate) fn within_seconds(command: &mut Command, seconds: u32) -> (i32, String, String) {
     let mut bounded = Command::new("timeout");
     bounded.arg("--signal=KILL").arg(seconds.to_string()).arg(command.get_program()).args(command.get_args());
     bounded.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());

@@ -13,6 +13,8 @@ use std::{
 use anyhow::Context as _;
 
 use self::settings::Settings;
+#[cfg(feature = "fuzzing")]
+pub(super) use self::settings::parse as parse_settings;
 use super::{console::Console, values::environment};
 use crate::agent;
 

@@ -38,7 +38,7 @@ const LONGEST: u64 = 1024 * 1024;
 // What is set; nothing where it is not.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct Settings {
+pub(in crate::cli) struct Settings {
     /// Read the cluster from a file, and again when it changes
     #[arg(long, value_name = "FILE", help_heading = "Sources", env = "PORTREEVE_SERVICES", hide_env_values = true)]
     services: Vec<PathBuf>,
@@ -179,7 +179,7 @@ impl Settings {
     }
 
     /// The configuration of the agent, with defaults for what is not set.
-    pub(super) fn into_config(self, environment: &Environment) -> Config {
+    pub(in crate::cli) fn into_config(self, environment: &Environment) -> Config {
         let heartbeat = Some(self.heartbeat_path());
         let choice = SourceOptions {
             services: self.services.into_iter().map(Input::from).collect(),
@@ -217,7 +217,7 @@ pub(super) fn read(path: &Path) -> Result<Settings, String> {
 }
 
 /// The settings of a document, or a line number and what is wrong there. An empty one sets nothing.
-fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
+pub(in crate::cli) fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
     if yaml.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
         return Ok(Settings::default());
     }

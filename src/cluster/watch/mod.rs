@@ -38,6 +38,8 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
+#[cfg(feature = "fuzzing")]
+pub(super) use self::watch_event::WatchEvent;
 use self::{index::Index, view::ViewWriter};
 pub use self::{
     resource::{Resource, ResourceStatus},

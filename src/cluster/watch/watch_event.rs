@@ -12,7 +12,7 @@ use crate::cluster::{object_reader::ObjectReader, slim_object::SlimObject};
 
 /// One event of a watch.
 #[derive(Debug)]
-pub(super) enum WatchEvent {
+pub(in crate::cluster) enum WatchEvent {
     /// An object as it is now.
     Applied(Box<SlimObject>),
     /// An object that was deleted, as it was last.
@@ -25,7 +25,7 @@ pub(super) enum WatchEvent {
 
 impl WatchEvent {
     /// Reads a line; `kind` is the kind of objects that carry none.
-    pub(super) fn read(line: &[u8], kind: &str) -> Result<Self, serde_json::Error> {
+    pub(in crate::cluster) fn read(line: &[u8], kind: &str) -> Result<Self, serde_json::Error> {
         let mut parser = serde_json::Deserializer::from_slice(line);
         let (word, object) = Envelope { kind }.deserialize(&mut parser)?;
         parser.end()?;

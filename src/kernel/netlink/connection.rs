@@ -66,7 +66,7 @@ enum Stop {
 }
 
 impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
-    pub(super) fn over(open: O) -> Self {
+    pub(in crate::kernel) fn over(open: O) -> Self {
         Self { open, idle: None, sequence: 0 }
     }
 

@@ -13,7 +13,7 @@ use crate::{
 const LABEL_SETS: usize = 8;
 
 /// The few series of `/metrics` that rules use (Prometheus text format 0.0.4).
-pub(super) fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
+pub(in crate::kernel) fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
     let mut metrics = ProxyMetrics::default();
     // kube-proxy of 1.33 and later tells the families apart.
     let mut syncs: BTreeMap<&str, (f64, f64)> = BTreeMap::new();

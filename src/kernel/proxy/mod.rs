@@ -1,7 +1,7 @@
 //! kube-proxy as it answers on loopback: its mode, its settings, its metrics, and who answers.
 
-mod configz;
-mod metrics;
+pub(super) mod configz;
+pub(super) mod metrics;
 
 use std::{net::SocketAddr, path::Path};
 
@@ -160,7 +160,7 @@ fn holder(
     }
 }
 
-fn mode(answer: &Answer) -> Result<Learned<Mode>, Gap> {
+pub(super) fn mode(answer: &Answer) -> Result<Learned<Mode>, Gap> {
     let word = answer.body.trim();
     let value = Mode::KUBE_PROXY
         .into_iter()
