@@ -113,7 +113,7 @@ fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32) -> Result<
 
 /// How many flows the kernel keeps track of, in the network namespace of the calling thread.
 fn flows(root: &Root) -> Result<u64, Gap> {
-    let path = root.path().join("proc/sys/net/netfilter/nf_conntrack_count");
+    let path = root.file("proc/sys/net/netfilter/nf_conntrack_count");
     let content = read_text(Source::Conntrack, &path, 64)?;
     content.trim().parse().map_err(|_| {
         let seen = text::clean(&content, 64);
