@@ -15,6 +15,7 @@ use nix::libc::{IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP};
 use super::{
     freshness::LookCounter,
     netlink::{Family, Malformed, Message, Request, attributes, bytes_at, connection},
+    privileges::require_net_admin,
     root::{Root, read_text},
 };
 use crate::facts::{Gap, Interfaces, Masquerade, MasqueradedFlow, NodeQuery, PortSet, Protocol, Source, Why, text};
@@ -80,7 +81,9 @@ pub(super) fn read(
     taken: bool,
     counted: &mut FlowCounts,
 ) -> Result<Masquerade, Gap> {
-    let uncounted = uncounted(flows(root)?, &wanted.masquerade_ports);
+    let tracked = flows(root)?;
+    require_net_admin(Source::Conntrack, "flows")?;
+    let uncounted = uncounted(tracked, &wanted.masquerade_ports);
     let known = match &uncounted {
         Some(gap) if !taken => return Err(gap.clone()),
         Some(gap) => Some(Err(gap.clone())),
