@@ -37,7 +37,7 @@ pub(super) struct Sources {
     /// the one that is meant: by its certificate, for the name in the kubeconfig, or in a pod for kubernetes.default.svc.
     #[arg(long = "apiserver", value_name = "URL", help_heading = "Sources", conflicts_with = "services")]
     api_server: Option<ApiServer>,
-    /// How long one request to the API server may take
+    /// How long the API server may be silent: until an answer begins, and until more of it comes
     #[arg(long, value_name = "DURATION", help_heading = "Sources", default_value = "10s", value_parser = duration)]
     request_timeout: Duration,
     /// This node's name in the cluster, where it is not its hostname

@@ -4,6 +4,8 @@ use std::{io, time::Duration};
 
 use crate::facts::{Gap, Source, Why, text};
 
+/// What a request that times out has usually got.
+pub(super) const NO_ANSWER: &str = "no answer";
 /// The longest detail of a failure, in bytes.
 const DETAIL: usize = 512;
 
@@ -37,9 +39,9 @@ pub(super) enum Error {
     /// An answer that is not the wanted object.
     #[error("{request}: the answer ({content}) is not what was asked for: {what}")]
     Answer { request: String, content: String, what: String },
-    /// No answer in time.
-    #[error("{request}: no answer within {} s", .limit.as_secs_f32())]
-    TimedOut { request: String, limit: Duration },
+    /// No answer in time, or not all of it: `what` was not there within `limit`.
+    #[error("{request}: {what} within {} s", .limit.as_secs_f32())]
+    TimedOut { request: String, what: &'static str, limit: Duration },
     /// No connection, or one that broke.
     #[error("{request}: {what}")]
     Unreachable { request: String, what: String },

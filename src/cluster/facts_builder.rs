@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, fmt, mem, sync::Arc};
 
 use k8s_openapi::api::core::v1;
 
-use super::{convert, error::Error, settings::Settings, slim_object::SlimObject, tolerant_field::FieldErrors};
+use super::{
+    convert, error::Error, memory::Memory, settings::Settings, slim_object::SlimObject, tolerant_field::FieldErrors,
+};
 use crate::facts::{ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, Why, text};
 
 /// At most this many rejected items are named; a thousand broken Services must not bury the rest.
@@ -93,6 +95,21 @@ impl FactsBuilder {
         let title = convert::title(&map.metadata);
         self.settings.config_map(map, &mut errors);
         self.reject_fields(Source::ConfigMaps, format_args!("{place}: ConfigMap {title}"), errors);
+    }
+
+    /// How many Services, EndpointSlices, Pods and Nodes there are.
+    pub(super) fn counts(&self) -> [usize; 4] {
+        [self.services.len(), self.endpoint_slices.len(), self.pods.len(), self.nodes.len()]
+    }
+
+    /// How much memory those take that were added since there were so many, roughly, in bytes.
+    pub(super) fn memory_since(&self, [services, slices, pods, nodes]: [usize; 4]) -> usize {
+        fn all(facts: &[impl Memory]) -> usize {
+            facts.iter().map(Memory::memory).sum()
+        }
+        let Self { services: all_services, endpoint_slices, pods: all_pods, nodes: all_nodes, .. } = self;
+        let of_services = all(&all_services[services..]) + all(&endpoint_slices[slices..]);
+        of_services + all(&all_pods[pods..]) + all(&all_nodes[nodes..])
     }
 
     /// Whether it holds no more than the facts of objects: no settings, nothing rejected.

@@ -23,11 +23,15 @@ mod error;
 mod facts_builder;
 mod field_values;
 mod flags;
+mod jitter;
 mod managed_fields;
 mod manifests;
+mod memory;
+mod meter;
 mod nodes;
 mod object_reader;
 mod object_sink;
+mod pages;
 mod permissions;
 mod read_once;
 mod reconnecting_client;
@@ -49,10 +53,11 @@ pub use self::{
     agents::{Agent, AgentRequest, Agents},
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
+    jitter::jitter,
     manifests::Input,
     permissions::{ACCESS, Grant},
     reconnecting_client::client,
-    watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming},
+    watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming, WatchesEnded},
 };
 use crate::facts::{ClusterFacts, Gap, Source, Why};
 

@@ -29,6 +29,10 @@ pub(super) struct ObjectReader<'a> {
 pub(super) struct DocumentSummary {
     /// It had `items`.
     pub(super) list: bool,
+    /// Its own `kind`, where it had `items` and that is a text.
+    pub(super) kind: Option<String>,
+    /// Whether a List has a next page cannot be told: its `metadata` or their `continue` are of the wrong type.
+    pub(super) next_page_unread: bool,
     /// `metadata.continue` of a List.
     pub(super) next_page: Option<String>,
     /// `metadata.resourceVersion` of a List.
@@ -155,10 +159,14 @@ fn read_map<'de, A: MapAccess<'de>>(
     if let Some(last) = last.filter(|_| !cut) {
         sink(*last);
     }
+    let wrong = matches!(object.metadata, Field::WrongType(_));
     let metadata = object.metadata.seen();
+    let next_page_unread = wrong || metadata.is_some_and(|it| matches!(it.next_page, Field::WrongType(_)));
     let next_page = metadata.and_then(|metadata| metadata.next_page.seen()).map(|token| token.0.clone());
     Ok(Parsed::List(DocumentSummary {
         list: true,
+        kind: object.kind.seen().cloned(),
+        next_page_unread,
         next_page: next_page.filter(|token| !token.is_empty()),
         version: metadata.and_then(|metadata| metadata.version.seen()).cloned(),
         cut,
