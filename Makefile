@@ -12,7 +12,8 @@ TOOLS := cc:gcc ip:iproute2 ss:iproute2 nft:nftables iptables:iptables ps:procps
          buildah:buildah containerd:containerd runc:runc /usr/lib/cni/bridge:containernetworking-plugins \
          conntrack:conntrack curl:curl jq:jq prometheus:prometheus promtool:prometheus nsenter:util-linux strip:binutils \
          prometheus-alertmanager:prometheus-alertmanager musl-gcc:musl-tools \
-         qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio ipset:ipset
+         qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio ipset:ipset \
+         faketime:faketime prlimit:util-linux
 
 # What a benchmark compares with.
 CONTENDERS := ss:iproute2 netstat:net-tools lsof:lsof nsenter:util-linux curl:curl \

@@ -146,6 +146,11 @@ impl Scheduler {
         self.pending = self.pending.filter(|pending| pending.last > began);
     }
 
+    /// From one tick to the next, as far as is known now.
+    pub(super) fn pace(&mut self, now: Instant) -> Duration {
+        self.interval.max(self.ticks.wait(now).min(LONGEST_TICK))
+    }
+
     /// Charges what was done beside the looks, such as reading what the API server sends.
     pub(super) fn charge(&mut self, cost: Duration, now: Instant) {
         self.budget.charge(cost, now);

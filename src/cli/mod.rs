@@ -15,6 +15,7 @@ mod descriptors;
 mod did_you_mean;
 mod documents;
 mod free_ports;
+mod impossible;
 mod kubectl;
 mod man;
 mod map;

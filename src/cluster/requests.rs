@@ -133,11 +133,6 @@ impl Server {
         self.in_time(path, async { self.answer(WHOLE, path, None).await?.text().await }).await
     }
 
-    /// An answer as it is, of at most `most` bytes.
-    pub(super) async fn bytes(&self, path: &str, most: usize) -> Result<Vec<u8>, Error> {
-        self.in_time(path, async { self.answer(WHOLE, path, None).await?.bytes(most).await }).await
-    }
-
     /// The answer to a watch, whose body arrives line by line without a time limit.
     pub(super) async fn watch(&self, path: &str) -> Result<Answer, Error> {
         self.answer(WHOLE, path, None).await

@@ -1,5 +1,7 @@
 //! What the program writes about itself is what is committed below `docs/`. `make docs` writes it anew.
 
+mod faults;
+
 use std::{
     collections::BTreeSet,
     fs,

@@ -233,6 +233,10 @@ async fn a_restarted_agent_finds_its_event_and_goes_on_in_its_series() {
     assert_eq!(server.events().values().next().expect("an Event")["series"]["count"], 2);
 }
 
+/// Fault (API server): an Event expires while its finding is open
+/// Does: creates it again when it is told again
+/// Right again: with the next time it is told
+/// Lost: nothing
 #[tokio::test]
 async fn an_expired_event_is_created_again() {
     let (server, clock) = (Server::new(&[]), Clock::new());
@@ -246,6 +250,10 @@ async fn an_expired_event_is_created_again() {
     assert_eq!(server.events().values().next().expect("an Event")["eventTime"], "2026-11-21T12:05:00.000000Z");
 }
 
+/// Fault (API server): it takes no Events for a while
+/// Does: keeps them, and tries again
+/// Right again: once it takes them
+/// Lost: nothing
 #[tokio::test]
 async fn a_server_that_is_down_busy_or_mute_gets_the_event_when_it_is_back() {
     for whim in [Whim::Status(401), Whim::Status(403), Whim::Status(429), Whim::Status(503), Whim::Silence] {

@@ -61,11 +61,19 @@ async fn a_server_that_does_not_know_us_any_more() {
     is_kept_through("401", PATIENT, || Reply::Status(401, "Unauthorized")).await;
 }
 
+/// Fault (API server): it answers 403 to everything
+/// Does: keeps the whole view, whose age grows
+/// Right again: once it is allowed again
+/// Lost: nothing
 #[tokio::test]
 async fn a_server_that_forbids() {
     is_kept_through("403", PATIENT, || Reply::Status(403, "forbidden")).await;
 }
 
+/// Fault (API server): it answers 404 to everything, as while its storage is not ready
+/// Does: keeps the whole view, whose age grows
+/// Right again: once it answers
+/// Lost: nothing
 #[tokio::test]
 async fn a_server_that_has_lost_its_resources() {
     is_kept_through("404", PATIENT, || Reply::Status(404, "not found")).await;
@@ -76,17 +84,29 @@ async fn a_server_that_is_busy() {
     is_kept_through("429", PATIENT, || Reply::Busy(0)).await;
 }
 
+/// Fault (API server): it answers 500 or 503 to everything
+/// Does: keeps the whole view, whose age grows
+/// Right again: once it answers
+/// Lost: nothing
 #[tokio::test]
 async fn a_storm_of_internal_errors() {
     is_kept_through("500", PATIENT, || Reply::Status(500, "etcd is gone")).await;
     is_kept_through("503", PATIENT, || Reply::Status(503, "not ready")).await;
 }
 
+/// Fault (API server): a proxy in front answers with a web page
+/// Does: counts `malformed`, keeps the whole view
+/// Right again: once the server answers
+/// Lost: nothing
 #[tokio::test]
 async fn a_proxy_that_answers_with_a_page() {
     is_kept_through("malformed", PATIENT, || Reply::Html("<html>Log in</html>")).await;
 }
 
+/// Fault (API server): it hangs up on every connection
+/// Does: counts `unreachable`, keeps the whole view
+/// Right again: once it answers
+/// Lost: nothing
 #[tokio::test]
 async fn a_server_that_hangs_up() {
     is_kept_through("unreachable", PATIENT, || Reply::Hangup).await;
@@ -97,6 +117,10 @@ async fn a_black_hole() {
     is_kept_through("timed-out", Duration::from_millis(400), || Reply::Silence).await;
 }
 
+/// Fault (API server): a watch falls silent while its connection stands
+/// Does: gives it up after an idle time, and asks again
+/// Right again: with the next watch
+/// Lost: nothing
 #[tokio::test]
 async fn a_watch_that_falls_silent_is_asked_for_again() {
     let fake = Fake::new(|path, before| if before == 0 || !is_watch(path) { calm(path) } else { Reply::Silence });
@@ -123,6 +147,10 @@ async fn a_version_that_expired_leads_to_a_list_as_of_now() {
     }
 }
 
+/// Fault (API server): a list expires between two of its pages
+/// Does: drops its first pages, reads it as of now
+/// Right again: with the second list
+/// Lost: nothing
 #[tokio::test]
 async fn a_list_that_expires_between_pages_is_read_again_as_of_now() {
     let fake = Fake::new(|path, _| match path {
@@ -135,6 +163,10 @@ async fn a_list_that_expires_between_pages_is_read_again_as_of_now() {
     until(&views, "only what the second attempt said", |view| names(view) == ["b"]).await;
 }
 
+/// Fault (API server): a watch sends a line that is no JSON
+/// Does: counts `malformed`, keeps the lines before it, reads the list anew
+/// Right again: with that list
+/// Lost: nothing
 #[tokio::test]
 async fn a_line_that_is_none_leads_to_a_new_list() {
     let fake = Fake::new(|path, before| match path {
@@ -153,6 +185,10 @@ async fn a_line_that_is_none_leads_to_a_new_list() {
     assert_eq!(names(&view), ["a", "b"]);
 }
 
+/// Fault (API server): it is busy and names a time (429 with Retry-After)
+/// Does: leaves it alone until then
+/// Right again: with the first answer after that
+/// Lost: nothing
 #[tokio::test]
 async fn a_server_that_names_a_time_is_left_alone_until_then() {
     let fake = Fake::new(|path, _| if from(path, 1) { Reply::Busy(3600) } else { calm(path) });
@@ -241,6 +277,10 @@ async fn a_client_reads_its_credentials_again_when_they_are_refused() {
     assert!(ask().await, "the new one is taken up");
 }
 
+/// Fault (API server): it is not there when the agent starts
+/// Does: starts all the same, with a gap for each kind of object, and assumes nothing
+/// Right again: once it answers
+/// Lost: nothing
 #[tokio::test]
 async fn a_server_that_comes_up_later_is_found() {
     let before = Fake::new(|_, _| Reply::Hangup);

@@ -5,6 +5,7 @@
 
 mod conntrack;
 mod demo;
+mod faults;
 mod host;
 mod namespace;
 mod netfilter;

@@ -88,6 +88,10 @@ fn a_listener_in_a_pods_cgroup_names_pod_container_and_process() {
     }
 }
 
+/// Fault (kernel): a control group is removed while its sockets are read
+/// Does: the owner is a gap (stale); the socket is kept
+/// Right again: with the next look
+/// Lost: the owner’s name
 #[test]
 fn a_cgroup_is_found_by_its_id_and_one_that_was_removed_is_stale() {
     let _namespace = Namespace::enter();
@@ -127,6 +131,10 @@ fn a_socket_of_the_kernel_is_known_by_its_link_and_by_being_held_by_nobody() {
     }
 }
 
+/// Fault (kernel): a socket closes between the dump and the look for its owner
+/// Does: says that it is gone, and does not take it for the kernel’s
+/// Right again: with the next look
+/// Lost: nothing
 #[test]
 fn a_socket_that_closed_meanwhile_is_not_the_kernels() {
     let _namespace = Namespace::enter();

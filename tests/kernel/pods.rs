@@ -71,6 +71,10 @@ const SAME_PID_AGAIN: &str = r#"
     done 2> /dev/null
     kill "$last""#;
 
+/// Fault (kernel): a pid is used again by another process
+/// Does: forgets what was known of the one before
+/// Right again: at once
+/// Lost: nothing
 #[test]
 fn a_later_process_of_the_same_pid_has_a_directory_with_another_inode() {
     // By this a process is known to be the one that told something.

@@ -114,6 +114,10 @@ fn where_nobody_listens_every_fact_is_unreachable() {
     assert_eq!(seen.process.gap().expect("a gap").why, Why::Unreachable);
 }
 
+/// Fault (proxy): a web server has its port
+/// Does: the mode is a gap (`malformed`); nobody is taken for the proxy
+/// Right again: when the proxy answers
+/// Lost: what hangs on the mode
 #[test]
 fn a_web_page_on_the_proxy_s_port_is_malformed() {
     let _namespace = Namespace::enter();
@@ -130,6 +134,10 @@ fn a_server_that_hangs_times_out() {
     assert_eq!(whys(&proxy()), [Why::TimedOut; 3]);
 }
 
+/// Fault (proxy): something that speaks no HTTP has its port
+/// Does: the mode is a gap (`malformed`)
+/// Right again: when the proxy answers
+/// Lost: what hangs on the mode
 #[test]
 fn bytes_that_are_no_http_are_malformed() {
     let _namespace = Namespace::enter();
@@ -137,6 +145,10 @@ fn bytes_that_are_no_http_are_malformed() {
     assert_eq!(whys(&proxy()), [Why::Malformed; 3]);
 }
 
+/// Fault (proxy): its answer never ends
+/// Does: cuts the answer; the mode is a gap (`malformed`)
+/// Right again: when the proxy answers
+/// Lost: what hangs on the mode
 #[test]
 fn an_endless_answer_is_cut_and_malformed() {
     let _namespace = Namespace::enter();
@@ -144,6 +156,10 @@ fn an_endless_answer_is_cut_and_malformed() {
     assert_eq!(whys(&proxy()), [Why::Malformed; 3]);
 }
 
+/// Fault (proxy): it refuses (403, 404, 500)
+/// Does: each answer is a gap of its own, with its reason
+/// Right again: when the proxy answers
+/// Lost: what was refused
 #[test]
 fn statuses_keep_their_reason() {
     let _namespace = Namespace::enter();

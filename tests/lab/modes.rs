@@ -131,6 +131,20 @@ fn in_nftables_mode_a_squatter_is_told_at_once_and_its_end_once() {
     squatters_come_and_go("nftables", Agent::start_as_nobody);
 }
 
+/// Fault (proxy): it is killed and started again
+/// Does: the mode is a gap meanwhile; no alarm
+/// Right again: within three looks
+/// Lost: nothing
+///
+/// Fault (proxy): it cleans up and comes back in another mode
+/// Does: judges by the new mode; no alarm
+/// Right again: within three looks
+/// Lost: nothing
+///
+/// Fault (proxy): it changes its mode and nobody cleans up
+/// Does: judges by the new mode; no alarm
+/// Right again: within three looks
+/// Lost: nothing
 #[test]
 fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
     let _wired = Wired::enter();
@@ -168,6 +182,10 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
     assert!(unseen(&documents[documents.len() - 1], "proxy-left-behind").is_empty());
 }
 
+/// Fault (proxy): it dies while a finding that hangs on its mode is open
+/// Does: holds the finding, which is unknown; clears it only when a proxy of another mode answers
+/// Right again: within a look of the new proxy’s answer
+/// Lost: nothing
 #[test]
 fn a_verdict_is_of_the_mode_of_the_proxy_that_answers() {
     let _wired = Wired::enter();
@@ -197,6 +215,10 @@ fn a_verdict_is_of_the_mode_of_the_proxy_that_answers() {
     assert!(documents.iter().any(|it| it["proxy"]["mode"] == "nftables"));
 }
 
+/// Fault (proxy): a downgrade leaves the rules of another mode behind
+/// Does: reports them, with the command that removes them
+/// Right again: once they are removed
+/// Lost: nothing
 #[test]
 fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_others() {
     let wired = Wired::enter();
@@ -235,6 +257,10 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     assert_eq!(alarms(&agent.findings_after(2)), NONE);
 }
 
+/// Fault (proxy): it hangs (SIGSTOP)
+/// Does: the mode is a gap (`timed-out`); open findings are held, and no Event is written
+/// Right again: within two looks
+/// Lost: nothing
 #[test]
 fn a_proxy_that_hangs_is_no_news() {
     let _wired = Wired::enter();
@@ -256,6 +282,10 @@ fn a_proxy_that_hangs_is_no_news() {
     assert_eq!(reasons(&cluster), ["ListenerOnNodePort"]);
 }
 
+/// Fault (proxy): it answers nowhere
+/// Does: reports only what holds in every mode; the rest is unknown
+/// Right again: when it answers
+/// Lost: what hangs on the mode
 #[test]
 fn a_proxy_that_does_not_tell_its_mode_is_unknown_and_no_alarm() {
     let _wired = Wired::enter();

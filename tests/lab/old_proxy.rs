@@ -64,6 +64,10 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
     assert!(notes.len() == 2 && notes.iter().zip(ends).all(|(note, end)| note.contains(end)), "{notes:#?}");
 }
 
+/// Fault (proxy): it runs out of file descriptors
+/// Does: warns before, and reports it when it has happened
+/// Right again: when it has descriptors again
+/// Lost: nothing
 #[test]
 fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptors() {
     let wired = Wired::enter();

@@ -88,6 +88,21 @@ fn until_old(agent: &Agent, age_wanted: f64) {
     });
 }
 
+/// Fault (API server): kube-apiserver is frozen (SIGSTOP) with every connection open
+/// Does: goes on looking at the node with the cluster as it knew it; new listeners are found
+/// Right again: Events are written as soon as the server goes on
+/// Lost: nothing
+///
+/// Fault (API server): kube-apiserver is killed (SIGKILL)
+/// Does: keeps its view, which grows old in `portreeve_watch_age_seconds`; raises and clears findings; stays alive
+/// and ready
+/// Right again: every change of the outage is an Event once the server is back
+/// Lost: nothing
+///
+/// Fault (API server): kube-apiserver accepts connections and never answers
+/// Does: counts `timed-out`, keeps its view, goes on looking
+/// Right again: its view is young again once the server answers
+/// Lost: nothing
 #[test]
 fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
     let _wired = Wired::enter();
@@ -137,6 +152,15 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
     drop(agent);
 }
 
+/// Fault (API server): the way to the server is cut while Services come and go
+/// Does: keeps what it knew, and changes nothing that it cannot see
+/// Right again: within three looks of its first whole view, of which a change of the cluster brings on one
+/// Lost: nothing
+///
+/// Fault (API server): etcd is compacted and the server restarted while an agent is away (410)
+/// Does: counts 410, reads everything anew
+/// Right again: within three looks of its first whole view
+/// Lost: nothing
 #[test]
 fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_forgotten() {
     let _wired = Wired::enter();
@@ -188,6 +212,20 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
     drop(agent);
 }
 
+/// Fault (API server): the authority of its certificate is rotated
+/// Does: refuses the server until the new authority is in its file, and keeps what it knew
+/// Right again: once the file is written; no restart
+/// Lost: nothing
+///
+/// Fault (API server): the service account’s token is refused (401), then its file is rewritten
+/// Does: keeps what it knew, and reads the file again after every failure
+/// Right again: once the file is written; no restart
+/// Lost: nothing
+///
+/// Fault (API server): the Service of the API server leads nowhere
+/// Does: goes by `--apiserver`, and asks for the same certificate
+/// Right again: at once
+/// Lost: nothing
 #[test]
 fn a_pod_takes_up_a_new_authority_and_a_new_token_and_needs_no_service_to_reach_the_server() {
     let _wired = Wired::enter();

@@ -185,6 +185,10 @@ fn the_roles_of_the_chart_see_everything_and_nobody_else_anything() {
     assert!(services[0]["detail"].as_str().is_some_and(|it| it.contains("forbidden")), "{services:#?}");
 }
 
+/// Fault (API server): it is gone before `check` asks
+/// Does: prints one gap, and exits with 2
+/// Right again: with the next `check`
+/// Lost: the look
 #[test]
 fn a_server_that_is_gone_is_one_gap_and_not_no_findings() {
     let mut cluster = small_cluster();

@@ -3,9 +3,12 @@
 use std::{
     cell::RefCell,
     fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
-    process::{Child, ChildStderr, Command, Stdio},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, ChildStderr, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -26,9 +29,17 @@ const SOON: Duration = Duration::from_secs(60);
 /// Where it answers.
 pub(crate) const PLACE: &str = "127.0.0.1:29517";
 
+/// What is not for everybody: it is read at the agent's socket.
+const PRIVATE: [&str; 2] = ["/findings", "/snapshot"];
+
+thread_local! {
+    /// The socket of this thread's agent.
+    static SOCKET: RefCell<PathBuf> = const { RefCell::new(PathBuf::new()) };
+}
+
 /// An agent on this thread's node; it ends with this value.
 pub(crate) struct Agent {
-    child: Child,
+    pub(crate) child: Child,
     log: BufReader<ChildStderr>,
 }
 
@@ -37,23 +48,47 @@ impl Agent {
         Self::of(stage.command("agent"), stage, arguments)
     }
 
-    pub(crate) fn of(mut command: Command, stage: &Stage, arguments: &[&str]) -> Self {
-        let heartbeat = stage.path("heartbeat");
+    pub(crate) fn of(command: Command, stage: &Stage, arguments: &[&str]) -> Self {
+        Self::beating(command, stage, &stage.path("heartbeat"), arguments)
+    }
+
+    /// The same with a heartbeat elsewhere.
+    pub(crate) fn beating(mut command: Command, stage: &Stage, heartbeat: &Path, arguments: &[&str]) -> Self {
         command.env("PORTREEVE_INTERVAL", "300ms").args(["--cpu-percent", "100", "--log-format", "json"]);
-        command.arg("--heartbeat").arg(heartbeat).args(arguments);
+        // One of its own for each agent of a test; the last one is asked.
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let socket = stage.path(&format!("agent-{}.socket", STARTED.fetch_add(1, Ordering::Relaxed)));
+        command.arg("--heartbeat").arg(heartbeat).arg("--socket").arg(&socket).args(arguments);
+        SOCKET.set(socket);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("portreeve runs");
         let log = BufReader::new(child.stderr.take().expect("a pipe"));
         Self { child, log }
     }
 
-    fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).expect("a pid");
-        kill(Pid::from_raw(pid), signal).expect("it is ours");
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).expect("it is ours");
+    }
+
+    /// How it ends, by itself.
+    #[track_caller]
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let child = RefCell::new(&mut self.child);
+        until(|| child.borrow_mut().try_wait().expect("a child")).expect("it ends")
+    }
+
+    /// Leaves its log to nobody.
+    pub(crate) fn hang_up(&mut self) {
+        let nothing = fs::File::open("/dev/null").expect("it is everywhere");
+        self.log = BufReader::new(ChildStderr::from(OwnedFd::from(nothing)));
     }
 
     /// Reads log lines up to one that holds these words.
     #[track_caller]
-    fn says(&mut self, words: &str) -> String {
+    pub(crate) fn says(&mut self, words: &str) -> String {
         let mut seen = String::new();
         loop {
             let mut line = String::new();
@@ -74,14 +109,25 @@ impl Drop for Agent {
     }
 }
 
-/// The head and the body of an answer of the agent.
+/// The head and the body of an answer of the agent, at its socket where it is not for everybody.
 pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
-    exchange_with(PLACE, method, path, headers)
+    match PRIVATE.contains(&path) {
+        true => exchange_at_socket(method, path, headers),
+        false => exchange_with(PLACE, method, path, headers),
+    }
 }
 
-/// The same of somebody else.
+/// The same at its socket, whatever it is.
+pub(crate) fn exchange_at_socket(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
+    talk(SOCKET.with_borrow(|path| UnixStream::connect(path)).ok()?, method, path, headers)
+}
+
+/// The same of somebody else, or of the agent over the network.
 pub(crate) fn exchange_with(place: &str, method: &str, path: &str, headers: &str) -> Option<(String, String)> {
-    let mut stream = TcpStream::connect(place).ok()?;
+    talk(TcpStream::connect(place).ok()?, method, path, headers)
+}
+
+fn talk(mut stream: impl Read + Write, method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     // In 1.0 the end of the connection is that of the answer.
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: n1\r\n{headers}\r\n").ok()?;
     let mut answer = String::new();
@@ -118,7 +164,7 @@ pub(crate) fn web() -> Stage {
     Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1"))
 }
 
-const SQUATTED: &str = "portreeve_findings{rule=\"listener-on-node-port\",severity=\"critical\"} 1";
+pub(crate) const SQUATTED: &str = "portreeve_findings{rule=\"listener-on-node-port\",severity=\"critical\"} 1";
 
 #[test]
 fn a_squatter_is_found_and_its_end_is_seen() {
@@ -135,6 +181,12 @@ fn a_squatter_is_found_and_its_end_is_seen() {
     assert!(words.contains("perl") && !words.contains("IO::Socket::INET"), "its name, and no command line: {words}");
     assert!(agent.says("raised").contains("default/web"));
     assert!(wait_for("/", |_| true).contains("Service default/web"));
+    let (_, whole) = exchange_at_socket("GET", "/", "").expect("a page");
+    assert!(whole.contains("perl") && whole.contains("<svg"), "{whole}");
+    for path in ["/", "/metrics", "/findings", "/snapshot"] {
+        let (_, told) = exchange_with(PLACE, "GET", path, "").expect("an answer");
+        assert!(!told.contains("perl") && !told.contains("10.244.0.5"), "anybody may read this: {told}");
+    }
     let snapshot = wait_for("/snapshot", |_| true);
     assert!(!snapshot.contains("IO::Socket::INET"), "a command line");
     assert!(snapshot.contains("portreeve.snapshot/v1"));
@@ -187,6 +239,10 @@ fn it_leaves_when_told_to_and_tells_its_state_when_asked() {
     }
 }
 
+/// Fault (operator): SIGTERM while the API server and the proxy never answer
+/// Does: leaves, with exit code 0
+/// Right again: at once
+/// Lost: nothing
 #[test]
 fn it_leaves_while_everybody_it_asks_is_silent() {
     let stage = web();
@@ -206,9 +262,8 @@ fn it_leaves_while_everybody_it_asks_is_silent() {
     wait_for("/readyz", |_| true);
     agent.signal(Signal::SIGTERM);
     agent.says("stopped");
-    let child = RefCell::new(&mut agent.child);
-    let ended = until(|| child.borrow_mut().try_wait().expect("a child"));
-    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+    let ended = agent.ended();
+    assert!(ended.success(), "{ended:?}");
 }
 
 #[test]
@@ -234,6 +289,10 @@ fn a_steady_node_is_silent_and_every_line_of_the_log_is_json() {
     assert_eq!(told, ["state", "stopped"]);
 }
 
+/// Fault (operator): SIGHUP with a broken configuration
+/// Does: logs file, line and key; the configuration before it stays
+/// Right again: once the file is mended, without a signal
+/// Lost: nothing
 #[test]
 fn a_file_is_read_anew_and_an_invalid_one_changes_nothing() {
     let stage = web();
@@ -253,6 +312,10 @@ fn a_file_is_read_anew_and_an_invalid_one_changes_nothing() {
     wait_for("/readyz", |_| true);
 }
 
+/// Fault (operator): it is started with a broken configuration
+/// Does: exits with 2, and names file, line and key
+/// Right again: when it is mended
+/// Lost: nothing
 #[test]
 fn what_is_invalid_from_the_start_is_said_and_nothing_is_started() {
     let stage = web();
@@ -274,6 +337,10 @@ fn settings_come_from_the_environment_too() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("never"));
 }
 
+/// Fault (node): its own port is taken, and freed later
+/// Does: reports `own-port-taken`, and goes on without HTTP
+/// Right again: once the port is free
+/// Lost: scrapes meanwhile
 #[test]
 fn a_taken_port_is_a_finding_and_taken_as_soon_as_it_is_free() {
     let stage = web();

@@ -40,6 +40,10 @@ fn is_over(stream: &mut TcpStream) -> bool {
     }
 }
 
+/// Fault (node): a thousand clients never end their request, or never read the answer
+/// Does: ends the oldest connections; a scrape is answered, with few descriptors
+/// Right again: all the time
+/// Lost: slow clients
 #[test]
 fn a_thousand_clients_that_never_end_their_request_neither_keep_a_scrape_out_nor_stay() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
@@ -58,6 +62,10 @@ fn a_thousand_clients_that_never_end_their_request_neither_keep_a_scrape_out_nor
     drop((clients, silent));
 }
 
+/// Fault (node): a request never ends
+/// Does: answers 431 or hangs up
+/// Right again: at once
+/// Lost: that request
 #[test]
 fn a_request_without_end_is_cut_off() {
     let stage = web();

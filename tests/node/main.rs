@@ -6,10 +6,12 @@
 
 mod addresses;
 mod agent;
+mod agent_files;
 mod agent_http;
 mod agent_metrics;
 mod claims;
 mod corpus;
+mod faults;
 mod filtered;
 mod healthy;
 mod hostile;

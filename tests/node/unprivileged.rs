@@ -18,7 +18,7 @@ fn look(stage: &Stage) -> Look {
 
 /// A command of the program as nobody, with a copy of the binary and a manifest that everybody may read; the copy ends
 /// with its directory.
-fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
+pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
     let root = stage.command(command);
     let place = TempDir::new().expect("a directory");
     let manifest = stage.manifest();
@@ -35,6 +35,10 @@ fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
     (nobody, place)
 }
 
+/// Fault (kernel): every capability is taken away
+/// Does: finds listeners, addresses and settings; names and pods are gaps
+/// Right again: when they are granted
+/// Lost: names of processes
 #[test]
 fn everything_but_names_pod_namespaces_and_netfilter_still_works() {
     // An old proxy would hold the other NodePort too: so the one socket here cannot be its own.
@@ -87,6 +91,10 @@ fn on_a_healthy_node_only_what_may_change_a_verdict_is_unknown() {
     }
 }
 
+/// Fault (kernel): connection tracking may not be listed (no CAP_NET_ADMIN)
+/// Does: `portreeve_source_up` is 0, and no number of flows is told
+/// Right again: when it is granted
+/// Lost: that number
 #[test]
 fn an_agent_that_may_not_list_flows_says_so_and_counts_none() {
     let stage = Stage::new().service("web", "TCP", 30080, "").node_port_range("30000-32767");

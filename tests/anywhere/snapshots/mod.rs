@@ -80,6 +80,10 @@ fn differences(then: &Value, now: &Value) -> Vec<String> {
     differences
 }
 
+/// Fault (operator): an upgrade meets snapshots of earlier versions
+/// Does: reads them, and judges them as they were judged then
+/// Right again: at once
+/// Lost: nothing
 #[test]
 fn snapshots_of_earlier_versions_are_judged_as_they_were_then() {
     let mut complaints = Vec::new();

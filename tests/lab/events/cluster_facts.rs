@@ -28,6 +28,10 @@ fn told_by_two(stage: &Stage) -> (Finding, Writer<'_>, Writer<'_>) {
     (finding, first, second)
 }
 
+/// Fault (operator): two agents report one fact of the cluster
+/// Does: one Event, which the first of them tells again
+/// Right again: all the time
+/// Lost: nothing
 #[test]
 fn two_agents_on_the_same_fact_of_the_cluster_leave_one_event_that_the_first_tells_again() {
     let stage = Stage::new(&[]);
@@ -49,6 +53,10 @@ fn two_agents_on_the_same_fact_of_the_cluster_leave_one_event_that_the_first_tel
     assert_eq!(over.iter().map(|event| &event["reason"]).collect::<Vec<_>>(), ["ExternalIpIsNodeAddressResolved"]);
 }
 
+/// Fault (operator): the agent that tells an Event again is gone
+/// Does: another one takes its place
+/// Right again: before the Event expires
+/// Lost: nothing
 #[test]
 fn when_the_first_writer_is_gone_another_takes_its_place_within_70_minutes() {
     let stage = Stage::new(&["--event-ttl=25s"]);

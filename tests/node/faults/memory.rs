@@ -1,0 +1,57 @@
+//! Memory that runs out, for a neighbour or for the agent.
+
+use std::{
+    os::unix::process::ExitStatusExt as _,
+    process::{Command, Stdio},
+};
+
+use nix::sys::signal::Signal;
+
+use super::{Incident, MODE, SQUATTED, control_group::ControlGroup, finds_it, is_alive, web};
+use crate::agent::{Agent, wait_for};
+
+/// A program that takes memory until there is no more.
+const GREEDY: &str = "my @all; push @all, 'x' x (1 << 20) while 1";
+
+/// Fault (node): a neighbour in its control group takes all memory, and is killed by the kernel
+/// Does: goes on
+/// Right again: all the time
+/// Lost: nothing
+#[test]
+fn a_neighbour_that_takes_all_memory_is_killed_and_the_agent_goes_on() {
+    let stage = web();
+    let group = ControlGroup::of("memory");
+    group.limit_memory(192);
+    let agent = Agent::of(group.within(&stage.command("agent")), &stage, &MODE);
+    let incident = Incident::with(agent, stage);
+    let mut greedy = Command::new("perl");
+    greedy.args(["-e", GREEDY]);
+    let ended = group.within(&greedy).stderr(Stdio::null()).status().expect("perl runs");
+    assert_eq!(ended.signal(), Some(Signal::SIGKILL as i32), "{ended:?}");
+    assert!(finds_it() && is_alive());
+    drop(incident.squatter);
+    wait_for("/metrics", |text| !text.contains(SQUATTED));
+    drop(incident.agent);
+}
+
+/// Fault (node): it reaches its own limit of memory, and is killed by the kernel
+/// Does: ends; nothing of it stays, and a new one finds the same
+/// Right again: within two looks of the next start
+/// Lost: the age of what is open
+#[test]
+fn killed_for_its_memory_it_leaves_nothing_and_the_next_one_finds_the_same() {
+    let group = ControlGroup::of("memory");
+    let Incident { agent, squatter: _squatter, stage } = {
+        let stage = web();
+        let agent = Agent::of(group.within(&stage.command("agent")), &stage, &MODE);
+        Incident::with(agent, stage)
+    };
+    drop(agent);
+    group.limit_memory(2);
+    let mut small = Agent::of(group.within(&stage.command("agent")), &stage, &MODE);
+    let ended = small.ended();
+    assert_eq!(ended.signal(), Some(Signal::SIGKILL as i32), "{ended:?}");
+    group.limit_memory(192);
+    let _next = Agent::of(group.within(&stage.command("agent")), &stage, &MODE);
+    wait_for("/metrics", |text| text.contains(SQUATTED));
+}

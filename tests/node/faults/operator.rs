@@ -1,0 +1,85 @@
+//! What people and their tools do to an agent: signals, a second one, a wrong name.
+
+use nix::sys::signal::Signal;
+
+use super::{Incident, MODE, SQUATTED, finds_it, is_alive, threads::Stopped};
+use crate::{
+    agent::{Agent, exchange_with, until, wait_for, web},
+    proxy::Squatter,
+};
+
+/// Fault (operator): SIGTERM while a look hangs
+/// Does: leaves, with exit code 0, and does not wait for the look
+/// Right again: at once
+/// Lost: that look
+#[test]
+fn it_leaves_in_the_middle_of_a_look() {
+    let Incident { mut agent, squatter: _squatter, stage: _stage } = Incident::start(&[]);
+    let scanner = Stopped::at_work("scanner", agent.pid());
+    agent.signal(Signal::SIGTERM);
+    agent.says("stopped");
+    scanner.until_it_ends();
+    let ended = agent.ended();
+    assert!(ended.success(), "{ended:?}");
+}
+
+/// Fault (operator): SIGHUP and SIGUSR1, a thousand times
+/// Does: goes on as before
+/// Right again: all the time
+/// Lost: nothing
+#[test]
+fn a_thousand_signals_change_nothing() {
+    let Incident { agent, squatter: _squatter, stage: _stage } = Incident::start(&["--log-level", "error"]);
+    for _ in 0..1000 {
+        agent.signal(Signal::SIGHUP);
+        agent.signal(Signal::SIGUSR1);
+    }
+    assert!(finds_it() && is_alive());
+}
+
+/// Fault (operator): two agents on one node at one address
+/// Does: the second says whose its port is (`own-port-taken`), and both look on
+/// Right again: once the first is gone, the second answers
+/// Lost: scrapes of the second
+#[test]
+fn a_second_agent_says_who_has_its_port_and_takes_it_over() {
+    let Incident { agent: first, squatter: _squatter, stage } = Incident::start(&[]);
+    let heartbeat = stage.path("second");
+    let arguments = [&MODE[..], &["--log-level", "info"]].concat();
+    let mut second = Agent::beating(stage.command("agent"), &stage, &heartbeat, &arguments);
+    second.says("cannot answer here");
+    second.says("own-port-taken");
+    assert!(finds_it(), "the first goes on");
+    drop(first);
+    wait_for("/metrics", |text| text.contains(SQUATTED) && !text.contains("finding_info{rule=\"own-port-taken\""));
+}
+
+/// Fault (operator): two agents on one node at two addresses
+/// Does: each finds the same
+/// Right again: all the time
+/// Lost: nothing
+#[test]
+fn two_agents_that_answer_at_two_places_find_the_same() {
+    const OTHER: &str = "127.0.0.1:29518";
+    let Incident { agent: _first, squatter: _squatter, stage } = Incident::start(&[]);
+    let arguments = [&MODE[..], &["--listen", OTHER]].concat();
+    let _second = Agent::beating(stage.command("agent"), &stage, &stage.path("second"), &arguments);
+    let finds = || exchange_with(OTHER, "GET", "/metrics", "").filter(|(_, body)| body.contains(SQUATTED)).map(drop);
+    until(finds).expect("a finding of the second");
+    assert!(finds_it());
+}
+
+/// Fault (operator): it is given the name of a Node that does not exist
+/// Does: finds listeners, which hang on no Node
+/// Right again: with the next start under the right name
+/// Lost: what hangs on the Node
+#[test]
+fn under_a_wrong_node_name_listeners_are_found_all_the_same() {
+    let stage = web();
+    let mut command = crate::stage::portreeve();
+    command.arg("agent").arg("--services").arg(stage.manifest()).args(["--node", "n9"]);
+    let _agent = Agent::of(command, &stage, &MODE);
+    let _squatter = Squatter::on("0.0.0.0:30080");
+    wait_for("/metrics", |text| text.contains(SQUATTED));
+    assert!(finds_it());
+}

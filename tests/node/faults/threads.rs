@@ -1,0 +1,72 @@
+//! One thread of a program, stopped as a read that never returns would stop it.
+
+use std::{cell::Cell, fs, path::Path, thread::sleep, time::Duration};
+
+use nix::{
+    libc::SYS_futex,
+    sys::{
+        ptrace,
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+    unistd::Pid,
+};
+
+use crate::agent::until;
+
+/// A thread that does not go on until this is dropped; the other ones of its program do. The thread that made this has
+/// to be the one that drops it.
+pub(super) struct Stopped {
+    thread: Pid,
+    has_ended: Cell<bool>,
+}
+
+impl Stopped {
+    /// The thread of this name in a program, stopped while it works and not while it waits for work.
+    #[track_caller]
+    pub(super) fn at_work(name: &str, program: Pid) -> Self {
+        let caught = until(|| {
+            let stopped = Self::named(name, program);
+            let call =
+                fs::read_to_string(format!("/proc/{program}/task/{}/syscall", stopped.thread)).expect("a thread");
+            let waits = call.split(' ').next().is_some_and(|call| call == SYS_futex.to_string());
+            (!waits).then_some(stopped)
+        });
+        caught.unwrap_or_else(|| panic!("{name} never works"))
+    }
+
+    #[track_caller]
+    fn named(name: &str, program: Pid) -> Self {
+        let mut threads = fs::read_dir(format!("/proc/{program}/task")).expect("a program");
+        let is_it = |path: &Path| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name);
+        let path = threads.find_map(|entry| Some(entry.expect("a thread").path()).filter(|path| is_it(path)));
+        let path = path.unwrap_or_else(|| panic!("no thread {name}"));
+        let id = path.file_name().and_then(|id| id.to_str()?.parse().ok()).expect("a thread id");
+        let thread = Pid::from_raw(id);
+        ptrace::seize(thread, ptrace::Options::empty()).expect("root may trace");
+        ptrace::interrupt(thread).expect("it is traced");
+        waitpid(thread, Some(WaitPidFlag::__WALL)).expect("it stops");
+        Self { thread, has_ended: Cell::new(false) }
+    }
+
+    /// Waits until its program has ended, and takes it with it: before that, nobody is told of that end.
+    #[track_caller]
+    pub(super) fn until_it_ends(&self) {
+        let ended = until(|| {
+            let status = waitpid(self.thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)).expect("it is traced");
+            matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..)).then_some(())
+        });
+        ended.expect("its program ends");
+        self.has_ended.set(true);
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if !self.has_ended.get() && ptrace::detach(self.thread, None).is_err() {
+            // It was killed with its program, and somebody has to take note.
+            waitpid(self.thread, Some(WaitPidFlag::__WALL)).ok();
+        }
+        // The next one that is looked for may be the same, which has to get on in between.
+        sleep(Duration::from_millis(1));
+    }
+}
