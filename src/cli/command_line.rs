@@ -20,7 +20,7 @@ use super::demo;
 use super::{
     agent, check, completion,
     console::{Colour, Console, ConsoleFlags},
-    kubectl, man, map, owner, replay, rules, snapshot, suggest,
+    descriptors, kubectl, man, map, owner, replay, rules, snapshot, suggest,
     usage_error::UsageError,
 };
 use crate::facts::text;
@@ -99,7 +99,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
                     if !matches!(action, Action::Agent(_)) {
                         log(console_flags.verbose, console.style.colour);
                     }
-                    end(action.run(&console), &console)
+                    end(descriptors::require().and_then(|()| action.run(&console)), &console)
                 },
             )
         }
@@ -110,7 +110,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
                 |kubectl::Cli { action, console_flags }| {
                     let console = Console::new(Name::Plugin.typed(), console_flags.color);
                     log(console_flags.verbose, console.style.colour);
-                    end(action.run(&console), &console)
+                    end(descriptors::require().and_then(|()| action.run(&console)), &console)
                 },
             )
         }

@@ -11,6 +11,7 @@ mod completion;
 mod console;
 #[cfg(target_os = "linux")]
 mod demo;
+mod descriptors;
 mod did_you_mean;
 mod documents;
 mod free_ports;

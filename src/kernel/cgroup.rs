@@ -9,7 +9,7 @@ use std::{
 
 use procfs_core::process::MountInfo;
 
-use super::root::read_unsized;
+use super::root::{read_unsized, read_unsized_text};
 use crate::facts::{Cgroup, Gap, PodContainer, Source, Why, text};
 
 /// The most directories that one look goes through.
@@ -18,6 +18,10 @@ const DIRECTORIES: usize = 200_000;
 const ROOT: u64 = 1;
 /// The longest path that is kept, in bytes.
 const PATH: usize = 1024;
+
+/// What is read of the mounts of this process, and of the processes of one cgroup, at most, in bytes.
+const MOUNTS: u64 = 4 * 1024 * 1024;
+const PROCESSES: u64 = 1024 * 1024;
 
 /// The cgroup2 hierarchy as it is mounted here.
 #[derive(Clone, Debug)]
@@ -35,7 +39,7 @@ impl Cgroups {
         if let Some(whole) = usual.iter().find(|place| is_whole(place)) {
             return Self { whole: true, mount: Ok(whole.clone()) };
         }
-        let mounts = read_unsized("/proc/thread-self/mountinfo".as_ref()).unwrap_or_default();
+        let mounts = read_unsized("/proc/thread-self/mountinfo".as_ref(), MOUNTS).unwrap_or_default();
         let mounted: Vec<_> =
             cgroup2_mounts(&String::from_utf8_lossy(&mounts)).filter(|place| is_cgroup2(place)).collect();
         let whole = mounted.iter().find(|place| is_whole(place));
@@ -84,7 +88,7 @@ impl Cgroups {
         let Ok(mount) = &self.mount else { return Vec::new() };
         let list = mount.join(cgroup.path.trim_start_matches('/')).join("cgroup.procs");
         // A hint where to look first: whoever is not found there is looked for everywhere.
-        let list = fs::read_to_string(list).unwrap_or_default();
+        let list = read_unsized_text(&list, PROCESSES).unwrap_or_default();
         list.lines().filter_map(|pid| pid.parse().ok()).filter(|pid| *pid != 0).collect()
     }
 }

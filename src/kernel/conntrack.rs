@@ -15,6 +15,7 @@ use nix::libc::{IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP};
 use super::{
     freshness::LookCounter,
     netlink::{Family, Malformed, Message, Request, attributes, bytes_at, connection},
+    privileges::require_net_admin,
     root::{Root, read_text},
 };
 use crate::facts::{Gap, Interfaces, Masquerade, MasqueradedFlow, NodeQuery, PortSet, Protocol, Source, Why, text};
@@ -80,7 +81,9 @@ pub(super) fn read(
     taken: bool,
     counted: &mut FlowCounts,
 ) -> Result<Masquerade, Gap> {
-    let uncounted = uncounted(flows(root)?, &wanted.masquerade_ports);
+    let tracked = flows(root)?;
+    require_net_admin(Source::Conntrack, "flows")?;
+    let uncounted = uncounted(tracked, &wanted.masquerade_ports);
     let known = match &uncounted {
         Some(gap) if !taken => return Err(gap.clone()),
         Some(gap) => Some(Err(gap.clone())),
@@ -113,7 +116,7 @@ fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32) -> Result<
 
 /// How many flows the kernel keeps track of, in the network namespace of the calling thread.
 fn flows(root: &Root) -> Result<u64, Gap> {
-    let path = root.path().join("proc/sys/net/netfilter/nf_conntrack_count");
+    let path = root.file("proc/sys/net/netfilter/nf_conntrack_count");
     let content = read_text(Source::Conntrack, &path, 64)?;
     content.trim().parse().map_err(|_| {
         let seen = text::clean(&content, 64);

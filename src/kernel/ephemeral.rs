@@ -7,12 +7,8 @@ use std::{
 };
 
 use crate::{
-    facts::{DestinationUse, EphemeralUse, Gap, Owner, PortSet, Protocol, Socket, Source, State},
-    kernel::{
-        owner::Claim,
-        record::{Accepting, Ask, Record, States},
-        sockets::Sockets,
-    },
+    facts::{DestinationUse, EphemeralUse, Owner, PortSet, Protocol, State},
+    kernel::{owner::Claim, record::Record},
 };
 
 /// The most destinations that are reported.
@@ -43,41 +39,16 @@ pub struct Counted {
     pub examples: Vec<Claim>,
 }
 
-impl Sockets {
-    /// Counts the local ports in use by (protocol, source, destination, destination port). What one of `listeners`
-    /// accepted uses no ephemeral port.
-    ///
-    /// # Errors
-    /// A [`Gap`] of [`Source::EphemeralUse`] when TCP or UDP cannot be read.
-    pub fn ephemeral_use(&self, counting: &Counting<'_>, listeners: &[Socket]) -> Result<Counted, Gap> {
-        let at_most = if counting.ports.is_empty() { Some(0) } else { counting.at_most };
-        if let Some(at_most) = at_most.filter(|at_most| *at_most < counting.worth_walking || *at_most == 0) {
-            return Ok(Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new() }, examples: Vec::new() });
-        }
-        let accepting = Accepting::new(listeners);
-        let mut tally = self.tally(counting, &accepting, Tally::default())?;
-        if tally.floor > 0 {
-            // Some were forgotten on the way, so what is left are candidates: count exactly those.
-            tally = self.tally(counting, &accepting, tally.recount())?;
-        }
-        Ok(tally.finish(at_most, counting.worth_walking))
-    }
-
-    fn tally(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, mut tally: Tally) -> Result<Tally, Gap> {
-        for (protocol, states) in [(Protocol::Tcp, States::WITH_PEER), (Protocol::Udp, States::ESTABLISHED)] {
-            let ask = Ask { source: Source::EphemeralUse, protocol, states, ports: Some(counting.ports) };
-            (tally, _) = self.walk(&ask, tally, |tally, record| {
-                if counting.counts(record) && !accepting.covers(record) {
-                    tally.count(record);
-                }
-            })?;
-        }
-        Ok(tally)
-    }
-}
-
 impl Counting<'_> {
-    fn counts(&self, record: &Record) -> bool {
+    /// The answer where it is known before: no destination can use so many ports that it matters.
+    pub(super) fn without_a_walk(&self) -> Option<Counted> {
+        let at_most = if self.ports.is_empty() { Some(0) } else { self.at_most };
+        let at_most = at_most.filter(|at_most| *at_most < self.worth_walking || *at_most == 0)?;
+        Some(Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new() }, examples: Vec::new() })
+    }
+
+    /// Whether a socket keeps its port from others.
+    pub(super) fn counts(&self, record: &Record) -> bool {
         let reusable = match self.tcp_tw_reuse {
             Some(1) => true,
             Some(2) => record.remote.to_canonical().is_loopback(),
@@ -140,7 +111,7 @@ impl Count {
 /// Counts of the frequent destinations (Misra and Gries, 1982): when there is no room for another one, every count
 /// loses one, and those that have none left make room. A destination with more than one socket in [`COUNTED`] stays.
 #[derive(Clone, Default)]
-struct Tally {
+pub(super) struct Tally {
     counts: HashMap<Destination, Count>,
     floor: u64,
     closed: bool,
@@ -148,7 +119,8 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&mut self, record: &Record) {
+    /// Counts a socket.
+    pub(super) fn count(&mut self, record: &Record) {
         self.walked += 1;
         let destination = Destination::of(record);
         // The common case first, with one search: of a million sockets most go where others go.
@@ -170,26 +142,40 @@ impl Tally {
         }
     }
 
-    /// The best candidates, uncounted and with no room for others.
-    fn recount(self) -> Self {
-        let mut candidates: Vec<_> = self.counts.into_iter().collect();
+    /// Where destinations were forgotten and the counts of others are not exact: the best candidates, uncounted and with no
+    /// room for others. Nothing where none of them can use as many ports as matter.
+    pub(super) fn recount(&self, counting: &Counting<'_>) -> Option<Self> {
+        if self.floor == 0 || self.highest() < u64::from(counting.worth_walking) {
+            return None;
+        }
+        let mut candidates: Vec<_> = self.counts.iter().map(|(destination, count)| (*destination, *count)).collect();
         candidates.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.credit), *destination));
         candidates.truncate(REPORTED * 4);
         let uncounted = |count: Count| Count { used: 0, time_wait: 0, ..count };
-        Self {
+        Some(Self {
             counts: candidates.into_iter().map(|(destination, count)| (destination, uncounted(count))).collect(),
             closed: true,
             ..Self::default()
-        }
+        })
+    }
+
+    /// The most that any destination can have, forgotten ones included.
+    fn highest(&self) -> u64 {
+        self.counts.values().map(|count| count.credit).max().unwrap_or(0).max(self.floor)
     }
 
     /// A process with many connections takes long to look through for one socket of many. Only a destination that uses
-    /// enough to be reported has an example.
-    fn finish(self, at_most: Option<u32>, worth_an_example: u32) -> Counted {
+    /// enough to be reported has an example. Counts that are not exact are a bound.
+    pub(super) fn finish(self, counting: &Counting<'_>) -> Counted {
+        let bound = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX).min(counting.at_most.unwrap_or(u32::MAX));
+        if self.floor > 0 {
+            let at_most = bound(self.highest());
+            return Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new() }, examples: Vec::new() };
+        }
         let mut busiest: Vec<_> = self.counts.into_iter().filter(|(_, count)| count.used > 0).collect();
         busiest.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.used), *destination));
         busiest.truncate(REPORTED);
-        let with_example = busiest.iter().take_while(|(_, count)| count.used >= worth_an_example);
+        let with_example = busiest.iter().take_while(|(_, count)| count.used >= counting.worth_walking);
         let examples = with_example.map(|(_, count)| count.example).collect();
         let report =
             |(Destination { protocol, source, destination, port }, count): (Destination, Count)| DestinationUse {
@@ -201,19 +187,23 @@ impl Tally {
                 time_wait: count.time_wait,
                 owner: Owner::NotAsked,
             };
-        let walked = u32::try_from(self.walked).unwrap_or(u32::MAX);
+        let at_most = counting.at_most.unwrap_or_else(|| bound(self.walked));
         let busiest = busiest.into_iter().map(report).collect();
-        Counted { ephemeral: EphemeralUse { at_most: at_most.unwrap_or(walked), busiest }, examples }
+        Counted { ephemeral: EphemeralUse { at_most, busiest }, examples }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::record::tests::record;
+    use crate::kernel::{record::tests::record, sockets::Sockets};
 
     fn towards(port: u16, local_port: u16, state: State) -> Record {
         record(Protocol::Tcp, state, &format!("10.0.0.1:{local_port}"), &format!("10.0.0.2:{port}"))
+    }
+
+    fn counting(ports: &PortSet) -> Counting<'_> {
+        Counting { ports, at_most: None, worth_walking: 1, tcp_tw_reuse: None }
     }
 
     fn all_ports() -> PortSet {
@@ -228,7 +218,7 @@ mod tests {
         }
         tally.count(&towards(443, 40010, State::Established));
         tally.count(&towards(80, 40000, State::Established));
-        let Counted { ephemeral, examples } = tally.finish(None, 1);
+        let Counted { ephemeral, examples } = tally.finish(&counting(&all_ports()));
         let reported: Vec<_> = ephemeral.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
         assert_eq!(reported, [(443, 11, 10), (80, 1, 0)]);
         assert_eq!(examples[0].state, State::Established, "TIME_WAIT has no owner to name");
@@ -240,7 +230,7 @@ mod tests {
         let mut tally = Tally::default();
         tally.count(&record(Protocol::Tcp, State::Established, "10.0.0.1:40000", "10.0.0.2:443"));
         tally.count(&record(Protocol::Tcp, State::Established, "[::ffff:10.0.0.1]:40001", "[::ffff:10.0.0.2]:443"));
-        assert_eq!(tally.finish(None, 1).ephemeral.busiest[0].used, 2);
+        assert_eq!(tally.finish(&counting(&all_ports())).ephemeral.busiest[0].used, 2);
     }
 
     #[test]
@@ -277,6 +267,26 @@ mod tests {
         let busiest = &counted.ephemeral.busiest[0];
         assert_eq!((busiest.destination.to_string(), busiest.used), ("10.0.0.1".to_owned(), 10_000));
         assert_eq!(counted.ephemeral.at_most, 40_000);
+    }
+
+    #[test]
+    fn among_many_idle_destinations_none_of_which_matters_one_walk_gives_a_bound() {
+        let mut tally = Tally::default();
+        for index in 0..3 * u16::try_from(COUNTED).expect("few") {
+            tally.count(&record(
+                Protocol::Tcp,
+                State::Established,
+                "10.0.0.1:40000",
+                &format!("10.1.{}.{}:{}", index >> 8, index & 255, 1),
+            ));
+        }
+        let ports = all_ports();
+        let counting = Counting { worth_walking: 100, at_most: Some(500_000), ..counting(&ports) };
+        assert!(tally.recount(&counting).is_none());
+        let Counted { ephemeral, examples } = tally.clone().finish(&counting);
+        assert!((1..100).contains(&ephemeral.at_most), "{}", ephemeral.at_most);
+        assert_eq!((ephemeral.busiest, examples), (vec![], vec![]));
+        assert!(tally.recount(&Counting { worth_walking: 2, ..counting }).is_some(), "a bound is no count");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 #![allow(clippy::disallowed_methods, reason = "reads the node's files, and asks its kernel and its proxy")]
 
 mod cgroup;
+mod clients;
+mod connections;
 mod conntrack;
 mod ephemeral;
 mod freshness;
@@ -42,6 +44,7 @@ use std::{
 
 pub use self::{
     cgroup::Cgroups,
+    connections::{Connections, ConnectionsWanted},
     ephemeral::{Counted, Counting},
     known::Known,
     owner::{Claim, Owners},
@@ -192,21 +195,14 @@ impl Host {
     ) -> HostSockets {
         let reader = known.get_or_insert_with(|| {
             let proc = self.root.path().join("proc");
-            if self.is_live() { Sockets::live(&proc) } else { Sockets::recorded(&proc.join("net")) }
+            if self.is_live() { Sockets::live(&proc) } else { Sockets::recorded(&self.root.net("")) }
         });
         let (mut listeners, read_from) = match watch.on(Source::Listeners, || reader.listeners()) {
             Ok(Listeners { sockets, read_from }) => (Ok(sockets), read_from),
             Err(gap) => (Err(gap), "nothing".to_owned()),
         };
-        // Without listeners nothing is known to be accepted, which costs the list its order only.
-        let known = listeners.as_deref().unwrap_or_default();
-        let mut clients =
-            unless_skipped(wanted, watch, Source::Clients, || match can_pass_over(wanted, sysctls, sockstat) {
-                true => Ok(Clients { passed_over: true, ..Clients::default() }),
-                false => reader.clients(&wanted.client_ports, known),
-            });
-        let mut counted =
-            unless_skipped(wanted, watch, Source::EphemeralUse, || counted(reader, &listeners, sysctls, sockstat));
+        let Connections { mut clients, mut counted } =
+            connections(reader, wanted, &listeners, sysctls, sockstat, watch);
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
         let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH_PORT]);
@@ -276,7 +272,7 @@ impl Host {
 
     /// A one-line file below `/proc/sys/kernel`; `unknown` where it cannot be read.
     fn name(&self, file: &str) -> String {
-        let path = self.root.path().join("proc/sys/kernel").join(file);
+        let path = self.root.file(&format!("proc/sys/kernel/{file}"));
         root::read_text(Source::Sysctls, &path, 1024)
             .map_or_else(|_| "unknown".to_owned(), |line| text::clean(&line, text::NAME))
     }
@@ -318,25 +314,51 @@ fn not_needed(source: Source) -> Gap {
     Gap::new(source, Why::NotAsked, "no rule that was asked needs it")
 }
 
-/// Counts the use of the ephemeral range, where at least half of it can be in use: no rule warns below that.
-fn counted(
+/// Clients and the use of ephemeral ports, from one walk. The use is counted where at least half of the range can be in
+/// use: no rule warns below that.
+fn connections(
     reader: &Sockets,
+    wanted: &NodeQuery,
     listeners: &Result<Vec<Socket>, Gap>,
     sysctls: &Sysctls,
     sockstat: &Reading<SockStat>,
-) -> Result<Counted, Gap> {
-    let of_ephemeral = |gap: &Gap| Gap { source: Source::EphemeralUse, ..gap.clone() };
-    let range = sysctls.ip_local_port_range.get().map_err(|gap| of_ephemeral(&gap))?;
-    let reserved = sysctls.ip_local_reserved_ports.get().map_err(|gap| of_ephemeral(&gap))?;
-    let ports = PortSet::from(*range).minus(reserved);
-    let counting = Counting {
-        ports: &ports,
+    watch: &Stopwatch,
+) -> Connections {
+    let is_wanted = |source| !wanted.skipped.contains(&source);
+    let passed_over = can_pass_over(wanted, sysctls, sockstat);
+    let ports = ephemeral_ports(sysctls, listeners).map_err(|gap| Gap { source: Source::EphemeralUse, ..gap });
+    let counting = ports.as_ref().ok().filter(|_| is_wanted(Source::EphemeralUse)).map(|ports| Counting {
+        ports,
         at_most: sockstat.seen().map(|stat| stat.udp.max(stat.tcp.saturating_add(stat.tcp_time_wait))),
         worth_walking: ports.len() / 2,
         tcp_tw_reuse: sysctls.tcp_tw_reuse.seen().copied(),
-    };
-    // Without the listeners, what was accepted cannot be distinguished from what was opened.
-    reader.ephemeral_use(&counting, listeners.as_ref().map_err(of_ephemeral)?)
+    });
+    let clients = (is_wanted(Source::Clients) && !passed_over).then_some(&wanted.client_ports);
+    let readers = [clients.map(|_| Source::Clients), counting.map(|_| Source::EphemeralUse)];
+    let readers: Vec<Source> = readers.into_iter().flatten().collect();
+    // Without listeners nothing is known to be accepted, which costs the list its order only.
+    let known = listeners.as_deref().unwrap_or_default();
+    let asked = ConnectionsWanted { clients, counting: counting.as_ref() };
+    let found = watch.on_each(&readers, || reader.connections(asked, known));
+    Connections {
+        clients: match is_wanted(Source::Clients) {
+            false => Err(not_needed(Source::Clients)),
+            true if passed_over => Ok(Clients { passed_over, ..Clients::default() }),
+            true => found.clients,
+        },
+        counted: match is_wanted(Source::EphemeralUse) {
+            false => Err(not_needed(Source::EphemeralUse)),
+            true => ports.and(found.counted),
+        },
+    }
+}
+
+/// The ports that the kernel chooses from. Without the listeners what was accepted cannot be distinguished from what was
+/// opened.
+fn ephemeral_ports(sysctls: &Sysctls, listeners: &Result<Vec<Socket>, Gap>) -> Result<PortSet, Gap> {
+    let (range, reserved) = (sysctls.ip_local_port_range.get()?, sysctls.ip_local_reserved_ports.get()?);
+    listeners.as_ref().map_err(Gap::clone)?;
+    Ok(PortSet::from(*range).minus(reserved))
 }
 
 #[cfg(test)]

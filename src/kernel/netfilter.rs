@@ -3,6 +3,7 @@
 
 use super::{
     netlink::{Family, Malformed, Message, Request, attributes, bytes_at, connection, name},
+    privileges::require_net_admin,
     root::{Root, read_text},
 };
 use crate::facts::{Gap, Netfilter, Source, Why};
@@ -34,6 +35,7 @@ const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 /// `NotPermitted` without the capability. A kernel without nf_tables, or without the legacy iptables, has none of
 /// their tables, which is no gap.
 pub(super) fn read(root: &Root) -> Result<Netfilter, Gap> {
+    require_net_admin(Source::Netfilter, "nft tables and chains")?;
     let mut connection = connection(Family::Netfilter, false);
     let tables = connection.dump(&request("nft tables", NFT_MSG_GETTABLE), Vec::new, |tables, message| {
         tables.extend(table(message)?);

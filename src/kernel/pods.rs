@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    fs::{self, File},
+    fs,
     io::{self, Read as _},
     path::{Path, PathBuf},
     sync::Arc,
@@ -17,6 +17,7 @@ use crate::{
         privileges,
         proc_net::why,
         process::{is_gone, pids, sees_the_node},
+        root::open_file,
         sockets::Sockets,
         sockstat,
     },
@@ -146,7 +147,7 @@ fn network(process: &Path) -> io::Result<u64> {
 fn cgroup(process: &Path, text: &mut Vec<u8>) -> io::Result<Option<Arc<Cgroup>>> {
     text.clear();
     // Without asking how long it is, and into one buffer for all.
-    File::open(process.join("cgroup")).and_then(|file| file.take(LONGEST).read_to_end(text))?;
+    open_file(&process.join("cgroup")).and_then(|file| file.take(LONGEST).read_to_end(text))?;
     Ok(cgroup_of_process(&String::from_utf8_lossy(text)).filter(|cgroup| cgroup.pod.is_some()).map(Arc::new))
 }
 

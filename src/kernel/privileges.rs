@@ -1,7 +1,7 @@
 //! What this process may see.
 
 use super::root::read_text;
-use crate::facts::Source;
+use crate::facts::{Gap, Source, Why};
 
 /// The capabilities a reader uses, by number (include/uapi/linux/capability.h).
 const USED: [(u32, &str); 5] =
@@ -10,8 +10,25 @@ const USED: [(u32, &str); 5] =
 /// The names of those of [`USED`] that the calling thread has; none where they cannot be told, since what a reader
 /// may not do is then named by its own gap.
 pub(super) fn read() -> Vec<String> {
-    let status = "/proc/thread-self/status";
-    read_text(Source::Processes, status.as_ref(), 16 * 1024).map(|status| effective(&status)).unwrap_or_default()
+    status().map(|status| effective(&status)).unwrap_or_default()
+}
+
+/// Refuses what the kernel would refuse without `CAP_NET_ADMIN`, before it loads modules in order to do so. Where this
+/// thread's capabilities cannot be read, the kernel decides.
+///
+/// # Errors
+/// `NotPermitted`, of the given source.
+pub(super) fn require_net_admin(source: Source, what: &str) -> Result<(), Gap> {
+    match status() {
+        Ok(status) if !effective(&status).iter().any(|held| held == "CAP_NET_ADMIN") => {
+            Err(Gap::new(source, Why::NotPermitted, format!("dump of {what}: that takes CAP_NET_ADMIN")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn status() -> Result<String, Gap> {
+    read_text(Source::Processes, "/proc/thread-self/status".as_ref(), 16 * 1024)
 }
 
 /// The line `CapEff:` of `/proc/<pid>/status`.

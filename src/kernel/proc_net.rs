@@ -2,7 +2,6 @@
 //! namespaces and for recorded trees. Slower, and without v6only and cgroup.
 
 use std::{
-    fs::File,
     io::{self, BufRead, BufReader, Read},
     net::IpAddr,
     path::Path,
@@ -13,11 +12,15 @@ use crate::{
     kernel::{
         proc_sctp,
         record::{Ask, Record},
+        root::open_file,
     },
 };
 
 /// The longest line that is read: the kernel pads them to 150 bytes, 180 for IPv6.
 const LINE: u64 = 512;
+
+/// The longest table that is read, in bytes: of some three million sockets. A longer one is cut, which is malformed.
+const LONGEST: u64 = 512 * 1024 * 1024;
 
 /// What the first line of a table has. The kernel writes it even where there is no socket: without it a file was not
 /// recorded whole.
@@ -49,7 +52,7 @@ pub(super) fn walk<T>(
     };
     for (family, name) in [(Family::V4, v4), (Family::V6, v6)] {
         let path = net.join(name);
-        let file = match File::open(&path) {
+        let file = match open_file(&path) {
             Ok(file) => file,
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound
@@ -60,7 +63,7 @@ pub(super) fn walk<T>(
             }
             Err(error) => return Err(ask.gap(why(&error), format!("{}: {error}", path.display()))),
         };
-        read(BufReader::with_capacity(32 * 1024, file), ask.protocol, family, &mut take)
+        read(BufReader::with_capacity(32 * 1024, file.take(LONGEST)), ask.protocol, family, &mut take)
             .map_err(|(why, detail)| ask.gap(why, format!("{}: {detail}", path.display())))?;
     }
     Ok(collected)

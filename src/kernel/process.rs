@@ -9,13 +9,19 @@ use std::{
 
 use crate::{
     facts::{FdUse, Gap, Process, Source, Why, text},
-    kernel::{proc_net::why, root::read_unsized},
+    kernel::{
+        proc_net::why,
+        root::{read_unsized, read_unsized_text},
+    },
 };
 
 /// The longest command, in bytes; the kernel keeps 15 of a process, 63 of a kernel thread.
 const COMMAND: usize = 64;
 /// The longest command line that is kept, in bytes.
 const COMMAND_LINE: usize = 512;
+/// What is read of a file of one line, and of one of many, at most, in bytes.
+const ONE_LINE: u64 = 4096;
+const ONE_FILE: u64 = 64 * 1024;
 /// The inode of the initial pid namespace (include/linux/proc_ns.h `PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
@@ -94,8 +100,8 @@ impl<'a> Processes<'a> {
 
     /// When a process started, in clock ticks since boot.
     fn started(&self, pid: u32) -> io::Result<u64> {
-        let stat = read_unsized(&self.path(pid, "stat"))?;
-        started(&String::from_utf8_lossy(&stat)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let stat = read_unsized_text(&self.path(pid, "stat"), ONE_LINE)?;
+        started(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Those of the wanted inodes that a process holds.
@@ -137,8 +143,10 @@ impl<'a> Processes<'a> {
 
     /// Nothing when the process ended, or the pid has become another one.
     fn describe(&self, pid: u32, started: u64) -> io::Result<Option<Process>> {
-        let command = read_unsized(&self.path(pid, "comm"))?;
-        let command_line = self.command_lines.then(|| read_unsized(&self.path(pid, "cmdline"))).transpose()?;
+        let command = read_unsized(&self.path(pid, "comm"), ONE_LINE)?;
+        // A process can make its own terabytes long (prctl(2) `PR_SET_MM`).
+        let command_line = || read_unsized(&self.path(pid, "cmdline"), ONE_LINE);
+        let command_line = self.command_lines.then(command_line).transpose()?;
         Ok((self.started(pid)? == started).then(|| Process {
             pid,
             command: text::clean(&String::from_utf8_lossy(&command), COMMAND),
@@ -161,7 +169,7 @@ pub fn fds_of(proc: &Path, pid: u32) -> Result<FdUse, Gap> {
     let fds = directory.join("fd");
     let open = fs::read_dir(&fds).map_err(|error| unread(&fds, &error))?.count();
     let file = directory.join("limits");
-    let limits = fs::read_to_string(&file).map_err(|error| unread(&file, &error))?;
+    let limits = read_unsized_text(&file, ONE_FILE).map_err(|error| unread(&file, &error))?;
     let limit = open_files_limit(&limits).ok_or_else(|| {
         Gap::new(Source::ProxyProcess, Why::Malformed, format!("{}: wanted `Max open files`", file.display()))
     })?;
@@ -182,7 +190,7 @@ pub(super) fn pids(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
 /// or of one outside this process' own, or of a node that is itself a container and runs systemd (kind).
 pub(super) fn sees_the_node(proc: &Path) -> bool {
     let own = proc.join("thread-self");
-    let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+    let read = |path: PathBuf| read_unsized_text(&path, ONE_FILE).unwrap_or_default();
     let (first, ours) = (read(proc.join("1/cgroup")), read(own.join("cgroup")));
     let initial = fs::read_link(own.join("ns/pid")).is_ok_and(|link| link.as_os_str() == INITIAL_PID_NAMESPACE);
     // With the mount option hidepid not even the first process is to be seen.

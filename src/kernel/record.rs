@@ -159,6 +159,13 @@ fn place_of(port: u16) -> (usize, u64) {
     (usize::from(port >> 6), 1 << (port & 63))
 }
 
+/// Sorted, and each socket once: a table that changes under the walk shows some twice.
+pub(super) fn in_order(mut records: Vec<Record>) -> Vec<Socket> {
+    records.sort_unstable();
+    records.dedup();
+    records.into_iter().map(Socket::from).collect()
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;

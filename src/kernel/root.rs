@@ -1,18 +1,32 @@
 //! Where files come from: the live host, a mount of it, or a recorded tree.
 
 use std::{
-    fs::File,
+    collections::VecDeque,
+    ffi::OsString,
+    fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Read},
-    path::{Path, PathBuf},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Component, Path, PathBuf},
 };
+
+use nix::fcntl::OFlag;
 
 use crate::facts::{Gap, Source, Why};
 
 /// Changes with every boot, so equal ids mean the same running kernel (Documentation/admin-guide/sysctl/kernel.rst).
 const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 
+/// More than the id has.
+const BOOT_ID_LENGTH: u64 = 64;
+
 /// No line of a file this room reads comes near it; a longer one is no such file.
 const LONGEST_LINE: u64 = 4096;
+
+/// No table this room reads comes near it: a million sockets take 150 MB.
+const LONGEST_FILE: u64 = if cfg!(test) { 16 } else { 512 } * 1024 * 1024;
+
+/// As many links as the kernel follows (fs/namei.c `MAXSYMLINKS`).
+const MOST_LINKS: usize = 40;
 
 /// What is enough for most files that are read at once.
 const PAGE: usize = 4096;
@@ -27,7 +41,7 @@ pub(super) struct Root {
 impl Root {
     /// A root; it is live when it is `/`, or shows this kernel's own boot id.
     pub(super) fn at(path: PathBuf) -> Self {
-        let boot_id = |root: &Path| std::fs::read(root.join(BOOT_ID)).ok();
+        let boot_id = |root: &Path| read_unsized(&below(root, BOOT_ID), BOOT_ID_LENGTH).ok();
         let live = path == Path::new("/") || boot_id(&path).is_some_and(|id| Some(id) == boot_id(Path::new("/")));
         Self { path, live }
     }
@@ -42,26 +56,54 @@ impl Root {
         &self.path
     }
 
-    /// A file by its path below the root. Absolute links are followed below the root too.
-    pub(super) fn file(&self, below: &str) -> PathBuf {
-        let mut path = self.path.join(below);
-        // As many as the kernel follows (fs/namei.c MAXSYMLINKS); an endless chain then fails to open.
-        for _ in 0..40 {
-            match std::fs::read_link(&path) {
-                Ok(target) if target.is_absolute() => {
-                    path = self.path.join(target.strip_prefix("/").unwrap_or(&target));
-                }
-                Ok(target) => path = path.parent().unwrap_or(&self.path).join(target),
-                Err(_) => break,
-            }
-        }
-        path
+    /// A file by its path below the root. No link leads out of the root: absolute ones begin there, and none climbs above it.
+    pub(super) fn file(&self, path: &str) -> PathBuf {
+        below(&self.path, path)
     }
 
     /// A file of `/proc/net`. On a live host it shows the network namespace of the calling thread.
     pub(super) fn net(&self, name: &str) -> PathBuf {
-        if self.live { Path::new("/proc/thread-self/net").join(name) } else { self.path.join("proc/net").join(name) }
+        if self.live { Path::new("/proc/thread-self/net").join(name) } else { self.file("proc/net").join(name) }
     }
+}
+
+/// A path below a root, without links. It is for trees that nobody changes meanwhile; [`open_file`] does not follow a link
+/// that came since. Not openat2(2), which kernels have since 5.6 only.
+fn below(root: &Path, path: &str) -> PathBuf {
+    let names = |path: &Path| -> Vec<OsString> {
+        let named = |component: Component<'_>| match component {
+            Component::Normal(_) | Component::ParentDir => Some(component.as_os_str().to_owned()),
+            _ => None,
+        };
+        path.components().filter_map(named).collect()
+    };
+    let mut left: VecDeque<OsString> = names(Path::new(path)).into();
+    let (mut taken, mut links) = (PathBuf::new(), 0);
+    while let Some(name) = left.pop_front() {
+        if name == ".." {
+            taken.pop();
+            continue;
+        }
+        let target = if links < MOST_LINKS { std::fs::read_link(root.join(&taken).join(&name)).ok() } else { None };
+        let Some(target) = target else {
+            taken.push(name);
+            continue;
+        };
+        links += 1;
+        if target.is_absolute() {
+            taken.clear();
+        }
+        names(&target).into_iter().rev().for_each(|name| left.push_front(name));
+    }
+    root.join(taken)
+}
+
+/// Opens a file of a tree that others write, or of `/proc`. A FIFO, a device or a directory is refused, without waiting for
+/// anybody, and so is a link.
+pub(super) fn open_file(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file")) }
 }
 
 /// The gap of a fact that only a running kernel can tell.
@@ -90,7 +132,7 @@ pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
 /// A gap naming the path when it cannot be read, is longer, or is not UTF-8.
 pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<String, Gap> {
     let answer = |buffer: &mut [u8]| {
-        let read = File::open(path).and_then(|mut file| file.read(buffer));
+        let read = open_file(path).and_then(|mut file| file.read(buffer));
         read.map_err(|error| unread(source, path, &error))
     };
     let malformed = |what: &str| Gap::new(source, Why::Malformed, format!("{}: {what}", path.display()));
@@ -110,12 +152,17 @@ pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<Str
     String::from_utf8(bytes).map_err(|_| malformed("not UTF-8"))
 }
 
-/// The bytes of a file whose size nobody tells, as most below `/proc`. `std::fs::read` takes these 32 bytes at a time,
-/// then 64, and so on.
-pub(super) fn read_unsized(path: &Path) -> io::Result<Vec<u8>> {
+/// The first bytes of a file whose size nobody tells, as most below `/proc`; no more than `limit`, however many a process
+/// pretends to have. `std::fs::read` takes these 32 bytes at a time, then 64, and so on.
+pub(super) fn read_unsized(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(PAGE);
-    File::open(path)?.read_to_end(&mut bytes)?;
+    open_file(path)?.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// The same as text; what is not UTF-8 in it is replaced.
+pub(super) fn read_unsized_text(path: &Path, limit: u64) -> io::Result<String> {
+    read_unsized(path, limit).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Opens a file for [`each_line`].
@@ -123,7 +170,7 @@ pub(super) fn read_unsized(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// A gap naming the path.
 pub(super) fn open(source: Source, path: &Path) -> Result<BufReader<File>, Gap> {
-    File::open(path).map(BufReader::new).map_err(|error| unread(source, path, &error))
+    open_file(path).map(BufReader::new).map_err(|error| unread(source, path, &error))
 }
 
 /// Hands each line to `take`, which answers `None` to a line that is not what it must be.
@@ -138,6 +185,7 @@ pub(super) fn each_line(
     mut take: impl FnMut(&str) -> Option<()>,
 ) -> Result<(), Gap> {
     let mut line = String::new();
+    let mut left = LONGEST_FILE;
     for number in 1u64.. {
         line.clear();
         let read =
@@ -145,6 +193,7 @@ pub(super) fn each_line(
         if read == 0 {
             break;
         }
+        left = left.checked_sub(u64::try_from(read).unwrap_or(u64::MAX)).ok_or_else(|| too_long(source, name))?;
         take(line.trim_end_matches(['\n', '\r'])).ok_or_else(|| {
             Gap::new(source, Why::Malformed, format!("{} line {number}: wanted {wanted}", name.display()))
         })?;
@@ -152,8 +201,16 @@ pub(super) fn each_line(
     Ok(())
 }
 
+fn too_long(source: Source, name: &Path) -> Gap {
+    Gap::new(source, Why::Malformed, format!("{}: longer than {LONGEST_FILE} bytes", name.display()))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
+    use nix::{sys::stat::Mode, unistd::mkfifo};
+
     use super::*;
 
     #[test]
@@ -169,11 +226,49 @@ mod tests {
     }
 
     #[test]
-    fn absolute_links_stay_below_the_root() {
+    fn no_link_leads_out_of_the_root() {
         let tree = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(tree.path().join("etc")).unwrap();
-        std::os::unix::fs::symlink("/run/real", tree.path().join("etc/linked")).unwrap();
-        assert_eq!(Root::at(tree.path().into()).file("etc/linked"), tree.path().join("run/real"));
+        let root = tree.path().join("root");
+        std::fs::create_dir_all(root.join("etc")).unwrap();
+        std::fs::create_dir_all(root.join("run/real")).unwrap();
+        let file = |name: &str| Root::at(root.clone()).file(name);
+        for (link, target, wanted) in [
+            ("etc/absolute", "/run/real", "run/real"),
+            ("etc/climbing", "../../../../../etc/shadow", "etc/shadow"),
+            ("etc/relative", "../run/./real", "run/real"),
+            ("etc/chain", "absolute/x", "run/real/x"),
+            ("proc", "/etc", "etc"),
+        ] {
+            symlink(target, root.join(link)).unwrap();
+            assert_eq!(file(link), root.join(wanted), "{link}");
+        }
+        assert_eq!(file("proc/absolute/../x"), root.join("run/x"), "a directory on the way is a link too");
+        symlink("loop", root.join("etc/loop")).unwrap();
+        assert!(open_file(&file("etc/loop")).is_err());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        let tree = tempfile::tempdir().unwrap();
+        let fifo = tree.path().join("fifo");
+        mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+        for path in [fifo.as_path(), tree.path(), Path::new("/dev/zero")] {
+            assert_eq!(open_file(path).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{}", path.display());
+        }
+        let link = tree.path().join("link");
+        symlink("/proc/self/comm", &link).unwrap();
+        assert!(open_file(&link).is_err());
+    }
+
+    #[test]
+    fn of_a_file_without_end_only_the_beginning_is_read() {
+        let tree = tempfile::tempdir().unwrap();
+        let path = tree.path().join("file");
+        File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(read_unsized(&path, 100).unwrap().len(), 100);
+        let lines = format!("{}\n", "x".repeat(4000)).repeat(5000);
+        let gap = each_line(Source::IpVs, &path, "", lines.as_bytes(), |_| Some(())).unwrap_err();
+        assert!(gap.detail.contains("longer than"), "{}", gap.detail);
     }
 
     #[test]

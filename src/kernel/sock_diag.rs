@@ -1,9 +1,9 @@
 //! Socket tables over `NETLINK_SOCK_DIAG` (include/uapi/linux/inet_diag.h): no privilege, no text, filtered in the kernel.
 
-use std::net::IpAddr;
+use std::{cmp::Reverse, net::IpAddr};
 
 use crate::{
-    facts::{Family, Gap, PortRange, Protocol, State},
+    facts::{Family, Gap, PortRange, PortSet, Protocol, State},
     kernel::{
         netlink::{Malformed, Request, SockDiagConnection, attributes, bytes_at},
         record::{Ask, Record},
@@ -17,10 +17,17 @@ const INET_DIAG_REQ_BYTECODE: u16 = 1;
 const INET_DIAG_SKV6ONLY: u16 = 11;
 const INET_DIAG_LOCALS: u16 = 12;
 const INET_DIAG_CGROUP_ID: u16 = 21;
+const INET_DIAG_BC_JMP: u8 = 1;
 const INET_DIAG_BC_S_GE: u8 = 2;
 const INET_DIAG_BC_S_LE: u8 = 3;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
+/// The bytes of a test, of a jump, and of the tests of a range with the jump behind them.
+const TEST: usize = 8;
+const JUMP: usize = 4;
+const RANGE: usize = 2 * TEST + JUMP;
+/// The most ranges of ports that the kernel compares a socket with.
+const RANGES: usize = 8;
 /// `sizeof(struct inet_diag_msg)`.
 const MESSAGE: usize = 72;
 /// `idiag_timer`: a segment is being retransmitted.
@@ -70,10 +77,7 @@ pub(super) fn walk<T: Clone>(
 
 /// The requests that make a walk: one for TCP in both families, one for each of the wanted families for the others.
 fn requests(ask: &Ask<'_>, families: &[Family]) -> Vec<(u16, Vec<u8>)> {
-    let filter = ask.ports.and_then(|ports| {
-        let (first, last) = (ports.ranges().first()?.first, ports.ranges().last()?.last);
-        Some(bytecode(PortRange { first, last }))
-    });
+    let filter = ask.ports.map(hull).filter(|ranges| !ranges.is_empty()).map(|ranges| bytecode(&ranges));
     let id = [0; 48];
     // SCTP numbers the states of associations in its own way; the kernel matches none of them but LISTEN.
     let states = ask.states.0.to_ne_bytes();
@@ -94,16 +98,50 @@ fn requests(ask: &Ask<'_>, families: &[Family]) -> Vec<(u16, Vec<u8>)> {
     }
 }
 
-/// The attribute with a filter program for one range of local ports (net/ipv4/inet_diag.c `inet_diag_bc_run`): each
-/// test is an operation with its jumps, and a second word whose jump is the port. Beyond the end means no.
-fn bytecode(ports: PortRange) -> Vec<u8> {
-    let test = |code: u8, no: u16, port: u16| {
-        let [low, high] = no.to_ne_bytes();
-        let [port_low, port_high] = port.to_ne_bytes();
-        [code, 8, low, high, 0, 0, port_low, port_high]
+/// At most [`RANGES`] that have all of these ports: the widest gaps between them are kept. What is left out in the kernel
+/// is neither reported nor parsed, which takes longer than a few comparisons.
+fn hull(ports: &PortSet) -> Vec<PortRange> {
+    let ranges = ports.ranges();
+    let gap = |at: &usize| ranges[*at].first - ranges[at - 1].last;
+    let mut gaps: Vec<usize> = (1..ranges.len()).collect();
+    gaps.sort_unstable_by_key(|at| Reverse(gap(at)));
+    gaps.truncate(RANGES - 1);
+    gaps.sort_unstable();
+    let begins = [0].into_iter().chain(gaps.iter().copied());
+    let ends = gaps.iter().copied().chain([ranges.len()]);
+    begins
+        .zip(ends)
+        .filter_map(|(begin, end)| {
+            let (first, last) = (ranges.get(begin)?.first, ranges.get(end - 1)?.last);
+            Some(PortRange { first, last })
+        })
+        .collect()
+}
+
+/// The attribute with a filter program for ascending ranges of local ports (net/ipv4/inet_diag.c `inet_diag_bc_run`). Each
+/// test is an operation with its jumps, and a second word whose jump is the port. The end means yes, and beyond it no.
+/// `inet_diag_bc_audit` demands that what is done after a yes stands in one row: so a jump leads from a range to the end.
+fn bytecode(ranges: &[PortRange]) -> Vec<u8> {
+    let length = ranges.len() * RANGE - JUMP;
+    let mut program = Vec::with_capacity(length);
+    let operation = |code: u8, yes: usize, no: usize| {
+        let [low, high] = u16::try_from(no).unwrap_or(u16::MAX).to_ne_bytes();
+        [code, u8::try_from(yes).unwrap_or(u8::MAX), low, high]
     };
-    let program = [test(INET_DIAG_BC_S_GE, 20, ports.first), test(INET_DIAG_BC_S_LE, 12, ports.last)].concat();
-    [&20u16.to_ne_bytes()[..], &INET_DIAG_REQ_BYTECODE.to_ne_bytes(), &program].concat()
+    let port = |number: u16| operation(0, 0, number.into());
+    for (index, range) in ranges.iter().enumerate() {
+        let left = length - index * RANGE;
+        let is_last = index + 1 == ranges.len();
+        // Ranges ascend: a port below this one is in none of those that follow.
+        program.extend([operation(INET_DIAG_BC_S_GE, TEST, left + 4), port(range.first)].concat());
+        let next = if is_last { left - TEST + 4 } else { TEST + JUMP };
+        program.extend([operation(INET_DIAG_BC_S_LE, TEST, next), port(range.last)].concat());
+        if !is_last {
+            program.extend(operation(INET_DIAG_BC_JMP, JUMP, left - 2 * TEST));
+        }
+    }
+    let whole = u16::try_from(4 + program.len()).unwrap_or(u16::MAX);
+    [&whole.to_ne_bytes()[..], &INET_DIAG_REQ_BYTECODE.to_ne_bytes(), &program].concat()
 }
 
 /// Reads `struct inet_diag_msg` and its attributes; nothing for a family or a state that is none of ours.
@@ -244,15 +282,58 @@ mod tests {
         assert_eq!(parse(Protocol::Sctp, &bytes).expect("sound").expect("ours").local.to_string(), "0.0.0.0");
     }
 
+    /// What the kernel does with a program (`inet_diag_bc_run`).
+    fn admits(program: &[u8], port: u16) -> bool {
+        let word = |at: usize| u16::from_ne_bytes([program[at + 2], program[at + 3]]);
+        let (mut at, mut left) = (0, i64::try_from(program.len()).unwrap());
+        while left > 0 {
+            let yes = match program[at] {
+                INET_DIAG_BC_S_GE => port >= word(at + 4),
+                INET_DIAG_BC_S_LE => port <= word(at + 4),
+                code => {
+                    assert_eq!(code, INET_DIAG_BC_JMP);
+                    false
+                }
+            };
+            let step = if yes { usize::from(program[at + 1]) } else { usize::from(word(at)) };
+            (at, left) = (at + step, left - i64::try_from(step).unwrap());
+        }
+        left == 0
+    }
+
     #[test]
-    fn the_filter_spans_the_hull_of_the_ports() {
-        let ports: PortSet = "30000-30010,32767".parse().expect("ports");
+    fn the_filter_admits_the_ports_and_of_others_only_those_in_the_narrowest_gaps() {
+        let program = |ports: &str| bytecode(&hull(&ports.parse().expect("ports")))[4..].to_vec();
+        let some = program("80,6443,30000-30010,32767-60999");
+        for (port, admitted) in [
+            (79, false),
+            (80, true),
+            (81, false),
+            (6443, true),
+            (7000, false),
+            (29999, false),
+            (30005, true),
+            (30011, false),
+            (32766, false),
+            (32767, true),
+            (60999, true),
+            (61000, false),
+            (65535, false),
+        ] {
+            assert_eq!(admits(&some, port), admitted, "{port}");
+        }
+        let many: Vec<String> = (0..100u16).map(|number| (20000 + 10 * number).to_string()).collect();
+        let many = program(&format!("443,{},65535", many.join(",")));
+        assert_eq!(many.len(), RANGES * RANGE - JUMP);
+        assert!(!admits(&many, 444) && admits(&many, 20000) && admits(&many, 20990) && !admits(&many, 40000));
+    }
+
+    #[test]
+    fn one_walk_serves_both_families_of_tcp() {
+        let ports: PortSet = "30000-30010".parse().expect("ports");
         let ask = |protocol| Ask { source: Source::Clients, protocol, states: States::WITH_PEER, ports: Some(&ports) };
         let tcp = requests(&ask(Protocol::Tcp), &Family::BOTH);
-        assert_eq!(tcp.len(), 1, "one walk serves both families");
-        let program = [[2, 8, 20, 0, 0, 0, 0x30, 0x75], [3, 8, 12, 0, 0, 0, 0xff, 0x7f]].concat();
-        assert!(tcp[0].1.ends_with(&[&[20, 0, 1, 0][..], &program].concat()));
-        assert_eq!(tcp[0].1.len(), 60 + 20);
+        assert_eq!(tcp.iter().map(|(_, body)| body.len()).collect::<Vec<_>>(), [60 + 20]);
         let udp = requests(&ask(Protocol::Udp), &Family::BOTH);
         assert_eq!(udp.iter().map(|(_, body)| (body[0], body.len())).collect::<Vec<_>>(), [(2, 76), (10, 76)]);
     }

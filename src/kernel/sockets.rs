@@ -6,17 +6,14 @@ use std::{
 };
 
 use crate::{
-    facts::{Clients, Family, Gap, PortSet, Protocol, Socket, Source, State, Why},
+    facts::{Family, Gap, Protocol, Socket, Source, Why},
     kernel::{
         netlink::{SockDiagConnection, sock_diag_connection},
         proc_net,
-        record::{Accepting, Ask, Record, States},
+        record::{Ask, Record, States, in_order},
         sock_diag, sockstat,
     },
 };
-
-/// The most client sockets that are listed.
-const CLIENTS: usize = 4096;
 
 /// Reads sockets over sock_diag, or from the text tables where there is no sock_diag.
 #[derive(Debug)]
@@ -78,31 +75,6 @@ impl Sockets {
         Ok(Listeners { sockets: in_order(records), read_from })
     }
 
-    /// The sockets with a peer whose local port is in `ports`, at most 4,096: those in SYN-SENT and UDP first, those
-    /// that one of `listeners` accepted last.
-    ///
-    /// # Errors
-    /// A [`Gap`] of [`Source::Clients`] when TCP or UDP cannot be read.
-    pub fn clients(&self, ports: &PortSet, listeners: &[Socket]) -> Result<Clients, Gap> {
-        if ports.is_empty() {
-            return Ok(Clients::default());
-        }
-        let accepting = Accepting::new(listeners);
-        let mut kept = Kept::default();
-        for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
-            let states = if protocol == Protocol::Udp { States::ESTABLISHED } else { States::WITH_PEER };
-            let ask = Ask { source: Source::Clients, protocol, states, ports: Some(ports) };
-            match self.walk(&ask, kept.clone(), |kept, record| kept.keep(record, &accepting)) {
-                Ok((seen, _)) => kept = seen,
-                Err(gap) if protocol == Protocol::Sctp && gap.why == Why::NotSupported => {}
-                Err(gap) => return Err(gap),
-            }
-        }
-        let Kept { by_rank, beyond, outgoing } = kept;
-        let sockets = by_rank.into_iter().flat_map(in_order).collect();
-        Ok(Clients { sockets, beyond, outgoing, passed_over: false })
-    }
-
     /// One walk, by sock_diag where this kernel has it for the protocol and this process may ask. `/proc/net` shows the
     /// same sockets to a process whose filter of system calls refuses netlink.
     pub(super) fn walk<T: Clone>(
@@ -143,64 +115,9 @@ pub(super) enum ReadFrom {
     Text,
 }
 
-/// Client sockets, the interesting ones first, never more than [`CLIENTS`].
-#[derive(Clone, Default)]
-struct Kept {
-    by_rank: [Vec<Record>; 3],
-    beyond: u64,
-    outgoing: u64,
-}
-
-impl Kept {
-    /// Keeps a socket, at the expense of one of a worse rank where it must be.
-    fn keep(&mut self, record: &Record, accepting: &Accepting<'_>) {
-        let rank = match record {
-            Record { state: State::SynSent, .. } | Record { protocol: Protocol::Udp, .. } => 0,
-            record if !accepting.covers(record) => 1,
-            _ => 2,
-        };
-        self.outgoing += u64::from(rank < 2);
-        if self.by_rank.iter().map(Vec::len).sum::<usize>() >= CLIENTS {
-            self.beyond += 1;
-            if self.by_rank.iter_mut().skip(rank + 1).rev().find_map(Vec::pop).is_none() {
-                return;
-            }
-        }
-        if let Some(same_rank) = self.by_rank.get_mut(rank) {
-            same_rank.push(*record);
-        }
-    }
-}
-
-/// Sorted, and each socket once: a table that changes under the walk shows some twice.
-fn in_order(mut records: Vec<Record>) -> Vec<Socket> {
-    records.sort_unstable();
-    records.dedup();
-    records.into_iter().map(Socket::from).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::record::tests::record;
-
-    #[test]
-    fn the_ones_in_syn_sent_are_kept_however_late_they_come() {
-        let listeners: [Socket; 1] = [record(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0").into()];
-        let accepting = Accepting::new(&listeners);
-        let accepted = record(Protocol::Tcp, State::Established, "10.0.0.1:30080", "10.0.0.9:999");
-        let outgoing = record(Protocol::Tcp, State::Established, "10.0.0.1:30081", "10.0.0.9:999");
-        let hanging = record(Protocol::Tcp, State::SynSent, "10.0.0.1:30081", "10.0.0.9:998");
-        let mut kept = Kept::default();
-        for _ in 0..CLIENTS {
-            kept.keep(&accepted, &accepting);
-        }
-        kept.keep(&outgoing, &accepting);
-        kept.keep(&hanging, &accepting);
-        kept.keep(&accepted, &accepting);
-        assert_eq!(kept.by_rank.each_ref().map(Vec::len), [1, 1, CLIENTS - 2]);
-        assert_eq!((kept.beyond, kept.outgoing), (3, 2));
-    }
 
     #[test]
     fn a_recorded_tree_needs_no_kernel() {

@@ -2,12 +2,11 @@
 //! (net/ipv4/proc.c, net/ipv6/proc.c).
 
 use std::{
-    fs::File,
     io::{BufRead, Read},
     path::Path,
 };
 
-use super::root::{Root, each_line, unread};
+use super::root::{Root, each_line, open_file, unread};
 use crate::facts::{Gap, SockStat, Source, Why};
 
 /// Three times as much as either file has; read for every pod of a node, so that no heap is asked for it.
@@ -57,7 +56,7 @@ pub(super) fn has_no_udp6(net: &Path) -> bool {
 
 /// The content of a file, in one read.
 fn content<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Gap> {
-    let read = File::open(path).and_then(|mut file| file.read(buffer));
+    let read = open_file(path).and_then(|mut file| file.read(buffer));
     let read = read.map_err(|error| unread(Source::Sockstat, path, &error))?;
     Ok(buffer.get(..read).unwrap_or_default())
 }

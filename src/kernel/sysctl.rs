@@ -20,7 +20,7 @@ pub(super) fn read(root: &Root) -> Sysctls {
 }
 
 fn value<T: FromStr>(root: &Root, name: &str, wanted: &str) -> Reading<T> {
-    let path = root.path().join("proc/sys").join(name);
+    let path = root.file(&format!("proc/sys/{name}"));
     read_text(Source::Sysctls, &path, LONGEST)
         .and_then(|content| {
             content.trim().parse().map_err(|_| {

@@ -91,6 +91,31 @@ fn gateways_are_those_of_default_routes_in_the_main_table_only() {
     assert_eq!(interfaces().gateways, want);
 }
 
+/// How many notifications the netlink sockets of this thread's namespace lost.
+fn lost() -> u64 {
+    let table = std::fs::read_to_string("/proc/thread-self/net/netlink").expect("a table");
+    let drops = |line: &str| line.split_ascii_whitespace().nth(8).and_then(|word| word.parse::<u64>().ok());
+    table.lines().skip(1).map(|line| drops(line).expect("the column Drops")).sum()
+}
+
+#[test]
+fn more_changes_than_the_kernel_keeps_for_us_are_a_change() {
+    let _namespace = Namespace::enter();
+    ip("link add br0 type bridge\n");
+    let mut known = Known::default();
+    (0..3).for_each(|_| drop(again(&mut known)));
+    let batch = |verb: &str| -> String {
+        (0..5_000).map(|n| format!("addr {verb} 10.1.{}.{}/32 dev br0\n", n / 250, n % 250 + 1)).collect()
+    };
+    ip(&batch("add"));
+    assert!(lost() > 0, "the receive buffer holds fewer");
+    assert_eq!(again(&mut known).of("br0").count(), 5_000);
+    let kept = again(&mut known);
+    assert!(Arc::ptr_eq(&kept, &again(&mut known)), "nothing changed since");
+    ip(&batch("del"));
+    assert_eq!(again(&mut known).of("br0").count(), 0);
+}
+
 #[test]
 fn what_changed_between_two_looks_is_seen_and_nothing_is_read_where_nothing_did() {
     let _namespace = Namespace::enter();

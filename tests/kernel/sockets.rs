@@ -13,8 +13,8 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, listen, setsockopt, socket, sockopt,
 };
 use portreeve::{
-    facts::{Clients, Owner, PortRange, PortSet, Protocol, Socket, State},
-    kernel::{Counting, Sockets},
+    facts::{Clients, Owner, PortRange, PortSet, Protocol, Socket, State, Why},
+    kernel::{ConnectionsWanted, Counting, Sockets},
 };
 
 use crate::{namespace::Namespace, process::eventually};
@@ -229,6 +229,38 @@ fn ss_sees_the_same() {
         .collect();
     assert_eq!(told_by_us, told_by_ss);
     assert_eq!(told_by_us.len(), 6);
+}
+
+#[test]
+fn one_walk_has_the_clients_and_the_counts_of_two() {
+    let namespace = Namespace::enter();
+    namespace.add_void();
+    namespace.set("ipv4/ip_local_port_range", "40000 40099");
+    let server = TcpListener::bind("[::]:80").expect("bound");
+    let near = ["127.0.0.1:80", "[::1]:80"].map(|place| TcpStream::connect(place).expect("connected"));
+    let _accepted = near.each_ref().map(|_| server.accept().expect("a connection"));
+    let _chosen = connection("127.0.0.1:30080", "127.0.0.1:80".parse().expect("an address"));
+    let _in_both = connection("127.0.0.1:40007", "127.0.0.1:80".parse().expect("an address"));
+    let _hanging = hanging(30081);
+    let udp = UdpSocket::bind("127.0.0.1:30082").expect("bound");
+    udp.connect("127.0.0.1:53").expect("connected");
+
+    let (listeners, listed) = (listeners(), "443,30080-30082,40007,65000".parse().expect("ports"));
+    let counted = PortSet::from(PortRange { first: 40000, last: 40099 });
+    let counting = Counting { ports: &counted, at_most: None, worth_walking: 1, tcp_tw_reuse: Some(2) };
+    let wanted = ConnectionsWanted { clients: Some(&listed), counting: Some(&counting) };
+    for sockets in [live(), Sockets::recorded(Path::new("/proc/thread-self/net"))] {
+        let both = sockets.connections(wanted, &listeners);
+        assert_eq!(both.clients, sockets.clients(&listed, &listeners));
+        assert_eq!(both.counted, sockets.ephemeral_use(&counting, &listeners));
+        let ports: BTreeSet<u16> = both.clients.expect("clients").sockets.iter().map(|it| it.local_port).collect();
+        assert_eq!(ports, BTreeSet::from([30080, 30081, 30082, 40007]));
+        let used: u32 = both.counted.expect("counts").ephemeral.busiest.iter().map(|one| one.used).sum();
+        assert_eq!(used, 3, "of both families, and the one that is listed too");
+        let neither = sockets.connections(ConnectionsWanted::default(), &listeners);
+        assert_eq!(neither.clients.expect_err("not wanted").why, Why::NotAsked);
+        assert_eq!(neither.counted.expect_err("not wanted").why, Why::NotAsked);
+    }
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use std::process::Command;
 
-use nix::errno::Errno;
+use nix::{
+    errno::Errno,
+    libc::{AF_NETLINK, NETLINK_NETFILTER, SYS_bind, SYS_prctl, SYS_recvfrom, SYS_sendto, SYS_socket, c_int, c_long},
+};
 
 use crate::{
     proxy::{Squatter, StandIn},
@@ -19,29 +22,28 @@ const LAUNCHER: &str = r#"
     exec @ARGV or die $!;
 "#;
 
-/// The numbers of `prctl`, `socket`, `bind`, `sendto` and `recvfrom`.
-const CALLS: [u32; 5] = if cfg!(target_arch = "x86_64") { [157, 41, 49, 44, 45] } else { [167, 198, 200, 206, 207] };
-const PRCTL: u32 = CALLS[0];
-const SOCKET: u32 = CALLS[1];
-const BIND: u32 = CALLS[2];
-const SENDTO: u32 = CALLS[3];
-const RECVFROM: u32 = CALLS[4];
+/// A filter that refuses a call with an error, everywhere or only where its first argument has a value.
+fn refusing(call: c_long, argument: Option<c_int>, errno: Errno) -> String {
+    filter(call, argument.map(|value| (0, value)), 0x0005_0000 | errno as u32)
+}
 
-const AF_NETLINK: u32 = 16;
-
-/// A filter (seccomp(2), classic BPF over `struct seccomp_data`) that refuses a call with an error, everywhere or only
-/// where its first argument has a value.
-fn refusing(call: u32, argument: Option<u32>, errno: Errno) -> String {
+/// A filter (seccomp(2), classic BPF over `struct seccomp_data`) that does something about a call, everywhere or only where
+/// one of its arguments has a value.
+fn filter(call: c_long, argument: Option<(u32, c_int)>, action: u32) -> String {
+    let call = u32::try_from(call).expect("a number");
     const LOAD: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
     const RETURN: u16 = 0x06;
-    let refuse = 0x0005_0000 | errno as u32;
     let mut program = vec![(LOAD, 0, 0, 0)];
     match argument {
         None => program.push((JUMP_IF_EQUAL, 0, 1, call)),
-        Some(value) => program.extend([(JUMP_IF_EQUAL, 0, 3, call), (LOAD, 0, 0, 16), (JUMP_IF_EQUAL, 0, 1, value)]),
+        Some((index, value)) => program.extend([
+            (JUMP_IF_EQUAL, 0, 3, call),
+            (LOAD, 0, 0, 16 + 8 * index),
+            (JUMP_IF_EQUAL, 0, 1, value.cast_unsigned()),
+        ]),
     }
-    program.extend([(RETURN, 0, 0, refuse), (RETURN, 0, 0, 0x7fff_0000)]);
+    program.extend([(RETURN, 0, 0, action), (RETURN, 0, 0, 0x7fff_0000)]);
     let encoded = program.iter().flat_map(|(code, yes, no, value): &(u16, u8, u8, u32)| {
         [&code.to_ne_bytes()[..], &[*yes, *no], &value.to_ne_bytes()].concat()
     });
@@ -50,9 +52,14 @@ fn refusing(call: u32, argument: Option<u32>, errno: Errno) -> String {
 
 /// A check under a filter.
 fn check(stage: &Stage, filter: &str, arguments: &[&str]) -> Look {
+    check_by(&[], stage, filter, arguments)
+}
+
+/// The same, run by another program.
+fn check_by(program: &[&str], stage: &Stage, filter: &str, arguments: &[&str]) -> Look {
     let unfiltered = stage.command("check");
     let mut launcher = Command::new("perl");
-    launcher.args(["-e", LAUNCHER, &PRCTL.to_string(), filter]).arg(unfiltered.get_program());
+    launcher.args(["-e", LAUNCHER, &SYS_prctl.to_string(), filter]).args(program).arg(unfiltered.get_program());
     launcher.args(unfiltered.get_args()).args(["-o", "json"]).args(arguments);
     for (name, value) in unfiltered.get_envs() {
         match value {
@@ -74,7 +81,7 @@ fn where_netlink_is_refused_sockets_come_from_proc_and_a_check_without_addresses
     for squatted in [false, true] {
         let _squatter = squatted.then(|| Squatter::on("0.0.0.0:30080"));
         for errno in [Errno::EPERM, Errno::EACCES, Errno::EAFNOSUPPORT] {
-            let look = check(&stage, &refusing(SOCKET, Some(AF_NETLINK), errno), &[]);
+            let look = check(&stage, &refusing(SYS_socket, Some(AF_NETLINK), errno), &[]);
             assert_eq!(look.code, 2, "{errno}: {:#}", look.json);
             let unknown = look.unknown();
             assert!(unknown.contains(&"addresses: not-permitted".to_owned()), "{errno}: {unknown:?}");
@@ -88,7 +95,7 @@ fn where_netlink_is_refused_sockets_come_from_proc_and_a_check_without_addresses
 fn calls_of_netlink_that_are_refused_leave_no_check_clear() {
     let stage = node();
     let _squatter = Squatter::on("0.0.0.0:30080");
-    for call in [SOCKET, BIND, SENDTO, RECVFROM] {
+    for call in [SYS_socket, SYS_bind, SYS_sendto, SYS_recvfrom] {
         for errno in [Errno::EPERM, Errno::ENOSYS] {
             let look = check(&stage, &refusing(call, None, errno), &["--proxy-mode", "iptables"]);
             assert_eq!(look.code, 2, "{call} {errno}: {:#}", look.json);
@@ -97,11 +104,22 @@ fn calls_of_netlink_that_are_refused_leave_no_check_clear() {
     }
 }
 
+/// A request alone would have the kernel load nf_tables and the module that lists flows.
+#[test]
+fn without_the_capability_netfilter_is_not_even_asked() {
+    const KILL: u32 = 0x8000_0000;
+    let stage = node();
+    let deadly = filter(SYS_socket, Some((2, NETLINK_NETFILTER)), KILL);
+    let unprivileged = ["setpriv", "--inh-caps=-all", "--bounding-set=-net_admin"];
+    let look = check_by(&unprivileged, &stage, &deadly, &["--proxy-mode", "iptables"]);
+    assert!(look.unknown().contains(&"netfilter: not-permitted".to_owned()), "{:?}", look.unknown());
+}
+
 #[test]
 fn a_filter_that_refuses_nothing_changes_nothing() {
     let stage = node();
     StandIn::default().start();
-    let harmless = refusing(SOCKET, Some(9), Errno::EPERM);
+    let harmless = refusing(SYS_socket, Some(9), Errno::EPERM);
     let look = check(&stage, &harmless, &[]);
     assert_eq!((look.code, look.unknown()), (0, Vec::new()), "{:#}", look.json);
     let _squatter = Squatter::on("0.0.0.0:30080");

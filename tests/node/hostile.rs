@@ -87,3 +87,92 @@ fn an_unknown_flag_value_is_a_usage_error_that_names_what_was_wanted() {
         assert!(stderr.contains(wanted), "{arguments:?}: {stderr}");
     }
 }
+
+/// Runs a command of the program with at most so many open files.
+fn with_files(limit: usize, arguments: &str) -> (i32, String) {
+    let program = portreeve();
+    let mut shell = std::process::Command::new("sh");
+    let line = format!("ulimit -n {limit} && exec \"$0\" {arguments}");
+    let Output { status, stdout, stderr } =
+        shell.args(["-c", &line]).arg(program.get_program()).output().expect("a shell");
+    let text = [stdout, stderr].concat();
+    (status.code().expect("an exit code"), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn too_few_open_files_are_one_clear_line_and_no_panic() {
+    let stage = Stage::new().service("web", "TCP", 30080, "");
+    crate::proxy::StandIn::default().start();
+    let manifest = stage.manifest();
+    for command in ["check", "agent"] {
+        for limit in 5..12 {
+            let (code, text) = with_files(limit, &format!("{command} --node n1 --services {}", manifest.display()));
+            assert_eq!((code, text.lines().count()), (2, 1), "{command}, {limit}: {text}");
+            assert!(text.contains("ulimit -n"), "{command}, {limit}: {text}");
+        }
+    }
+}
+
+/// A recorded tree with the tables of sockets and settings, and whatever else is written into it.
+fn recorded_tree() -> tempfile::TempDir {
+    let tree = tempfile::TempDir::new().expect("a directory");
+    let heading = "  sl  local_address rem_address   st\n";
+    for (name, content) in [
+        ("proc/net/tcp", heading),
+        ("proc/net/udp", heading),
+        ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+        ("proc/sys/net/ipv4/ip_local_reserved_ports", "\n"),
+    ] {
+        let path = tree.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        std::fs::write(path, content).expect("written");
+    }
+    tree
+}
+
+#[test]
+fn a_recorded_tree_can_neither_hold_a_look_up_nor_show_a_file_from_outside() {
+    let secret = file(b"1024 secret-of-the-host\n");
+    for (name, wanted) in [
+        ("etc/resolv.conf", "resolv-conf"),
+        ("proc/sys/kernel/random/boot_id", "addresses"),
+        ("proc/sys/net/ipv4/ip_local_port_range", "sysctls"),
+        ("proc/net/tcp", "listeners"),
+        ("proc/net/ip_vs", "addresses"),
+    ] {
+        for outside in [false, true] {
+            let tree = recorded_tree();
+            let path = tree.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+            if path.exists() {
+                std::fs::remove_file(&path).expect("removed");
+            }
+            match outside {
+                true => std::os::unix::fs::symlink(secret.path(), &path).expect("linked"),
+                false => nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO"),
+            }
+            let root = tree.path().to_str().expect("UTF-8");
+            let (code, stdout, stderr) = run(&["check", "-o", "json", "--proxy-mode", "iptables", "--host-root", root]);
+            assert_eq!(code, 2, "{name}: {stdout}{stderr}");
+            // A link leads to a place in the tree, where nothing is.
+            assert!(outside || stdout.contains(&format!("\"source\": \"{wanted}\"")), "{name}: {stdout}");
+            assert!(!stdout.contains("secret") && !stderr.contains("secret"), "{name}: {stdout}{stderr}");
+        }
+    }
+}
+
+#[test]
+fn a_recorded_tree_without_its_sockets_is_not_a_node_without_sockets() {
+    for content in [Some(""), None] {
+        let tree = recorded_tree();
+        let table = tree.path().join("proc/net/tcp");
+        match content {
+            Some(content) => std::fs::write(table, content).expect("written"),
+            None => std::fs::remove_file(table).expect("removed"),
+        }
+        let root = tree.path().to_str().expect("UTF-8");
+        let (code, stdout, _) = run(&["check", "-o", "json", "--proxy-mode", "iptables", "--host-root", root]);
+        assert_eq!(code, 2, "{stdout}");
+        assert!(stdout.contains("\"source\": \"listeners\""), "{stdout}");
+    }
+}
