@@ -20,7 +20,10 @@ use axum::{
 use jiff::Timestamp;
 use tokio::{
     net::TcpListener,
-    sync::watch::{Receiver, Sender, channel},
+    sync::{
+        Semaphore,
+        watch::{Receiver, Sender, channel},
+    },
     task::spawn_blocking,
     time::sleep,
 };
@@ -93,6 +96,8 @@ pub(super) struct Shared {
     authorization: Authorization,
     documents: Documents,
     metrics: KeptMetrics,
+    /// One page is made at a time.
+    pages: Semaphore,
     budget: Arc<RequestBudget>,
 }
 
@@ -110,6 +115,7 @@ impl Shared {
             authorization: Authorization::new(reviewer),
             documents: Documents::new(Arc::clone(&budget)),
             metrics: KeptMetrics::new(Arc::clone(&budget)),
+            pages: Semaphore::new(1),
             budget,
         }
     }
@@ -214,6 +220,7 @@ impl ServerState {
 }
 
 async fn html_page(State(state): State<ServerState>, Extension(way): Extension<Way>) -> Response {
+    let _alone = state.shared.pages.acquire().await;
     if let Some(retry_after) = state.shared.budget.wait() {
         return Refusal::Busy { retry_after }.into_response();
     }
