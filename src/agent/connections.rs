@@ -24,6 +24,8 @@ use tokio::{
 };
 use tracing::warn;
 
+use super::request_budget::RequestBudget;
+
 /// How many connections there may be at a time. One more ends the oldest, which has had its chance: an answer takes
 /// milliseconds.
 const MAX_CONNECTIONS: usize = 32;
@@ -37,6 +39,11 @@ const MAX_HEAD: usize = 16 * 1024;
 const SOCKET_BUFFER: u32 = 64 << 10;
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 128;
+/// What a connection costs, its answer apart.
+const COST: Duration = Duration::from_micros(100);
+/// How long the next connection waits while requests have used more processor time than there is for them. So a flood gets
+/// a few hundred answers a second, and a scrape still comes through in good time.
+const PAUSE: Duration = Duration::from_millis(1);
 /// How long to wait where no connection can be accepted, for want of descriptors.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -95,13 +102,17 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Answers one request on each connection, and never ends.
-pub(super) async fn serve(listener: impl Listener, router: Router) -> Infallible {
+pub(super) async fn serve(listener: impl Listener, router: Router, budget: &RequestBudget) -> Infallible {
     let mut open: VecDeque<(AbortHandle, Client)> = VecDeque::with_capacity(MAX_CONNECTIONS);
     let mut failing = false;
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
                 failing = false;
+                budget.charge(COST);
+                if budget.wait().is_some() {
+                    sleep(PAUSE).await;
+                }
                 open.retain(|(connection, _)| !connection.is_finished());
                 if open.len() == MAX_CONNECTIONS
                     && let Some(oldest) = oldest(&open)

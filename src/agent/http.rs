@@ -136,7 +136,8 @@ enum Way {
 /// When it cannot listen there.
 pub(super) fn start_at_socket(state: ServerState, path: &Path) -> anyhow::Result<SocketFile> {
     let (listener, file) = socket::listen(path).with_context(|| format!("listening on {}", path.display()))?;
-    tokio::spawn(connections::serve(listener, router(state, Way::Socket)));
+    let budget = Arc::clone(&state.shared.budget);
+    tokio::spawn(async move { connections::serve(listener, router(state, Way::Socket), &budget).await });
     Ok(file)
 }
 
@@ -171,7 +172,8 @@ async fn bind_and_serve(
         attempt = connections::listen(address);
     };
     info!(%address, "answering");
-    connections::serve(listener, router(state, Way::Network)).await;
+    let budget = Arc::clone(&state.shared.budget);
+    connections::serve(listener, router(state, Way::Network), &budget).await;
 }
 
 fn port_state(address: SocketAddr, attempt: &io::Result<TcpListener>) -> Reading<OwnPort> {

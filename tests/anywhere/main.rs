@@ -11,6 +11,7 @@ mod generated;
 mod manifests;
 mod manifests_broken;
 mod manifests_settings;
+mod promises;
 mod remedies;
 mod snapshots;
 mod statements;
