@@ -52,13 +52,14 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Client {
     /// The client's address; unspecified where it came through a socket of this node's file tree.
     pub(super) address: IpAddr,
-    reads_document: Arc<AtomicBool>,
+    wants_document: Arc<AtomicBool>,
 }
 
 impl Client {
-    /// This client was let in to read a document: newer connections do not end its own, and it has more time.
-    pub(super) fn is_reading_a_document(&self) {
-        self.reads_document.store(true, Ordering::Relaxed);
+    /// This client wants a document: newer connections do not end its own, and it has more time. There are few: who may not
+    /// read is refused at once, and so is one more than are read at a time.
+    pub(super) fn wants_document(&self) {
+        self.wants_document.store(true, Ordering::Relaxed);
     }
 }
 
@@ -109,9 +110,9 @@ pub(super) async fn serve(listener: impl Listener, router: Router, budget: &Requ
         match listener.accept().await {
             Ok((stream, address)) => {
                 failing = false;
-                budget.charge(COST);
-                if budget.wait().is_some() {
-                    sleep(PAUSE).await;
+                match budget.wait() {
+                    None => budget.charge(COST),
+                    Some(_) => sleep(PAUSE).await,
                 }
                 open.retain(|(connection, _)| !connection.is_finished());
                 if open.len() == MAX_CONNECTIONS
@@ -120,7 +121,7 @@ pub(super) async fn serve(listener: impl Listener, router: Router, budget: &Requ
                 {
                     connection.abort();
                 }
-                let client = Client { address, reads_document: Arc::default() };
+                let client = Client { address, wants_document: Arc::default() };
                 let connection = tokio::spawn(answer(stream, client.clone(), router.clone()));
                 open.push_back((connection.abort_handle(), client));
                 // It is read from before the next one can push it out.
@@ -140,7 +141,7 @@ pub(super) async fn serve(listener: impl Listener, router: Router, budget: &Requ
 
 /// The oldest connection, documents apart: of these there are few.
 fn oldest(open: &VecDeque<(AbortHandle, Client)>) -> Option<usize> {
-    let ends = open.iter().position(|(_, client)| !client.reads_document.load(Ordering::Relaxed));
+    let ends = open.iter().position(|(_, client)| !client.wants_document.load(Ordering::Relaxed));
     ends.or_else(|| (!open.is_empty()).then_some(0))
 }
 
@@ -154,7 +155,7 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, c
     });
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
     // A client that sends nonsense, hangs up or takes too long is no error of the agent.
-    if timeout(TIMEOUT, &mut connection).await.is_err() && client.reads_document.load(Ordering::Relaxed) {
+    if timeout(TIMEOUT, &mut connection).await.is_err() && client.wants_document.load(Ordering::Relaxed) {
         drop(timeout(TIMEOUT_OF_DOCUMENT, connection).await);
     }
 }

@@ -64,7 +64,7 @@ mod tests {
 
     #[tokio::test]
     async fn metrics_are_fresh_as_long_as_there_is_time_and_never_missing() {
-        let budget = Arc::new(RequestBudget::new(0.2, Instant::now()));
+        let budget = Arc::new(RequestBudget::public(0.2, Instant::now()));
         let (kept, made) = (KeptMetrics::new(Arc::clone(&budget)), Cell::new(0));
         let scrape = async |form| {
             let telling = || {
