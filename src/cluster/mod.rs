@@ -53,7 +53,7 @@ pub use self::{
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
     manifests::Input,
-    permissions::{ACCESS, Grant},
+    permissions::{ACCESS, Grant, REVIEWS},
     reconnecting_client::client,
     reviews::{NotReviewed, Review, Reviewer, TOKEN_HEADER},
     watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming},
