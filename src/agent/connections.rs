@@ -39,6 +39,11 @@ const MAX_HEAD: usize = 16 * 1024;
 const SOCKET_BUFFER: u32 = 64 << 10;
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 128;
+/// What a connection costs, its answer apart.
+const COST: Duration = Duration::from_micros(100);
+/// How long the next connection waits while requests have used more processor time than there is for them. So a flood gets
+/// a few hundred answers a second, and a scrape still comes through in good time.
+const PAUSE: Duration = Duration::from_millis(1);
 /// How long to wait where no connection can be accepted, for want of descriptors.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -47,13 +52,14 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Client {
     /// The client's address; unspecified where it came through a socket of this node's file tree.
     pub(super) address: IpAddr,
-    reads_document: Arc<AtomicBool>,
+    wants_document: Arc<AtomicBool>,
 }
 
 impl Client {
-    /// This client was let in to read a document: newer connections do not end its own, and it has more time.
-    pub(super) fn is_reading_a_document(&self) {
-        self.reads_document.store(true, Ordering::Relaxed);
+    /// This client wants a document: newer connections do not end its own, and it has more time. There are few: who may not
+    /// read is refused at once, and so is one more than are read at a time.
+    pub(super) fn wants_document(&self) {
+        self.wants_document.store(true, Ordering::Relaxed);
     }
 }
 
@@ -104,6 +110,10 @@ pub(super) async fn serve(listener: impl Listener, router: Router, budget: Arc<R
         match listener.accept().await {
             Ok((stream, address)) => {
                 failing = false;
+                match budget.wait() {
+                    None => budget.charge(COST),
+                    Some(_) => sleep(PAUSE).await,
+                }
                 open.retain(|(connection, _)| !connection.is_finished());
                 if open.len() == MAX_CONNECTIONS
                     && let Some(oldest) = oldest(&open)
@@ -111,7 +121,7 @@ pub(super) async fn serve(listener: impl Listener, router: Router, budget: Arc<R
                 {
                     connection.abort();
                 }
-                let client = Client { address, reads_document: Arc::default() };
+                let client = Client { address, wants_document: Arc::default() };
                 let connection = answer(stream, client.clone(), router.clone());
                 let connection = tokio::spawn(Metered::new(connection, Arc::clone(&budget)));
                 open.push_back((connection.abort_handle(), client));
@@ -132,7 +142,7 @@ pub(super) async fn serve(listener: impl Listener, router: Router, budget: Arc<R
 
 /// The oldest connection, documents apart: of these there are few.
 fn oldest(open: &VecDeque<(AbortHandle, Client)>) -> Option<usize> {
-    let ends = open.iter().position(|(_, client)| !client.reads_document.load(Ordering::Relaxed));
+    let ends = open.iter().position(|(_, client)| !client.wants_document.load(Ordering::Relaxed));
     ends.or_else(|| (!open.is_empty()).then_some(0))
 }
 
@@ -146,7 +156,7 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, c
     });
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
     // A client that sends nonsense, hangs up or takes too long is no error of the agent.
-    if timeout(TIMEOUT, &mut connection).await.is_err() && client.reads_document.load(Ordering::Relaxed) {
+    if timeout(TIMEOUT, &mut connection).await.is_err() && client.wants_document.load(Ordering::Relaxed) {
         drop(timeout(TIMEOUT_OF_DOCUMENT, connection).await);
     }
 }

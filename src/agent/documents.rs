@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn documents() -> Documents {
-        Documents::new(Arc::new(RequestBudget::new(100.0, Instant::now())))
+        Documents::new(Arc::new(RequestBudget::private(100.0, Instant::now())))
     }
 
     async fn length(response: Response) -> usize {
@@ -175,7 +175,7 @@ mod tests {
 
     #[tokio::test]
     async fn where_readers_have_used_up_their_time_a_document_is_refused() {
-        let budget = Arc::new(RequestBudget::new(0.2, Instant::now()));
+        let budget = Arc::new(RequestBudget::private(0.2, Instant::now()));
         let documents = Documents::new(Arc::clone(&budget));
         budget.charge(Duration::from_secs(60));
         let refused = documents.send("text/plain", |_| Ok(())).expect_err("there is no time");

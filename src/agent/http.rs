@@ -20,7 +20,10 @@ use axum::{
 use jiff::Timestamp;
 use tokio::{
     net::TcpListener,
-    sync::watch::{Receiver, Sender, channel},
+    sync::{
+        Semaphore,
+        watch::{Receiver, Sender, channel},
+    },
     task::spawn_blocking,
     time::sleep,
 };
@@ -94,29 +97,39 @@ pub(super) struct Shared {
     authorization: Authorization,
     documents: Documents,
     metrics: KeptMetrics,
-    budget: Arc<RequestBudget>,
+    /// One page is made at a time.
+    pages: Semaphore,
+    /// For what anybody may read.
+    public: Arc<RequestBudget>,
+    /// For documents.
+    private: Arc<RequestBudget>,
 }
 
 impl Shared {
     /// Looks may take another share of a core from now on.
     pub(super) fn set_cpu_percent(&self, cpu_percent: f64) {
-        self.budget.set_cpu_percent(cpu_percent);
+        self.public.set_cpu_percent(cpu_percent);
+        self.private.set_cpu_percent(cpu_percent);
     }
 
     /// The processor time that answers took so far.
     pub(super) fn spent(&self) -> Duration {
-        self.budget.spent()
+        self.public.spent() + self.private.spent()
     }
 
     /// For an agent whose looks may take this many per cent of a core. Without a reviewer, nobody reads documents over the
     /// network.
     pub(super) fn new(reviewer: Option<Reviewer>, cpu_percent: f64) -> Self {
-        let budget = Arc::new(RequestBudget::new(cpu_percent, Instant::now()));
+        let now = Instant::now();
+        let public = Arc::new(RequestBudget::public(cpu_percent, now));
+        let private = Arc::new(RequestBudget::private(cpu_percent, now));
         Self {
             authorization: Authorization::new(reviewer),
-            documents: Documents::new(Arc::clone(&budget)),
-            metrics: KeptMetrics::new(Arc::clone(&budget)),
-            budget,
+            documents: Documents::new(Arc::clone(&private)),
+            metrics: KeptMetrics::new(Arc::clone(&public)),
+            pages: Semaphore::new(1),
+            public,
+            private,
         }
     }
 }
@@ -136,7 +149,7 @@ enum Way {
 /// When it cannot listen there.
 pub(super) fn start_at_socket(state: ServerState, path: &Path, tasks: &mut Tasks) -> anyhow::Result<SocketFile> {
     let (listener, file) = socket::listen(path).with_context(|| format!("listening on {}", path.display()))?;
-    let budget = Arc::clone(&state.shared.budget);
+    let budget = Arc::clone(&state.shared.private);
     tasks.spawn("answering at the socket", async move {
         connections::serve(listener, router(state, Way::Socket), budget).await;
     });
@@ -174,7 +187,7 @@ async fn bind_and_serve(
         attempt = connections::listen(address);
     };
     info!(%address, "answering");
-    let budget = Arc::clone(&state.shared.budget);
+    let budget = Arc::clone(&state.shared.public);
     connections::serve(listener, router(state, Way::Network), budget).await;
 }
 
@@ -213,18 +226,19 @@ impl ServerState {
 
     /// Lets a request pass that may read `path`.
     async fn admit(&self, way: Way, client: &Client, headers: &HeaderMap, path: &str) -> Result<Judged, Refusal> {
+        client.wants_document();
         let last = self.last().ok_or(Refusal::NoLookYet)?;
         if way == Way::Network {
             let wish = Wish { client: client.address, node: last.0.node_name(), path };
             self.shared.authorization.check(headers, &wish).await?;
         }
-        client.is_reading_a_document();
         Ok(last)
     }
 }
 
 async fn html_page(State(state): State<ServerState>, Extension(way): Extension<Way>) -> Response {
-    if let Some(retry_after) = state.shared.budget.wait() {
+    let _alone = state.shared.pages.acquire().await;
+    if let Some(retry_after) = state.shared.public.wait() {
         return Refusal::Busy { retry_after }.into_response();
     }
     let detail = match way {
@@ -237,7 +251,7 @@ async fn html_page(State(state): State<ServerState>, Extension(way): Extension<W
         let mut html = Vec::new();
         let report = last.as_ref().map(|(snapshot, board)| Report::of(snapshot, board));
         let written = write_html_page(report.as_ref(), detail, &mut html);
-        shared.budget.charge(thread_cpu_time().saturating_sub(begun));
+        shared.public.charge(thread_cpu_time().saturating_sub(begun));
         written.map(|()| html)
     });
     match written.await.map_err(io::Error::other).flatten() {
@@ -342,5 +356,13 @@ mod tests {
         let (status, words) = ready(Some(Duration::from_secs(60))).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(words.starts_with("the last look is 6") && words.ends_with("it may be 50 s old\n"), "{words}");
+    }
+
+    #[tokio::test]
+    async fn whoever_uses_up_the_time_for_everybody_keeps_nobody_from_documents() {
+        let shared = Shared::new(None, 0.2);
+        shared.public.charge(Duration::from_secs(600));
+        assert!(shared.public.wait().is_some());
+        assert!(shared.documents.send("text/plain", |_| Ok(())).is_ok());
     }
 }

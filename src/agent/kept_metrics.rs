@@ -54,3 +54,38 @@ impl KeptMetrics {
         Ok(text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::sinks::metrics::{ProcessUse, Work};
+
+    #[tokio::test]
+    async fn metrics_are_fresh_as_long_as_there_is_time_and_never_missing() {
+        let budget = Arc::new(RequestBudget::public(0.2, Instant::now()));
+        let (kept, made) = (KeptMetrics::new(Arc::clone(&budget)), Cell::new(0));
+        let scrape = async |form| {
+            let telling = || {
+                made.set(made.get() + 1);
+                let work = Work { scans: made.get(), ..Work::default() };
+                Telling { look: None, work, views: Vec::new(), events: None, process: ProcessUse::default() }
+            };
+            let text = kept.text(form, telling).await.expect("a text");
+            String::from_utf8(text.to_vec()).expect("UTF-8")
+        };
+        for scans in 1..=3 {
+            let text = scrape(Exposition::Text).await;
+            assert!(text.contains(&format!("portreeve_scans_total {scans}")), "{text}");
+        }
+        budget.charge(Duration::from_secs(60));
+        let (first, second) = (scrape(Exposition::Text).await, scrape(Exposition::Text).await);
+        assert!(first == second && first.contains("portreeve_scans_total 3"), "{first}");
+        let open = scrape(Exposition::OpenMetrics).await;
+        assert!(open.contains("portreeve_scans_total 4") && open.ends_with("# EOF\n"), "there was none yet: {open}");
+        let aged = Instant::now().checked_sub(OLDEST).expect("this machine runs longer than that");
+        kept.plain.lock().await.as_mut().expect("a text").0 = aged;
+        assert!(scrape(Exposition::Text).await.contains("portreeve_scans_total 5"), "the last one was too old");
+    }
+}

@@ -39,7 +39,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_future_does_is_charged_and_what_it_waits_for_is_not() {
-        let budget = Arc::new(RequestBudget::new(100.0, Instant::now()));
+        let budget = Arc::new(RequestBudget::public(100.0, Instant::now()));
         let toil = Duration::from_millis(20);
         let work = async {
             tokio::time::sleep(10 * toil).await;

@@ -1,4 +1,5 @@
-//! The processor time that answers to requests may take, apart from that of looks.
+//! The processor time that answers to requests may take, apart from that of looks. There is one budget for what anybody may
+//! read and one for documents: whoever uses up the first keeps nobody from the second.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -7,15 +8,20 @@ use std::{
 
 use super::budget::Budget;
 
-/// The share of requests, as a multiple of the share of looks. A Prometheus, a second one and a person with `kubectl
+/// The share of each of the two, as a multiple of the share of looks. A Prometheus, a second one and a person with `kubectl
 /// portreeve` stay far below it, at the defaults with 50,000 Services too.
-const TIMES_LOOKS: f64 = 10.0;
-/// The time of this many seconds may be used at once: at the defaults, two seconds of a core.
-const BURST: Duration = Duration::from_secs(100);
+const TIMES_LOOKS: f64 = 5.0;
+/// For what anybody may read, the time of this many seconds may be used at once: at the defaults, two seconds of a core.
+const PUBLIC_BURST: Duration = Duration::from_secs(200);
+/// For documents, which are for few: at the defaults, eight seconds of a core, or some twenty snapshots with 50,000 Services.
+const PRIVATE_BURST: Duration = Duration::from_secs(800);
 
 /// A share of one core for requests.
 #[derive(Debug)]
-pub(super) struct RequestBudget(Mutex<Account>);
+pub(super) struct RequestBudget {
+    account: Mutex<Account>,
+    burst: Duration,
+}
 
 #[derive(Debug)]
 struct Account {
@@ -24,15 +30,24 @@ struct Account {
 }
 
 impl RequestBudget {
-    /// For looks that may take this many per cent of a core.
-    pub(super) fn new(cpu_percent: f64, now: Instant) -> Self {
-        let budget = Budget::new(share(cpu_percent), BURST, now);
-        Self(Mutex::new(Account { budget, spent: Duration::ZERO }))
+    /// For what anybody may read, where looks may take this many per cent of a core.
+    pub(super) fn public(cpu_percent: f64, now: Instant) -> Self {
+        Self::new(cpu_percent, PUBLIC_BURST, now)
+    }
+
+    /// The same for documents.
+    pub(super) fn private(cpu_percent: f64, now: Instant) -> Self {
+        Self::new(cpu_percent, PRIVATE_BURST, now)
+    }
+
+    fn new(cpu_percent: f64, burst: Duration, now: Instant) -> Self {
+        let budget = Budget::new(share(cpu_percent), burst, now);
+        Self { account: Mutex::new(Account { budget, spent: Duration::ZERO }), burst }
     }
 
     /// The same for another share of looks from now on.
     pub(super) fn set_cpu_percent(&self, cpu_percent: f64) {
-        self.account().budget.set_share(share(cpu_percent), BURST, Instant::now());
+        self.account().budget.set_share(share(cpu_percent), self.burst, Instant::now());
     }
 
     /// How many seconds requests have to wait; nothing where they need not.
@@ -54,7 +69,7 @@ impl RequestBudget {
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -70,7 +85,7 @@ mod tests {
     #[test]
     fn two_scrapes_in_fifteen_seconds_and_a_snapshot_now_and_then_never_wait() {
         let begun = Instant::now();
-        let mut budget = Budget::new(share(0.2), BURST, begun);
+        let mut budget = Budget::new(share(0.2), PUBLIC_BURST, begun);
         // What 50,000 Services cost.
         let (scrape, snapshot) = (Duration::from_millis(60), Duration::from_millis(600));
         for round in 0..1000 {

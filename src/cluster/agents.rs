@@ -4,9 +4,9 @@
 //! in the agents' namespace, and nothing else. What an agent answers is handed on as it came, and not trusted: its node
 //! may have been taken over.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1;
+use k8s_openapi::api::{core::v1, discovery};
 use tokio::task::JoinSet;
 
 use super::{
@@ -18,10 +18,14 @@ use super::{
     requests::{Server, encoded},
     reviews::TOKEN_HEADER,
 };
-use crate::facts::{Gap, Pod, Source, Why, text};
+use crate::facts::{EndpointSlice, Gap, Pod, Source, Why, text};
 
 /// The label by which the chart marks agents.
 const LABEL: &str = "app.kubernetes.io/name=portreeve";
+/// The label by which an EndpointSlice names its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Of how many Services endpoints are read at most: the names are in the request.
+const NAMES: usize = 50;
 /// How long a login may take: a credential plug-in may be waiting for a person.
 const LOGIN: Duration = Duration::from_secs(300);
 
@@ -110,7 +114,7 @@ impl Agents {
         &self,
         agents: &[Agent],
         request: AgentRequest,
-        mut take: impl FnMut(usize, Result<Vec<u8>, Gap>),
+        mut take: impl AsyncFnMut(usize, Result<Vec<u8>, Gap>),
     ) {
         let mut running = JoinSet::new();
         let mut waiting = agents.iter().enumerate();
@@ -120,12 +124,29 @@ impl Agents {
                 running.spawn(async move { (number, agents.fetch_one(&agent, request).await) });
             }
             match running.join_next().await {
-                Some(Ok((number, answer))) => take(number, answer),
+                Some(Ok((number, answer))) => take(number, answer).await,
                 // A panic is a bug; it must not be mistaken for an agent that is well.
                 Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
                 None => return,
             }
         }
+    }
+
+    /// The EndpointSlices of all Services of these names, which the caller may list or not.
+    ///
+    /// # Errors
+    /// When the API server does not list them, or these are no names or too many.
+    pub async fn endpoint_slices(&self, names: &BTreeSet<String>) -> Result<Vec<Arc<EndpointSlice>>, Gap> {
+        let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if names.len() > NAMES || !names.iter().all(is_name) {
+            let detail = format!("the API server was not asked for the endpoints of {} Services", names.len());
+            return Err(Gap::new(Source::EndpointSlices, Why::NotAsked, detail));
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let selector = format!("{SERVICE_NAME} in ({})", names.join(","));
+        let slices = Collection::of::<discovery::v1::EndpointSlice>();
+        let listed = self.server.list(&slices, &format!("&labelSelector={}", encoded(&selector))).await;
+        listed.map(|facts| facts.endpoint_slices).map_err(|error| error.gap(Source::EndpointSlices))
     }
 
     async fn fetch_one(&self, agent: &Agent, AgentRequest { path, longest, .. }: AgentRequest) -> Result<Vec<u8>, Gap> {

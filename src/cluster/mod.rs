@@ -64,7 +64,7 @@ pub use self::{
     connect::{Access, ApiServer, Credentials, Impersonation},
     input::{Accepted, Input, OpenInput},
     jitter::jitter,
-    permissions::{ACCESS, Grant},
+    permissions::{ACCESS, Grant, REVIEWS},
     reconnecting_client::client,
     reviews::{NotReviewed, Review, Reviewer, TOKEN_HEADER},
     watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming, WatchesEnded},

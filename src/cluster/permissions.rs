@@ -27,7 +27,7 @@ pub struct Grant {
     pub optional: bool,
 }
 
-/// Every request that this room makes.
+/// Every request for facts.
 pub const ACCESS: &[Grant] = &[
     Grant {
         group: Service::GROUP,
@@ -93,6 +93,10 @@ pub const ACCESS: &[Grant] = &[
         why: "the NodePort range of kube-apiserver (Kubernetes 1.36)",
         optional: true,
     },
+];
+
+/// What an agent asks about who wants to read it.
+pub const REVIEWS: &[Grant] = &[
     Grant {
         group: TokenReview::GROUP,
         resource: TokenReview::URL_PATH_SEGMENT,

@@ -44,12 +44,12 @@ pub struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    /// The names of the Services about whose endpoints anybody may ask: of those that can be reached at an address of a
-    /// node, and the API server's.
-    pub fn reachable(&self) -> BTreeSet<String> {
+    /// The names of the Services that can be reached at an address of a node on this port.
+    pub fn reached_on(&self, number: u16) -> BTreeSet<String> {
+        let has = |service: &Service| service.ports.iter().any(|it| it.node_port == Some(number) || it.port == number);
         let services = self.services.seen().into_iter().flatten();
-        let reached = services.filter(|service| service.is_reached_at_a_node()).map(|service| service.name.clone());
-        reached.chain([API_SERVER.1.to_owned()]).collect()
+        let reached = services.filter(|service| service.is_reached_at_a_node() && has(service));
+        reached.map(|service| service.name.clone()).collect()
     }
 
     /// What was not read, EndpointSlices apart: these follow from what the rest makes rules ask about.

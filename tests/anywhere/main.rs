@@ -14,6 +14,7 @@ mod hostile;
 mod manifests;
 mod manifests_broken;
 mod manifests_settings;
+mod promises;
 mod remedies;
 mod snapshots;
 mod statements;

@@ -232,6 +232,24 @@ fn an_agent_on_its_way_out_is_not_missed_where_another_has_taken_its_place() {
 }
 
 #[test]
+fn an_agent_that_wants_no_token_is_read_by_who_can_get_none() {
+    let fake = cluster(&["n1", "n2"], |node, _, _| told(node, &json!([])));
+    let (code, stdout, stderr) = Plugin::new().run(&fake, &["findings", "--reader", "somebody"]);
+    assert!(code == 0 && stdout.starts_with("no port conflicts; 2 agents asked"), "{stdout}{stderr}");
+    let requests = fake.requests();
+    let token = "/api/v1/namespaces/portreeve/serviceaccounts/somebody/token";
+    let asked = requests.iter().filter(|path| *path == token).count();
+    assert!((1..=2).contains(&asked), "{requests:?}");
+    let refuses = cluster(&["n1"], |_, _, _| Reply::Status(401, "a token is needed"));
+    let (code, stdout, _) = Plugin::new().run(&refuses, &["findings", "-o", "json"]);
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    let unknown = &document["nodes"][0]["unknown"][0];
+    assert_eq!((code, &unknown["why"]), (2, &json!("not-permitted")));
+    let words = unknown["detail"].as_str().expect("words");
+    assert!(words.contains("portreeve-reader/token: 404") && words.contains("a token is needed"), "{words}");
+}
+
+#[test]
 fn a_few_agents_are_asked_at_a_time() {
     const NODES: &[&str] = &["n"; 60];
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use portreeve::cluster::{ACCESS, Grant};
+use portreeve::cluster::{ACCESS, Grant, REVIEWS};
 use serde_json::Value;
 
 use crate::helm::{objects, render};
@@ -73,7 +73,7 @@ fn granted(objects: &[Value]) -> BTreeSet<Permission> {
 #[test]
 fn the_roles_grant_exactly_what_is_asked() {
     let read = [READ, Grant { resource: "/portreeve/snapshot", ..READ }];
-    assert_eq!(granted(&objects(&render(&[]))), asked(ACCESS.iter().chain([&EVENTS]).chain(&read)));
+    assert_eq!(granted(&objects(&render(&[]))), asked(ACCESS.iter().chain(REVIEWS).chain([&EVENTS]).chain(&read)));
 }
 
 #[test]

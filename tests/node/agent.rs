@@ -119,7 +119,12 @@ pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(Strin
 
 /// The same at its socket, whatever it is.
 pub(crate) fn exchange_at_socket(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
-    talk(SOCKET.with_borrow(|path| UnixStream::connect(path)).ok()?, method, path, headers)
+    talk(connect_to_socket()?, method, path, headers)
+}
+
+/// A connection to the socket of this thread's agent.
+pub(crate) fn connect_to_socket() -> Option<UnixStream> {
+    SOCKET.with_borrow(|path| UnixStream::connect(path)).ok()
 }
 
 /// The same of somebody else, or of the agent over the network.

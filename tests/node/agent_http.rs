@@ -8,7 +8,10 @@ use std::{
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::agent::{Agent, PLACE, ask, exchange, wait_for, web};
+use crate::{
+    agent::{Agent, PLACE, ask, connect_to_socket, exchange, exchange_at_socket, exchange_with, wait_for, web},
+    stage::Stage,
+};
 
 /// More descriptors than an agent ever needs, and far fewer than there are clients.
 const FEW: f64 = 100.0;
@@ -57,7 +60,7 @@ fn a_thousand_clients_that_never_end_their_request_neither_keep_a_scrape_out_nor
     assert!(over >= 900, "{over} of {} connections are over", clients.len());
     assert!(over < clients.len(), "the last ones have their chance");
     // Those who do not read what they asked for are no better off.
-    let silent: Vec<_> = (0..1000).map(|_| begun("GET /snapshot HTTP/1.1\r\nHost: n1\r\n\r\n")).collect();
+    let silent: Vec<_> = (0..1000).map(|_| begun("GET /metrics HTTP/1.1\r\nHost: n1\r\n\r\n")).collect();
     assert!(value("process_open_fds") < FEW);
     drop((clients, silent));
 }
@@ -101,4 +104,59 @@ fn methods_and_paths_are_answered_as_http_has_it() {
     let nonsense = begun("\r\n\u{1}\u{2}nonsense\r\n\r\n");
     drop(nonsense);
     wait_for("/livez", |_| true);
+}
+
+#[test]
+fn without_an_api_server_findings_and_snapshots_are_read_at_the_socket_only() {
+    let stage = web();
+    let _agent = Agent::start(&stage, &[]);
+    wait_for("/readyz", |_| true);
+    for path in ["/findings", "/snapshot"] {
+        let token = "Portreeve-Token: eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJub2JvZHkifQ.c2lnbmF0dXJlLXNpZ25hdHVyZQ\r\n";
+        for headers in ["", token] {
+            let (head, body) = exchange_with(PLACE, "GET", path, headers).expect("an answer");
+            assert!(head.contains(" 403 ") && body.contains("--socket"), "{head}{body}");
+        }
+        let (head, body) = exchange_at_socket("GET", path, "").expect("an answer");
+        assert!(head.contains(" 200 ") && body.contains("portreeve"), "{head}");
+    }
+}
+
+/// Ever so many Services, with what fills a snapshot.
+fn crowded(services: u32) -> Stage {
+    (0..services).fold(web(), |stage, number| {
+        stage.document(&format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: service-{number}, namespace: team, uid: uid-{number}}}\n\
+             spec: {{type: ClusterIP, clusterIP: 10.97.{}.{}, ports: [{{port: 80, name: http-{number}}}]}}",
+            number / 250,
+            number % 250
+        ))
+    })
+}
+
+#[test]
+fn slow_and_many_readers_of_a_long_document_take_little_memory_and_keep_no_scrape_out() {
+    let stage = crowded(3000);
+    let _agent = Agent::start(&stage, &[]);
+    let long = wait_for("/snapshot", |text| text.contains("service-2999")).len();
+    let before = value("process_resident_memory_bytes");
+    assert!(long > 1_500_000, "{long} bytes");
+    let readers: Vec<_> = (0..32)
+        .map(|_| {
+            let mut stream = connect_to_socket().expect("the agent accepts");
+            stream.write_all(b"GET /snapshot HTTP/1.1\r\nHost: n1\r\n\r\n").expect("a request");
+            stream
+        })
+        .collect();
+    // A few are served; the others know at once.
+    let refused = readers.iter().filter(|reader| {
+        let (mut head, mut reader) = ([0; 12], *reader);
+        reader.read_exact(&mut head).is_ok() && head.ends_with(b"503")
+    });
+    assert!(refused.count() >= 20);
+    let during = (0..10).map(|_| value("process_resident_memory_bytes")).fold(0.0, f64::max);
+    assert!(during < 1.5 * before, "{before} bytes without readers, {during} with 32");
+    drop(readers);
+    let (head, _) = exchange("GET", "/metrics", "").expect("an answer");
+    assert!(head.contains(" 200 "), "{head}");
 }

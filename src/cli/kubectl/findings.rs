@@ -80,7 +80,7 @@ impl Args {
     async fn ask(&self, agents: &Agents) -> anyhow::Result<Fleet> {
         let listed = self.agent_flags.list(agents, &self.node).await?;
         let mut answers: Vec<Option<Result<Vec<u8>, Gap>>> = listed.iter().map(|_| None).collect();
-        agents.fetch(&listed, AgentRequest::FINDINGS, |number, answer| answers[number] = Some(answer)).await;
+        agents.fetch(&listed, AgentRequest::FINDINGS, async |number, answer| answers[number] = Some(answer)).await;
         let answered = listed.into_iter().zip(answers);
         let answers = answered
             .filter_map(|(agent, answer)| Some(AgentAnswer { node: agent.node, pod: agent.pod, answer: answer? }));

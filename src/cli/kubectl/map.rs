@@ -27,7 +27,7 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let nodes: Vec<String> = args.node.iter().cloned().collect();
-    let mut results = judge_node_snapshots(&args.agent_flags, &nodes, port_usage)?;
+    let mut results = judge_node_snapshots(&args.agent_flags, &nodes, None, port_usage)?;
     let Some(NodeResult { node, result }) = results.pop() else {
         bail!("nothing is known: no agent is listed in namespace {}", args.agent_flags.agent_namespace());
     };

@@ -6,6 +6,7 @@ mod agents;
 mod complete;
 pub(super) mod findings;
 mod map;
+mod missing_endpoints;
 mod node_snapshots;
 mod owner;
 mod snapshot;

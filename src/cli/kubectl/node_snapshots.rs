@@ -2,7 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::agents::{AgentFlags, runtime};
+use super::{
+    agents::{AgentFlags, runtime},
+    missing_endpoints::MissingEndpoints,
+};
 use crate::{
     cli::replay,
     cluster::AgentRequest,
@@ -20,18 +23,23 @@ pub(super) struct NodeResult<T> {
 }
 
 /// Asks the agents of these nodes, or all, for their snapshots. `judge` gets each as soon as it is there, and it is
-/// dropped then: together they may be more than fits.
+/// dropped then: together they may be more than fits. Where it judges a port, it gets the endpoints behind that too.
 pub(super) fn judge_node_snapshots<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
+    port: Option<u16>,
     mut judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
 ) -> anyhow::Result<Vec<NodeResult<T>>> {
     runtime()?.block_on(async {
         let agents = agent_flags.connect().await?;
         let listed = agent_flags.list(&agents, nodes).await?;
         let mut results: Vec<Option<Result<T, Gap>>> = listed.iter().map(|_| None).collect();
-        let take = |number: usize, answer: Result<Vec<u8>, Gap>| {
-            let snapshot = answer.and_then(|answer| read(&listed[number].node, &answer));
+        let mut endpoints = MissingEndpoints::new(&agents);
+        let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
+            let mut snapshot = answer.and_then(|answer| read(&listed[number].node, &answer));
+            if let (Ok(snapshot), Some(port)) = (&mut snapshot, port) {
+                endpoints.fill_in(&mut snapshot.cluster, port).await;
+            }
             // A compromised agent can send facts that no kernel reports.
             let judged = snapshot.and_then(|snapshot| {
                 let judged = catch_unwind(AssertUnwindSafe(|| judge(&snapshot)));

@@ -38,7 +38,9 @@ enum Form {
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let results = judge_node_snapshots(&args.agent_flags, &args.node, |snapshot| args.port.owners(snapshot))?;
+    let results = judge_node_snapshots(&args.agent_flags, &args.node, Some(args.port.number), |snapshot| {
+        args.port.owners(snapshot)
+    })?;
     let owners = results.into_iter().map(|NodeResult { node, result }| NodeOwner { node, owned: result });
     let owners: Vec<NodeOwner> = owners.collect();
     console.write(|out| match args.output {

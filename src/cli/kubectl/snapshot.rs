@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         let mut listed = agent_flags.list(&agents, std::slice::from_ref(node)).await?;
         listed.truncate(1);
         let mut received = Err(Gap::new(Source::Agent, Why::NotAsked, "nobody was asked"));
-        agents.fetch(&listed, AgentRequest::SNAPSHOT, |_, answer| received = answer).await;
+        agents.fetch(&listed, AgentRequest::SNAPSHOT, async |_, answer| received = answer).await;
         let pod = listed.pop().map(|agent| agent.pod).unwrap_or_default();
         anyhow::Ok((received.map_err(|gap| anyhow!("the agent of {node} could not be asked: {}", gap.detail))?, pod))
     })?;

@@ -22,7 +22,7 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let mut free_ports = FreePorts::default();
-    let results = judge_node_snapshots(&args.agent_flags, &[], |snapshot| {
+    let results = judge_node_snapshots(&args.agent_flags, &[], None, |snapshot| {
         free_ports.absorb(snapshot);
         Ok(())
     })?;

@@ -44,7 +44,7 @@ impl<'a> Here<'a> {
         let (outcome, by) = match decided.iter().find(|(outcome, _)| outcome.is_err()) {
             Some(unknown) => unknown.clone(),
             None if decided.len() == 1 => decided.remove(0),
-            None => (Err(self.candidates.ambiguity()), None),
+            None => (Err(self.unread_endpoints(to.ip).unwrap_or_else(|| self.candidates.ambiguity())), None),
         };
         let loser = listener.filter(|_| outcome != Ok(Outcome::Listener));
         Answered { from, to: to.ip, outcome, by, loser }
@@ -109,6 +109,17 @@ impl<'a> Here<'a> {
             && is_own_link_local(to, from)
             && is_lost
             && service.is_some_and(|service| !service.external_local)
+    }
+
+    /// Why the endpoints of a Service that claims the port are not known, where they are not.
+    fn unread_endpoints(&self, to: IpAddr) -> Option<Gap> {
+        self.standings.iter().find_map(|standing| match standing {
+            Standing::External(address, port) => {
+                self.endpoints.backing(address.service, port, Family::of(to)).err().filter(|_| address.ip == to)
+            }
+            Standing::NodePort(service, port) => self.endpoints.backing(service, port, Family::of(to)).err(),
+            Standing::HostPort(..) | Standing::Socket(..) => None,
+        })
     }
 
     /// What each backing that a Service may have makes of a connection, if there is a Service.

@@ -107,6 +107,15 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
     );
 }
 
+#[test]
+fn endpoints_that_were_not_read_are_why_it_is_not_known_who_answers() {
+    let mut world = web();
+    world.cluster.endpoints_of = Some(std::sync::Arc::default());
+    let (outcome, ..) = ask(&world, Vantage::Remote, PRIMARY[0]);
+    let gap = outcome.expect_err("nobody knows what is behind it");
+    assert!(gap.source == Source::EndpointSlices && gap.detail.contains("web"), "{gap:?}");
+}
+
 fn found(world: &Snapshot) -> Ownership {
     owner(world, 60, Protocol::Tcp, 30080).expect("it is known")
 }
