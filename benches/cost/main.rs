@@ -1,6 +1,6 @@
 //! What the program costs, and what others cost beside it: every contender sees the same sockets, takes its turn with
 //! the others in one run, and must have told the same. Fails where a promise is missed, and where a ratio has lost a
-//! fifth of what `benches/baseline.json` has.
+//! fifth of what `benches/baseline.json` has of the same machine.
 //!
 //! `make bench` runs it on the binary of the image. `cargo bench --profile dev --bench cost -- FILE [FAMILY ...]`
 //! measures another build, or some families only; `--small` takes fewer of everything, and proves nothing.
@@ -10,6 +10,7 @@
 #![allow(unreachable_pub, reason = "a program has no outside")]
 
 mod addresses;
+mod baseline;
 mod clients;
 mod cluster;
 mod crowd;
@@ -33,6 +34,7 @@ mod rounds;
 mod row;
 mod sizes;
 mod sockets;
+mod storm;
 mod table;
 mod world;
 
@@ -51,7 +53,7 @@ struct Family {
     measure: fn(&Path, bool) -> Vec<Row>,
 }
 
-const FAMILIES: [Family; 8] = [
+const FAMILIES: [Family; 9] = [
     Family { name: "image", measure: image::measure },
     Family { name: "pods", measure: pods },
     Family { name: "addresses", measure: addresses },
@@ -59,6 +61,7 @@ const FAMILIES: [Family; 8] = [
     Family { name: "memory", measure: memory::measure },
     Family { name: "services", measure: memory::many },
     Family { name: "latency", measure: latency::measure },
+    Family { name: "storm", measure: storm::measure },
     Family { name: "fleet", measure: fleet::measure },
 ];
 

@@ -163,7 +163,7 @@ fn scans() -> f64 {
 }
 
 /// User and system time of a process so far, all threads that ever were. The kernel tells it in hundredths of a second.
-fn processor_time(pid: u32) -> Duration {
+pub fn processor_time(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
     let (_, after_name) = stat.rsplit_once(')').expect("a name in parentheses");
     let ticks: u64 = after_name.split_whitespace().skip(11).take(2).map(|it| it.parse::<u64>().expect("ticks")).sum();

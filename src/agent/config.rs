@@ -23,9 +23,9 @@ pub struct Config {
     pub node_port_range: Option<NodePortRange>,
     /// Where to answer over HTTP.
     pub listen: SocketAddr,
-    /// From one scan to the next.
+    /// From one look to the next.
     pub interval: Duration,
-    /// The share of one core that scans may take, per cent; the interval is stretched to keep it.
+    /// The share of one core that the agent may take, answers over HTTP apart, per cent.
     pub cpu_percent: f64,
     /// The heartbeat file, which an exec probe reads.
     pub heartbeat: Option<PathBuf>,

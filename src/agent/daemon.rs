@@ -1,50 +1,49 @@
-//! The loop of the agent: scan, judge, remember, publish, wait.
+//! The loop of the agent: look, judge, remember, publish, wait.
 
 use std::{
     collections::BTreeSet,
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
-use jiff::{SignedDuration, Timestamp};
+use anyhow::{Context, bail};
+use jiff::Timestamp;
 use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
-    time::{self, interval, timeout},
+    time::{interval, sleep, timeout},
 };
 use tracing::{info, warn};
 
 use super::{
     Config,
-    cluster_updates::{self, ClusterState, EndpointsRequest},
+    cluster_state::ClusterState,
+    cluster_updates::{self, EndpointsRequest},
     heartbeat,
     http::{self, Published, ServerState},
-    interval::stretched,
     judge::{Reporting, RoundResult, advance},
-    log::{log_change, log_state},
+    log::{ChangeLog, log_state},
     reload::{Load, Reloader},
-    scanner::{Scanned, Scanner},
+    scanner::{Scanned, Scanner, process_cpu_time, thread_cpu_time},
+    scheduler::{Cause, Extent, Scheduler},
+    tasks::Tasks,
 };
 use crate::{
     cluster::{self, ClusterSource},
     facts::{ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, View},
     kernel::{Host, Known},
-    ledger::Ledger,
+    ledger::{Ledger, RoundTime},
     rules::{self, Opinion, RULES, Rule, SELDOM},
     sinks::events::{Place, Recorder},
 };
 
-/// How long the cluster has to be quiet before its change leads to a scan.
-const QUIET: Duration = Duration::from_millis(250);
-/// How long a cluster that is never quiet may delay a scan.
-const LONGEST_QUIET_WAIT: Duration = Duration::from_secs(1);
 /// How often the configuration file is read.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
-/// How long the first scan waits for the cluster.
+/// How long the first look waits for the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Every so many scans, all client sockets are read, even where that takes long: also those that can only have bound
+/// Every so many whole looks, all client sockets are read, even where that takes long: also those that can only have bound
 /// their port on purpose.
 const EVERY_CLIENT: u64 = 20;
 /// How long work that is under way may delay the end of the process.
@@ -70,17 +69,25 @@ struct Agent {
     config: Config,
     reloader: Reloader,
     scanner: Scanner,
-    cluster: watch::Receiver<ClusterState>,
+    tasks: Tasks,
+    cluster: ClusterState,
     endpoints: EndpointsRequest,
     own_port: watch::Receiver<Reading<OwnPort>>,
     published: watch::Sender<Published>,
     recorder: Option<Arc<Recorder>>,
     ledger: Ledger,
+    log: ChangeLog,
     before: Option<Arc<Snapshot>>,
-    /// How many full scans there were.
-    full_scans: u64,
-    /// What the last two full scans cost, in processor time: the first reads much for the first time.
-    costs: [Duration; 2],
+    scheduler: Scheduler,
+    started: Instant,
+    /// What was charged to the scheduler so far, in processor time.
+    charged: Duration,
+    /// What the last look cost, in processor time.
+    last_cost: Duration,
+    /// How many whole looks there were.
+    whole_looks: u64,
+    /// What of the cluster was never read yet.
+    never_read: BTreeSet<Source>,
     /// Whose panic was logged: rules, and `reader`.
     panicked: BTreeSet<&'static str>,
 }
@@ -95,11 +102,15 @@ impl Agent {
     }
 
     async fn with(config: Config, load: Box<Load>, scanner: Scanner, hostname: String) -> anyhow::Result<Self> {
-        let (state, endpoints) = cluster_updates::start(config.cluster.clone(), config.node.clone(), hostname).await;
+        let mut tasks = Tasks::default();
+        let (source, node) = (config.cluster.clone(), config.node.clone());
+        let (mut state, endpoints) = cluster_updates::start(source, node, hostname, &mut tasks).await;
         let recorder = match &config.cluster {
             ClusterSource::Api(access) => {
                 let client = cluster::client(access.clone());
-                Some(Arc::new(Recorder::start(client, access.request_timeout, Timestamp::now)))
+                let (recorder, writing) = Recorder::start(client, access.request_timeout, Timestamp::now);
+                tasks.watch_over("writing Events", writing);
+                Some(Arc::new(recorder))
             }
             ClusterSource::Files(_) | ClusterSource::None => None,
         };
@@ -115,21 +126,29 @@ impl Agent {
         };
         let own_port = http::start(server, config.listen).await;
         if let Some(path) = &config.heartbeat {
-            tokio::spawn(heartbeat::write_heartbeats(path.clone(), scanner.busy()));
+            tasks.spawn("writing the heartbeat", heartbeat::write_heartbeats(path.clone(), scanner.busy()));
         }
+        let started = Instant::now();
+        let never_read = state.facts().lacks();
         Ok(Self {
+            scheduler: Scheduler::new(config.interval, config.cpu_percent, started),
+            started,
+            charged: process_cpu_time(),
+            last_cost: Duration::ZERO,
+            never_read,
             config,
             reloader: Reloader::new(load),
             scanner,
+            tasks,
             cluster: state,
             endpoints,
             own_port,
             published,
             recorder,
             ledger: Ledger::default(),
+            log: ChangeLog::new(started),
             before: None,
-            full_scans: 0,
-            costs: [Duration::ZERO; 2],
+            whole_looks: 0,
             panicked: BTreeSet::new(),
         })
     }
@@ -142,9 +161,12 @@ impl Agent {
             tokio::select! { () = received(&mut terminate) => {}, () = received(&mut interrupt) => {} }
         };
         info!(version = env!("CARGO_PKG_VERSION"), interval = ?self.config.interval, "started");
+        let mut tasks = mem::take(&mut self.tasks);
         tokio::select! {
             () = stopped => {}
             () = self.run_forever(&mut hangup, &mut state) => {}
+            // Blind or silent, it would go on to say that all is well.
+            ended = tasks.ended() => bail!("{ended}"),
         }
         if let Some(recorder) = &self.recorder {
             // The last Events are still written, if the API server answers in time.
@@ -155,138 +177,161 @@ impl Agent {
     }
 
     async fn run_forever(&mut self, hangup: &mut Signal, state: &mut Signal) {
-        // If the cluster answers at once, the first scan has its facts; one that is down delays little.
-        if !self.cluster.borrow().facts.configured
-            || timeout(FIRST_STATE_TIMEOUT, self.cluster.changed()).await.is_err()
-        {
-            self.cluster.mark_unchanged();
-        }
+        // If the cluster answers at once, the first look has its facts; one that is down delays little.
+        drop(timeout(FIRST_STATE_TIMEOUT, self.cluster.answered()).await);
+        self.cluster.mark_unchanged();
         let mut reload = interval(RELOAD_INTERVAL);
-        let mut due = time::Instant::now();
         loop {
-            tokio::select! {
-                () = received(hangup) => self.reloader.reload(&mut self.config, true),
-                () = received(state) => self.log_state(),
-                _ = reload.tick() => self.reloader.reload(&mut self.config, false),
-                () = time::sleep_until(due) => due = self.scan_everything().await,
-                () = changed(&mut self.cluster) => {
-                    self.quiet_period().await;
-                    due = self.scan_for_change().await.unwrap_or(due);
+            self.charge_other_work();
+            let wait = match self.scheduler.next(Instant::now()) {
+                Ok((cause, extent)) => {
+                    self.look(cause, extent).await;
+                    Duration::ZERO
                 }
+                Err(wait) => wait,
+            };
+            tokio::select! {
+                () = received(hangup) => self.reload(true),
+                () = received(state) => self.log_state(),
+                _ = reload.tick() => self.reload(false),
+                () = self.cluster.changed() => self.scheduler.changed(Instant::now()),
+                () = sleep(wait) => {}
             }
         }
     }
 
-    /// Waits until the cluster has stopped changing, but not for ever.
-    async fn quiet_period(&mut self) {
-        let quiet = async { while timeout(QUIET, changed(&mut self.cluster)).await.is_ok() {} };
-        // Either way it is time to scan.
-        drop(timeout(LONGEST_QUIET_WAIT, quiet).await);
-    }
-
-    /// Scans everything once, and returns when to scan again.
-    async fn scan_everything(&mut self) -> time::Instant {
-        let (begun, at) = (Instant::now(), Timestamp::now());
-        let (facts, mut query) = self.inputs();
-        query.bound_on_purpose = self.is_every_client_due();
-        self.full_scans += 1;
-        if let Some((kernel, cost)) = self.scan(query, begun).await {
-            self.costs = [self.costs[1], cost];
-            self.conclude(RULES, at, facts, kernel).await;
+    /// Takes one look, and charges what it cost. Where the cluster has facts that it never had before, these are compared
+    /// with everything, once.
+    async fn look(&mut self, cause: Cause, mut extent: Extent) {
+        let began = Instant::now();
+        let (at, facts, query) = self.inputs(began);
+        let lacks = facts.lacks();
+        let known = self.never_read.len();
+        self.never_read.retain(|source| lacks.contains(source));
+        if self.never_read.len() < known {
+            extent = Extent::Whole;
         }
-        time::Instant::from_std(begun) + stretched(&self.config, self.costs)
+        self.last_cost = match (extent, self.before.clone()) {
+            (Extent::Brief, Some(before)) => self.look_briefly(at, facts, query, &before).await,
+            _ => self.look_at_everything(at, facts, query).await,
+        };
+        self.charged += self.last_cost;
+        self.scheduler.looked((cause, extent), self.last_cost, began, Instant::now());
     }
 
-    /// Scans because the cluster changed. Connections are not walked: a cluster that changes all the time must not make
-    /// every node do that all the time. What they showed stays, and rules that use it wait for the next full scan.
-    ///
-    /// Where the cluster has facts that it lacked before, everything is scanned; returns when to scan again then.
-    async fn scan_for_change(&mut self) -> Option<time::Instant> {
-        let lacks = self.cluster.borrow().facts.lacks();
-        let Some(before) = self.before.clone().filter(|before| before.cluster.lacks().is_subset(&lacks)) else {
-            return Some(self.scan_everything().await);
-        };
-        let (begun, at) = (Instant::now(), Timestamp::now());
-        let (facts, mut query) = self.inputs();
+    /// Charges what the process did beside its looks: watches, answers, Events.
+    fn charge_other_work(&mut self) {
+        let used = process_cpu_time();
+        self.scheduler.charge(used.saturating_sub(self.charged), Instant::now());
+        self.charged = self.charged.max(used);
+    }
+
+    fn reload(&mut self, requested: bool) {
+        self.reloader.reload(&mut self.config, requested);
+        self.scheduler.configure(self.config.interval, self.config.cpu_percent, Instant::now());
+    }
+
+    /// Reads everything and asks every rule. Returns the processor time that took.
+    async fn look_at_everything(&mut self, at: RoundTime, facts: ClusterFacts, mut query: NodeQuery) -> Duration {
+        query.bound_on_purpose = self.is_every_client_due();
+        self.whole_looks += 1;
+        let (kernel, read) = self.scan(query).await;
+        let Some(kernel) = kernel else { return read };
+        read + self.conclude(RULES, at, facts, kernel).await
+    }
+
+    /// The same without what takes as long as there are connections. What they showed `before` stays, and rules that use
+    /// it wait for the next whole look.
+    async fn look_briefly(
+        &mut self,
+        at: RoundTime,
+        facts: ClusterFacts,
+        mut query: NodeQuery,
+        before: &Snapshot,
+    ) -> Duration {
         query.skipped = costly_sources().collect();
-        let (mut kernel, _) = self.scan(query, begun).await?;
+        let (kernel, read) = self.scan(query).await;
+        let Some(mut kernel) = kernel else { return read };
         costly_sources().for_each(|source| kernel.take(source, &before.kernel));
         let cheap = RULES.iter().copied().filter(|rule| !costly_sources().any(|source| rule.looks_at(source)));
-        self.conclude(&cheap.collect::<Vec<_>>(), at, facts, kernel).await;
-        None
+        read + self.conclude(&cheap.collect::<Vec<_>>(), at, facts, kernel).await
     }
 
     /// The facts of the cluster now, and what they make us ask the node.
-    fn inputs(&mut self) -> (ClusterFacts, NodeQuery) {
-        let mut facts = (*self.cluster.borrow_and_update().facts).clone();
+    fn inputs(&mut self, began: Instant) -> (RoundTime, ClusterFacts, NodeQuery) {
+        let at = RoundTime { at: Timestamp::now(), since_start: began.saturating_duration_since(self.started) };
+        let mut facts = (*self.cluster.facts()).clone();
         if let Some(range) = &self.config.node_port_range {
             facts.node_port_range = Reading::Seen(range.clone());
         }
         let mut query = rules::node_query(&facts, false);
-        if self.own_port.borrow().seen().is_some_and(|own| own.taken) {
-            let own = [self.config.listen.port()].into_iter().collect();
-            query.owner_ports = query.owner_ports.union(&own);
+        // The port that was tried: another one in the configuration holds from the next start.
+        if let Some(own) = self.own_port.borrow().seen().filter(|own| own.taken) {
+            query.owner_ports = query.owner_ports.union(&[own.address.port()].into_iter().collect());
         }
         query.masquerade_ports = rules::node_ports_or_default(&facts).into();
-        (facts, query)
+        (at, facts, query)
     }
 
-    /// Reads the node, and measures what that cost; nothing where a reader panicked.
-    async fn scan(&mut self, query: NodeQuery, begun: Instant) -> Option<(KernelFacts, Duration)> {
+    /// Reads the node, unless a reader panics, and measures what that cost.
+    async fn scan(&mut self, query: NodeQuery) -> (Option<KernelFacts>, Duration) {
+        let began = Instant::now();
         let Scanned { seen, cost } = self.scanner.scan(query).await;
-        match seen {
-            Ok((kernel, took)) => {
-                self.published.send_modify(|published| {
-                    published.work.took.extend(took);
-                    published.work.scanned(begun.elapsed(), Timestamp::now());
-                });
-                Some((kernel, cost))
-            }
-            Err(panic) => {
-                self.count_panic("reader", &panic);
-                None
-            }
-        }
+        let seen = seen.map(|(kernel, took)| {
+            self.published.send_modify(|published| {
+                published.work.took.extend(took);
+                published.work.scanned(began.elapsed(), Timestamp::now());
+            });
+            kernel
+        });
+        (seen.inspect_err(|panic| self.count_panic("reader", panic)).ok(), cost)
     }
 
-    /// Judges what was seen by these rules, with the endpoints that they need for it.
-    async fn conclude(&mut self, rules: &[&'static Rule], at: Timestamp, cluster: ClusterFacts, kernel: KernelFacts) {
+    /// Judges what was seen by these rules, with the endpoints that they need for it. Returns the processor time that
+    /// took.
+    async fn conclude(
+        &mut self,
+        rules: &[&'static Rule],
+        time: RoundTime,
+        cluster: ClusterFacts,
+        kernel: KernelFacts,
+    ) -> Duration {
         let schema = SNAPSHOT_SCHEMA.to_owned();
         let (overrides, own_port) = (self.config.overrides.clone(), self.own_port.borrow().clone());
-        let mut snapshot = Snapshot { schema, at, overrides, kernel, cluster, own_port };
+        let mut snapshot = Snapshot { schema, at: time.at, overrides, kernel, cluster, own_port };
         let needed = rules::endpoints_needed(&snapshot);
         if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
-            // That they are known now is no reason to scan again.
+            // That they are known now is no reason to look again.
             self.cluster.mark_unchanged();
         }
-        self.judge(rules, snapshot);
+        let spent = thread_cpu_time();
+        self.judge(rules, time, snapshot);
+        thread_cpu_time().saturating_sub(spent)
     }
 
     /// Whether all client sockets are read whatever that costs: now and then, and as long as there are any.
     fn is_every_client_due(&self) -> bool {
         let before = self.before.as_ref().map(|before| &before.kernel.clients);
         let none_before = before.and_then(Reading::seen).is_some_and(|clients| clients.outgoing == 0);
-        !none_before || self.full_scans.is_multiple_of(EVERY_CLIENT)
+        !none_before || self.whole_looks.is_multiple_of(EVERY_CLIENT)
     }
 
-    fn judge(&mut self, rules: &[&'static Rule], snapshot: Snapshot) {
+    fn judge(&mut self, rules: &[&'static Rule], time: RoundTime, snapshot: Snapshot) {
         let (now, before, limits) = (Arc::new(snapshot), self.before.clone(), self.config.limits.clone());
         let view = View { now: &now, before: before.as_deref() };
-        self.record(&now, rules::ask(rules, view, &limits));
+        self.record(time, &now, rules::ask(rules, view, &limits));
     }
 
     /// Remembers, logs and publishes the opinions of the rules about a snapshot.
-    fn record(&mut self, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
+    fn record(&mut self, time: RoundTime, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
         // Changes of the cluster lead to rounds that follow each other faster than a roll-out settles.
-        let settle = SignedDuration::try_from(self.config.interval / 2).unwrap_or(SignedDuration::ZERO);
+        let settle = self.config.interval / 2;
         let RoundResult { changes, panicked } =
-            advance(opinions, snapshot.at, Reporting::WithPatience(settle), &mut self.ledger);
+            advance(opinions, time, Reporting::WithPatience(settle), &mut self.ledger);
         for rule in panicked {
             self.count_panic(rule.0, "its findings are held");
         }
-        for change in &changes {
-            log_change(change);
-        }
+        self.log.log(&changes, Instant::now());
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !changes.is_empty()) {
             recorder.offer(snapshot.at, &changes, &Place::of(snapshot));
         }
@@ -304,12 +349,11 @@ impl Agent {
     }
 
     fn log_state(&self) {
-        let interval = stretched(&self.config, self.costs);
-        log_state(&self.published.borrow(), interval, self.costs[1], &self.own_port.borrow());
+        log_state(&self.published.borrow(), self.config.interval, self.last_cost, &self.own_port.borrow());
     }
 }
 
-/// What takes as long as there are connections, and is not read because the cluster changed.
+/// What takes as long as there are connections, and is read in whole looks only.
 fn costly_sources() -> impl Iterator<Item = Source> {
     SELDOM.into_iter().filter(|source| source.walks_connections())
 }
@@ -317,13 +361,6 @@ fn costly_sources() -> impl Iterator<Item = Source> {
 /// Waits for a signal; for ever where it cannot come any more.
 async fn received(signal: &mut Signal) {
     if signal.recv().await.is_none() {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// Waits for a change of the cluster; for ever where there is no cluster.
-async fn changed(cluster: &mut watch::Receiver<ClusterState>) {
-    if cluster.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }

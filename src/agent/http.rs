@@ -24,10 +24,8 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    cluster_updates::{ClusterState, EndpointsRequest},
-    connections, heartbeat, process_usage,
-    scanner::Busy,
-    shared_body::SharedBody,
+    cluster_state::ClusterState, cluster_updates::EndpointsRequest, connections, heartbeat, process_usage,
+    scanner::Busy, shared_body::SharedBody,
 };
 use crate::{
     facts::{Gap, OwnPort, Reading, Snapshot, Source, Why},
@@ -61,7 +59,7 @@ pub(super) struct Published {
 #[derive(Clone)]
 pub(super) struct ServerState {
     pub(super) published: Receiver<Published>,
-    pub(super) cluster: Receiver<ClusterState>,
+    pub(super) cluster: ClusterState,
     pub(super) endpoints: EndpointsRequest,
     pub(super) busy: Busy,
     /// Where there is an API server to write Events to.
@@ -156,7 +154,7 @@ async fn metrics_text(State(state): State<ServerState>, headers: HeaderMap) -> R
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     let form = Exposition::accepted(accept);
     let Published { last, work } = state.published.borrow().clone();
-    let views = state.cluster.borrow().ages(Instant::now());
+    let views = state.cluster.ages(Instant::now());
     let events = state.recorder.as_ref().map(|recorder| recorder.counters());
     let process = process_usage::usage(state.started);
     match metrics(Telling { look: last, work, views, events, process }, form) {

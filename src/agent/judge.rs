@@ -1,12 +1,13 @@
 //! From a snapshot to findings: asks the rules, and puts their answers into the ledger.
 
-use jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
+
 use tracing::debug;
 
 use crate::{
     facts::{Gap, Snapshot, Source, View, Why},
     findings::RuleId,
-    ledger::{Board, Change, Ledger, Turn},
+    ledger::{Board, Change, Ledger, RoundTime, Turn},
     rules::{self, Limits, Opinion, Patience, RULES, Rule},
 };
 
@@ -19,7 +20,7 @@ pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
 pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
     let mut ledger = Ledger::default();
     let opinions = rules::ask(rules, View { now: snapshot, before: None }, limits);
-    advance(opinions, snapshot.at, Reporting::AtOnce, &mut ledger);
+    advance(opinions, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
     ledger.into_board()
 }
 
@@ -29,7 +30,7 @@ pub(super) enum Reporting {
     /// At once: there is one snapshot only.
     AtOnce,
     /// With the patience of each rule. What needs two snapshots must have lasted this long.
-    WithPatience(SignedDuration),
+    WithPatience(Duration),
 }
 
 /// What a round changed, and which rules panicked in it.
@@ -42,7 +43,7 @@ pub(super) struct RoundResult {
 /// Puts the opinions of rules about the snapshot of that time into the ledger.
 pub(super) fn advance(
     opinions: impl IntoIterator<Item = Opinion>,
-    at: Timestamp,
+    time: RoundTime,
     reporting: Reporting,
     ledger: &mut Ledger,
 ) -> RoundResult {
@@ -51,7 +52,7 @@ pub(super) fn advance(
         panicked.extend(opinion.judgements.is_none().then_some(opinion.rule.id));
         ledger_turn(opinion, reporting)
     });
-    let changes = ledger.advance(at, round);
+    let changes = ledger.advance(time, round);
     RoundResult { changes, panicked }
 }
 
@@ -65,7 +66,7 @@ fn ledger_turn(Opinion { rule, judgements }: Opinion, reporting: Reporting) -> T
     });
     let (patience, settle) = match (reporting, rule.patience) {
         (Reporting::WithPatience(settle), Patience::TwoScans) => (2, settle),
-        _ => (1, SignedDuration::ZERO),
+        _ => (1, Duration::ZERO),
     };
     Turn { rule: rule.id, patience, settle, judgements }
 }

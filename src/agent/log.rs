@@ -1,18 +1,73 @@
-//! What the agent logs about findings: every change, and all of them on SIGUSR1.
+//! What the agent logs about findings: their changes, within bounds, and all of them on SIGUSR1.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use super::http::Published;
+use super::{budget::Budget, http::Published};
 use crate::{
     facts::{OwnPort, Reading},
     findings::{Finding, Severity},
     ledger::Change,
 };
 
+/// Changes that are logged at once; a process that opens and closes its port must not fill a disk.
+const LINES: u32 = 100;
+/// After so many, one is logged in this time.
+const LINE: Duration = Duration::from_secs(10);
+/// How often a line says how many were left out.
+const LEFT_OUT: Duration = Duration::from_secs(60);
+
+/// Logs changes, as long as there are not too many.
+#[derive(Debug)]
+pub(super) struct ChangeLog {
+    /// A line costs one second of it.
+    budget: Budget,
+    left_out: usize,
+    last_left_out: Option<Instant>,
+}
+
+impl ChangeLog {
+    /// A log in which nothing was written yet.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { budget: Budget::new(1.0 / LINE.as_secs_f64(), LINES * LINE, now), left_out: 0, last_left_out: None }
+    }
+
+    /// Logs what a round changed.
+    pub(super) fn log(&mut self, changes: &[Change], now: Instant) {
+        for change in changes {
+            if self.may_write(now) {
+                log_change(change);
+            } else {
+                self.left_out += 1;
+            }
+        }
+        if let Some(left_out) = self.take_left_out(now) {
+            warn!(left_out, "more changes than are logged; the findings have them all");
+        }
+    }
+
+    fn may_write(&mut self, now: Instant) -> bool {
+        let may = self.budget.wait(now).is_zero();
+        if may {
+            self.budget.charge(Duration::from_secs(1), now);
+        }
+        may
+    }
+
+    /// How many were left out since the last time, if it is time to say so.
+    fn take_left_out(&mut self, now: Instant) -> Option<usize> {
+        let is_due = self.last_left_out.is_none_or(|last| now.saturating_duration_since(last) >= LEFT_OUT);
+        if self.left_out == 0 || !is_due {
+            return None;
+        }
+        self.last_left_out = Some(now);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
 /// Logs what a round changed about one finding.
-pub(super) fn log_change(change: &Change) {
+fn log_change(change: &Change) {
     let word = match change {
         Change::Raised(_) => "raised",
         Change::Changed(_) => "changed",
@@ -49,5 +104,40 @@ pub(super) fn log_state(published: &Published, interval: Duration, cost: Duratio
     );
     for finding in published.last.iter().flat_map(|(_, board)| &board.findings) {
         info!(rule = %finding.key.rule, subject = %finding.key.subject, since = %finding.since, "open");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_that_comes_and_goes_all_the_time_does_not_fill_the_log() {
+        let start = Instant::now();
+        let mut log = ChangeLog::new(start);
+        let (mut written, mut left_out, mut notes) = (0_usize, 0, 0);
+        // Two changes a second, for an hour.
+        for half_second in 0..7200 {
+            let now = start + half_second * Duration::from_millis(500);
+            if log.may_write(now) {
+                written += 1;
+            } else {
+                log.left_out += 1;
+            }
+            if let Some(more) = log.take_left_out(now) {
+                (left_out, notes) = (left_out + more, notes + 1);
+            }
+        }
+        assert!((100..=100 + 361).contains(&written), "{written}");
+        assert!(notes <= 60, "{notes}");
+        assert!(written + left_out + log.left_out == 7200, "each is written or counted");
+    }
+
+    #[test]
+    fn the_changes_of_an_incident_are_all_logged() {
+        let start = Instant::now();
+        let mut log = ChangeLog::new(start);
+        assert!((0..LINES).all(|_| log.may_write(start)));
+        assert_eq!(log.take_left_out(start), None);
     }
 }

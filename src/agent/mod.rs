@@ -6,6 +6,8 @@
 #![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and writes its heartbeat")]
 
 mod budget;
+mod cluster_files;
+mod cluster_state;
 mod cluster_updates;
 mod config;
 mod connections;
@@ -13,13 +15,14 @@ mod daemon;
 mod gather;
 mod heartbeat;
 mod http;
-mod interval;
 mod judge;
 mod log;
 mod process_usage;
 mod reload;
 mod scanner;
+mod scheduler;
 mod shared_body;
+mod tasks;
 
 pub use config::Config;
 pub use daemon::run;

@@ -93,7 +93,16 @@ const MEASURED: UsageWho = UsageWho::RUSAGE_SELF;
 
 /// Processor time of the calling thread.
 pub(super) fn thread_cpu_time() -> Duration {
-    getrusage(MEASURED).map_or(Duration::ZERO, |usage| {
+    cpu_time(MEASURED)
+}
+
+/// Processor time of the process.
+pub(super) fn process_cpu_time() -> Duration {
+    cpu_time(UsageWho::RUSAGE_SELF)
+}
+
+fn cpu_time(of: UsageWho) -> Duration {
+    getrusage(of).map_or(Duration::ZERO, |usage| {
         [usage.user_time(), usage.system_time()]
             .into_iter()
             .map(|it| Duration::new(it.tv_sec().unsigned_abs(), 1000 * u32::try_from(it.tv_usec()).unwrap_or(0)))

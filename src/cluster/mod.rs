@@ -52,7 +52,7 @@ pub use self::{
     manifests::Input,
     permissions::{ACCESS, Grant},
     reconnecting_client::client,
-    watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming},
+    watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming, WatchesEnded},
 };
 use crate::facts::{ClusterFacts, Gap, Source, Why};
 

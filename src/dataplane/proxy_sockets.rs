@@ -16,6 +16,9 @@ pub(crate) const DAEMON_PORTS: &[u16] = &[
     51871, 61678, 61679,
 ];
 
+/// The uid of root.
+const ROOT: u32 = 0;
+
 /// Whether a socket is the proxy's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Own {
@@ -129,7 +132,8 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
 }
 
 /// The owners that have a listening socket on every allocated NodePort that no other keeps them off, and on most of them. A
-/// port that is free shows that none holds them: such a proxy opens each port when it is allocated.
+/// port that is free shows that none holds them: such a proxy opens each port when it is allocated. What programs Services
+/// runs as root, so another user's process is no such owner.
 fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
     let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
     let allocated: BTreeSet<(Protocol, u16)> = served_node_ports(services)
@@ -141,7 +145,9 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
     for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {
         let port = (socket.protocol, socket.local_port);
         if allocated.contains(&port) {
-            held.entry(group(socket)).or_default().insert(port);
+            if socket.uid == ROOT {
+                held.entry(group(socket)).or_default().insert(port);
+            }
             free.remove(&port);
         }
     }

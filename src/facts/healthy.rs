@@ -362,5 +362,6 @@ fn interfaces() -> Interfaces {
             address("eth0", SECOND[1], 64),
         ],
         gateways: vec![ip("192.0.2.254")],
+        gateways_gap: None,
     }
 }

@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Clients, EphemeralUse, Masquerade, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket, Source,
+    Clients, EphemeralUse, Gap, Masquerade, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket,
+    Source,
 };
 
 /// Everything that was read on the node. Each fact carries its own gap.
@@ -123,8 +124,11 @@ pub struct Interfaces {
     pub links: Vec<Link>,
     /// Every address.
     pub addresses: Vec<Address>,
-    /// Gateways of the default routes.
+    /// Gateways of the default routes, as far as [`Self::gateways_gap`] does not say otherwise.
     pub gateways: Vec<IpAddr>,
+    /// Why the gateways were not read, if they were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateways_gap: Option<Gap>,
 }
 
 impl Interfaces {

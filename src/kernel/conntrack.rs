@@ -101,7 +101,7 @@ pub(super) fn read(
 fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32) -> Result<Found, Gap> {
     // struct nfgenmsg of every family and version 0.
     let body = [&[0; 4], &be32(CTA_STATUS, status)[..], &be32(CTA_STATUS_MASK, mask)].concat();
-    let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body };
+    let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body, absent: None };
     let own: HashSet<IpAddr> = own.addresses.iter().map(|address| address.ip).collect();
     connection(Family::Netfilter, false).dump(&request, Found::default, |found, message| {
         if let Some((flow, answer)) = masqueraded(message)?.filter(|(flow, _)| own.contains(&flow.translated.0)) {

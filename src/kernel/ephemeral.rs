@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_busy_destination_survives_a_crowd_of_idle_ones_and_is_counted_exactly() {
         let net = tempfile::tempdir().expect("a directory");
-        let mut table = "heading\n".to_owned();
+        let mut table = "local_address\n".to_owned();
         for index in 0..40_000u32 {
             let busy = index % 4 == 0;
             let remote = if busy { 0x0a00_0001u32 } else { 0x0b00_0000 + index };
@@ -270,7 +270,7 @@ mod tests {
             table += &format!(" {index}: 0100000A:{port:04X} {:08X}:01BB {socket}\n", remote.to_be());
         }
         std::fs::write(net.path().join("tcp"), table).expect("written");
-        std::fs::write(net.path().join("udp"), "heading\n").expect("written");
+        std::fs::write(net.path().join("udp"), "local_address\n").expect("written");
         let ports = all_ports();
         let counting = Counting { ports: &ports, at_most: None, worth_walking: 100, tcp_tw_reuse: None };
         let counted = Sockets::recorded(net.path()).ephemeral_use(&counting, &[]).expect("a table");

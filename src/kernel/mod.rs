@@ -247,21 +247,24 @@ impl Host {
         listeners: &Reading<Vec<Socket>>,
         watch: &Stopwatch,
     ) -> (Answers, Reading<Vec<HealthCheckAnswer>>) {
-        let places = &self.proxy_places;
-        let listens =
-            |place: &SocketAddr| listeners.seen().is_none_or(|all| all.iter().any(|it| it.local_port == place.port()));
-        let asked = if !self.is_live() {
-            Err(root::recorded(Source::ProxyMode))
-        } else if wanted.health_check_ports.is_empty() && !places.iter().any(listens) {
-            let places = places.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
-            let gap = Gap::new(Source::ProxyMode, Why::Unreachable, format!("nobody listens on {places}"));
-            Ok((Answers::none(&gap), Vec::new()))
-        } else {
-            let addresses = health::addresses(interfaces);
-            let health_checks = health::read(&wanted.health_check_ports, &addresses);
-            http::run(async {
-                tokio::join!(proxy::read(places, watch), watch.awaiting(Source::HealthChecks, health_checks))
-            })
+        if !self.is_live() {
+            let gap = root::recorded(Source::ProxyMode);
+            return (Answers::none(&gap), Reading::Gap(Gap { source: Source::HealthChecks, ..gap }));
+        }
+        let places = proxy::believed(&self.proxy_places, listeners);
+        let asked = match &places {
+            Err(gap) if wanted.health_check_ports.is_empty() => Ok((Answers::none(gap), Vec::new())),
+            places => http::run(async {
+                let addresses = health::addresses(interfaces);
+                let health_checks = health::read(&wanted.health_check_ports, &addresses);
+                let proxies = async {
+                    match places {
+                        Ok(places) => proxy::read(places, watch).await,
+                        Err(gap) => Answers::none(gap),
+                    }
+                };
+                tokio::join!(proxies, watch.awaiting(Source::HealthChecks, health_checks))
+            }),
         };
         match asked {
             Ok((answers, health_checks)) => (answers, Reading::Seen(health_checks)),

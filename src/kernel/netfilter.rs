@@ -62,7 +62,7 @@ fn existing<T: Default>(read: Result<T, Gap>) -> Result<T, Gap> {
 
 /// `struct nfgenmsg` of every family and version 0.
 fn request(what: &'static str, kind: u16) -> Request<'static> {
-    Request { source: Source::Netfilter, what, kind, body: &[0; 4] }
+    Request { source: Source::Netfilter, what, kind, body: &[0; 4], absent: None }
 }
 
 fn table(message: &Message<'_>) -> Result<Option<String>, Malformed> {

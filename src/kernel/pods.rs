@@ -219,8 +219,8 @@ mod tests {
         let accepted = line(1, "0100000A:0050", "0200000A:9C40", "01");
         let clients =
             line(2, "0100000A:9C40", "0300000A:01BB", "01") + &line(3, "0100000A:9C41", "0300000A:01BB", "06");
-        fs::write(net.join("tcp"), format!("heading\n{listener}{accepted}{clients}")).expect("written");
-        fs::write(net.join("udp"), "heading\n").expect("written");
+        fs::write(net.join("tcp"), format!("local_address\n{listener}{accepted}{clients}")).expect("written");
+        fs::write(net.join("udp"), "local_address\n").expect("written");
         proc
     }
 

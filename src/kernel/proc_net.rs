@@ -19,8 +19,15 @@ use crate::{
 /// The longest line that is read: the kernel pads them to 150 bytes, 180 for IPv6.
 const LINE: u64 = 512;
 
+/// What the first line of a table has. The kernel writes it even where there is no socket: without it a file was not
+/// recorded whole.
+const HEADING: &str = "local_address";
+
+/// What a kernel with IPv6 has beside its tables.
+const OF_IPV6: [&str; 2] = ["if_inet6", "sockstat6"];
+
 /// Adds every socket asked for to what was `collected` before, from the tables in the directory `net`. A table
-/// of IPv6 that is not there has no sockets: the kernel may do without IPv6.
+/// of IPv6 that is not there has no sockets where nothing else is of IPv6: the kernel may do without.
 ///
 /// # Errors
 /// `NotSupported` for a table that is not there, `NotPermitted`, or `Malformed` with file and line.
@@ -44,7 +51,13 @@ pub(super) fn walk<T>(
         let path = net.join(name);
         let file = match File::open(&path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && family == Family::V6 => continue,
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && family == Family::V6
+                    && !OF_IPV6.iter().any(|other| net.join(other).exists()) =>
+            {
+                continue;
+            }
             Err(error) => return Err(ask.gap(why(&error), format!("{}: {error}", path.display()))),
         };
         read(BufReader::with_capacity(32 * 1024, file), ask.protocol, family, &mut take)
@@ -73,13 +86,17 @@ fn read(
     for number in 1u64.. {
         line.clear();
         let length = table.by_ref().take(LINE).read_until(b'\n', &mut line);
-        if length.map_err(|error| (why(&error), error.to_string()))? == 0 {
-            break;
-        }
+        let length = length.map_err(|error| (why(&error), error.to_string()))?;
+        let text = str::from_utf8(&line).ok().filter(|text| text.ends_with('\n'));
         if number == 1 {
+            if !text.is_some_and(|text| text.contains(HEADING)) {
+                return Err((Why::Malformed, "not a table of sockets: its heading is not there".to_owned()));
+            }
             continue;
         }
-        let text = str::from_utf8(&line).ok().filter(|text| text.ends_with('\n'));
+        if length == 0 {
+            break;
+        }
         let record = text.and_then(|text| parse(text, protocol, family));
         let malformed = || (Why::Malformed, format!("line {number} is not a socket as /proc/net writes it"));
         let record = record.ok_or_else(malformed)?;
@@ -191,6 +208,14 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_the_heading_was_not_recorded_and_is_never_no_sockets() {
+        for not_a_table in ["", "\n", "0: 0100007F:7580\n", "  sl  local_address"] {
+            let (why, detail) = all(not_a_table, Family::V4).expect_err("no table");
+            assert_eq!((why, detail.contains("heading")), (Why::Malformed, true), "{not_a_table:?}: {detail}");
+        }
+    }
+
+    #[test]
     fn a_missing_table_is_a_gap_for_ipv4_and_empty_for_ipv6() {
         let net = tempfile::tempdir().expect("a directory");
         let ask = Ask { source: Source::Listeners, protocol: Protocol::Tcp, states: States::LISTENING, ports: None };
@@ -198,12 +223,14 @@ mod tests {
         assert_eq!(walk().expect_err("no table").why, Why::NotSupported);
         std::fs::write(net.path().join("tcp"), TCP).expect("written");
         assert_eq!(walk(), Ok(1));
+        std::fs::write(net.path().join("sockstat6"), "TCP6: inuse 1\n").expect("written");
+        assert_eq!(walk().expect_err("sockets of IPv6 were not recorded").why, Why::NotSupported);
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in "(?s).{0,200}", fields in proptest::collection::vec("[0-9A-F:]{0,34}", 0..12)) {
-            let text = format!("heading\n{text}\n{}\n", fields.join(" "));
+            let text = format!("local_address\n{text}\n{}\n", fields.join(" "));
             prop_assert!(all(&text, Family::V6).map_or(true, |seen| seen.len() < 200));
         }
     }

@@ -5,12 +5,15 @@ use std::{io::BufRead, net::IpAddr, path::Path};
 
 use super::root::{each_line, open};
 use crate::{
-    facts::{Family, Gap, Protocol, Source, State},
+    facts::{Family, Gap, Protocol, Source, State, Why},
     kernel::{
         record::{Ask, Record, States},
         sock_diag::sctp_state,
     },
 };
+
+/// What the first line of a table has.
+const HEADING: &str = "LPORT";
 
 /// Hands over every socket of the tables in the directory `net` that can be one of the states asked for.
 ///
@@ -38,13 +41,16 @@ fn read(
 ) -> Result<(), Gap> {
     let mut heading = true;
     each_line(source, name, "an SCTP socket", table, |line| {
-        if !std::mem::take(&mut heading)
-            && let Some(record) = parse(&line.split_ascii_whitespace().collect::<Vec<_>>())?
-        {
+        if std::mem::take(&mut heading) {
+            return line.contains(HEADING).then_some(());
+        }
+        if let Some(record) = parse(&line.split_ascii_whitespace().collect::<Vec<_>>())? {
             take(&record);
         }
         Some(())
-    })
+    })?;
+    // The kernel writes it even where there is no socket.
+    if heading { Err(Gap::new(source, Why::Malformed, format!("{}: empty", name.display()))) } else { Ok(()) }
 }
 
 /// `ENDPT SOCK STY SST HBKT LPORT UID INODE LADDRS`; no record for what does not listen, and has no peer here either.
@@ -103,7 +109,7 @@ fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{facts::Why, kernel::proc_net};
+    use crate::kernel::proc_net;
 
     // Made by hand after `sctp_eps_seq_show` and `sctp_assocs_seq_show`.
     const EPS: &str = " ENDPT     SOCK   STY SST HBKT LPORT   UID INODE LADDRS\n\
@@ -158,6 +164,12 @@ mod tests {
             let gap = read(Source::Clients, Path::new("assocs"), broken.as_bytes(), |_| {}, association);
             assert_eq!(gap.expect_err("malformed").detail, "assocs line 2: wanted an SCTP socket");
         }
+    }
+
+    #[test]
+    fn an_empty_table_is_a_gap_and_never_no_socket() {
+        let gap = read(Source::Listeners, Path::new("eps"), &b""[..], |_| {}, endpoint).expect_err("no heading");
+        assert_eq!((gap.why, gap.detail.as_str()), (Why::Malformed, "eps: empty"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
 };
@@ -27,9 +28,10 @@ use netlink_packet_route::{
         RouteNextHopBuffer, RouteType, RouteVia,
     },
 };
+use nix::errno::Errno;
 
-use super::netlink::{Family, Malformed, Message, Request, bytes_at, connection, name};
-use crate::facts::{Address, Gap, Interfaces, Link, Source, Why};
+use super::netlink::{Connection, Family, Malformed, Message, Request, Transport, bytes_at, connection, name};
+use crate::facts::{Address, Gap, Interfaces, Link, Source};
 
 /// The longest name of a link or a kind, in bytes (include/uapi/linux/if.h `IFNAMSIZ`).
 const NAME: usize = 15;
@@ -40,9 +42,13 @@ const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// Reads every link and address, and the gateways of the main table's default routes.
 ///
 /// # Errors
-/// The gap of the first dump that failed.
+/// The gap of the links or the addresses: an address cannot be judged without its link. A gap of the routes costs the
+/// gateways alone.
 pub(super) fn read() -> Result<Interfaces, Gap> {
-    let mut connection = connection(Family::Route, true);
+    read_over(&mut connection(Family::Route, true))
+}
+
+fn read_over<S: Transport, O: FnMut() -> io::Result<S>>(connection: &mut Connection<S, O>) -> Result<Interfaces, Gap> {
     let (kind, body) = encoded(&every_link());
     let links = connection.dump(&request("links", kind, &body), Vec::new, |links, message| {
         links.extend(link(message)?);
@@ -54,20 +60,26 @@ pub(super) fn read() -> Result<Interfaces, Gap> {
         addresses.extend(address(message, &names)?);
         Ok(())
     })?;
+    let (gateways, gateways_gap) = match gateways(connection) {
+        Ok(gateways) => (gateways, None),
+        Err(gap) => (Vec::new(), Some(gap)),
+    };
+    Ok(Interfaces { links, addresses, gateways, gateways_gap })
+}
+
+/// The gateways of both families.
+fn gateways<S: Transport, O: FnMut() -> io::Result<S>>(connection: &mut Connection<S, O>) -> Result<Vec<IpAddr>, Gap> {
     let mut gateways = Vec::new();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let (kind, body) = encoded(&routes_of(family));
-        match connection.dump(&request("routes", kind, &body), Vec::new, gateways_of) {
-            Ok(found) => gateways.extend(found),
-            // There is no such table as long as there is no route.
-            Err(gap) if gap.why == Why::NotSupported => {}
-            Err(gap) => return Err(gap),
-        }
+        // There is no such table as long as there is no route.
+        let request = Request { absent: Some(Errno::ENOENT), ..request("routes", kind, &body) };
+        gateways.extend(connection.dump(&request, Vec::new, gateways_of)?);
     }
     // A kernel without IPv6 answers its request with the routes it has.
     gateways.sort_unstable();
     gateways.dedup();
-    Ok(Interfaces { links, addresses, gateways })
+    Ok(gateways)
 }
 
 /// The request for every link, without counters: they cost the kernel most of a link's dump, and are not used here.
@@ -83,7 +95,7 @@ fn every_address() -> RouteNetlinkMessage {
 }
 
 /// The request for the unicast routes of the main table. So the kernel does not walk the table `local`, which has a
-/// route for every address.
+/// route for every address. Before Linux 4.20 it sends those of all tables.
 fn routes_of(family: AddressFamily) -> RouteNetlinkMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = family;
@@ -100,7 +112,7 @@ fn encoded(message: &RouteNetlinkMessage) -> (u16, Vec<u8>) {
 }
 
 fn request<'a>(what: &'static str, kind: u16, body: &'a [u8]) -> Request<'a> {
-    Request { source: Source::Addresses, what, kind, body }
+    Request { source: Source::Addresses, what, kind, body, absent: None }
 }
 
 /// A link, if that is what the message is about.

@@ -49,6 +49,7 @@ pub(super) fn walk<T: Clone>(
             },
             kind,
             body: &body,
+            absent: None,
         };
         // Each dump starts from a copy, so that a torn one takes only its own with it.
         collected = connection.dump(

@@ -103,7 +103,8 @@ impl Sockets {
         Ok(Clients { sockets, beyond, outgoing, passed_over: false })
     }
 
-    /// One walk, by sock_diag where this kernel has it for the protocol.
+    /// One walk, by sock_diag where this kernel has it for the protocol and this process may ask. `/proc/net` shows the
+    /// same sockets to a process whose filter of system calls refuses netlink.
     pub(super) fn walk<T: Clone>(
         &self,
         ask: &Ask<'_>,
@@ -119,7 +120,15 @@ impl Sockets {
             let families = if only_v4 { &[Family::V4][..] } else { &Family::BOTH };
             match sock_diag::walk(&mut connection.borrow_mut(), ask, families, collected.clone(), &mut each) {
                 Ok(seen) => return Ok((seen, ReadFrom::SockDiag)),
-                Err(gap) if gap.why == Why::NotSupported => {}
+                Err(refused) if matches!(refused.why, Why::NotSupported | Why::NotPermitted) => {
+                    let read = proc_net::walk(&self.net, ask, collected, each);
+                    return match read {
+                        Ok(seen) => Ok((seen, ReadFrom::Text)),
+                        // No SCTP is loaded, or the table is as closed as netlink, which is the better way.
+                        Err(gap) if ask.protocol == Protocol::Sctp => Err(gap),
+                        Err(gap) => Err(Gap { detail: format!("{}; {}", refused.detail, gap.detail), ..refused }),
+                    };
+                }
                 Err(gap) => return Err(gap),
             }
         }
@@ -197,10 +206,10 @@ mod tests {
     fn a_recorded_tree_needs_no_kernel() {
         let net = tempfile::tempdir().expect("a directory");
         let line = "   0: 00000000:7580 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 4711 1 0\n";
-        std::fs::write(net.path().join("tcp"), format!("heading\n{line}")).expect("written");
+        std::fs::write(net.path().join("tcp"), format!("  sl  local_address\n{line}")).expect("written");
         let sockets = Sockets::recorded(net.path());
         assert_eq!(sockets.listeners().expect_err("no UDP table").why, Why::NotSupported);
-        std::fs::write(net.path().join("udp"), "heading\n").expect("written");
+        std::fs::write(net.path().join("udp"), "  sl  local_address\n").expect("written");
         let listeners = sockets.listeners().expect("both tables");
         assert_eq!(listeners.sockets.iter().map(|socket| socket.local_port).collect::<Vec<_>>(), [30080]);
         assert!(listeners.read_from.starts_with("/proc/net for tcp and udp"), "{}", listeners.read_from);

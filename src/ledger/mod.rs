@@ -2,14 +2,33 @@
 //!
 //! Never: measures. Time comes in as an argument; the ledger knows no rule, no node and no clock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::{
     facts::Gap,
-    findings::{Evidence, Finding, Judgement, Judgements, Key, RuleId, Subject, Unknown, Verdict},
+    findings::{Evidence, Finding, Judgement, Judgements, Key, RuleId, Subject, SubjectKind, Unknown, Verdict},
 };
+
+/// When a round was.
+#[derive(Clone, Copy, Debug)]
+pub struct RoundTime {
+    /// By the clock of the wall, for people.
+    pub at: Timestamp,
+    /// Since the first round, by a clock that nobody can set: patience counts by it.
+    pub since_start: Duration,
+}
+
+impl RoundTime {
+    /// The first round of all.
+    pub fn first(at: Timestamp) -> Self {
+        Self { at, since_start: Duration::ZERO }
+    }
+}
 
 /// One rule's part of a round.
 #[derive(Clone, Debug)]
@@ -19,7 +38,7 @@ pub struct Turn {
     /// How many consecutive rounds must show a problem before it is raised: 1 or 2.
     pub patience: u8,
     /// How long a problem that takes more than one round must have been there too: rounds may follow each other fast.
-    pub settle: SignedDuration,
+    pub settle: Duration,
     /// Its judgements.
     pub judgements: Judgements,
 }
@@ -65,14 +84,14 @@ pub enum Clearance {
 pub struct Ledger {
     open: BTreeMap<Key, Finding>,
     /// Seen, but not yet often enough: first sight and how many rounds.
-    pending: BTreeMap<Key, (Timestamp, u8)>,
+    pending: BTreeMap<Key, (RoundTime, u8)>,
     unknown: Vec<Unknown>,
 }
 
 impl Ledger {
     /// Takes in one round and says what it changed. A rule that could not judge keeps everything it had open, and of one
     /// that was not asked everything stays as it is.
-    pub fn advance(&mut self, at: Timestamp, round: impl IntoIterator<Item = Turn>) -> Vec<Change> {
+    pub fn advance(&mut self, at: RoundTime, round: impl IntoIterator<Item = Turn>) -> Vec<Change> {
         round.into_iter().flat_map(|turn| self.turn(at, turn)).collect()
     }
 
@@ -86,7 +105,7 @@ impl Ledger {
         Board::of(self.open.into_values().collect(), self.unknown)
     }
 
-    fn turn(&mut self, at: Timestamp, turn: Turn) -> Vec<Change> {
+    fn turn(&mut self, at: RoundTime, turn: Turn) -> Vec<Change> {
         self.unknown.retain(|unknown| unknown.rule != turn.rule);
         let judgements = match turn.judgements {
             Ok(judgements) => judgements,
@@ -96,7 +115,7 @@ impl Ledger {
             }
         };
         let mut problems: BTreeMap<Key, Evidence> = BTreeMap::new();
-        let mut held = BTreeSet::new();
+        let mut held = Held::default();
         let mut healthy = BTreeSet::new();
         for Judgement { subject, port, protocol, verdict } in judgements {
             let key = Key { rule: turn.rule, subject, port, protocol };
@@ -110,7 +129,7 @@ impl Ledger {
                 }
                 Verdict::Unknown(gap) => {
                     self.note_unknown(turn.rule, Some(key.subject.clone()), gap);
-                    held.insert(key);
+                    held.add(key);
                 }
                 Verdict::Healthy => {
                     healthy.insert(key);
@@ -139,10 +158,11 @@ impl Ledger {
         &mut self,
         rule: RuleId,
         problems: &BTreeMap<Key, Evidence>,
-        held: &BTreeSet<Key>,
+        held: &Held,
         healthy: &BTreeSet<Key>,
     ) -> Vec<Change> {
-        let over = |key: &Key| key.rule == rule && !problems.contains_key(key) && !held.contains(key);
+        let over =
+            |key: &Key| key.rule == rule && !problems.contains_key(key) && !held.holds(key, healthy.contains(key));
         self.pending.retain(|key, _| !over(key));
         self.open
             .extract_if(.., |key, _| over(key))
@@ -155,8 +175,8 @@ impl Ledger {
 
     fn observe(
         &mut self,
-        at: Timestamp,
-        (patience, settle): (u8, SignedDuration),
+        at: RoundTime,
+        (patience, settle): (u8, Duration),
         key: Key,
         evidence: Evidence,
     ) -> Option<Change> {
@@ -171,14 +191,14 @@ impl Ledger {
         }
         let (since, rounds) =
             self.pending.remove(&key).map_or((at, 1), |(since, rounds)| (since, rounds.saturating_add(1)));
-        if rounds < patience || (patience > 1 && at.duration_since(since) < settle) {
+        if rounds < patience || (patience > 1 && at.since_start.saturating_sub(since.since_start) < settle) {
             self.pending.insert(key, (since, rounds));
             return None;
         }
         if self.open.contains_key(&key) {
             return Some(Change::Changed(self.reopen(key, evidence)));
         }
-        let finding = Finding { key: key.clone(), evidence, since };
+        let finding = Finding { key: key.clone(), evidence, since: since.at };
         self.open.insert(key, finding.clone());
         Some(Change::Raised(finding))
     }
@@ -189,6 +209,29 @@ impl Ledger {
         let finding = Finding { key: key.clone(), evidence, since };
         self.open.insert(key, finding.clone());
         finding
+    }
+}
+
+/// What one rule could not judge in a round.
+#[derive(Debug, Default)]
+struct Held {
+    keys: BTreeSet<Key>,
+    /// Something about the node or the cluster as a whole: any of its findings may be a part of that.
+    everything: bool,
+}
+
+impl Held {
+    fn add(&mut self, key: Key) {
+        let whole = matches!(key.subject.kind, SubjectKind::Node | SubjectKind::Cluster);
+        self.everything |= whole && key.port.is_none();
+        self.keys.insert(key);
+    }
+
+    /// Whether the finding of this key may still be true. What was not known of an object, on none of its ports in
+    /// particular, was known on none of them; only a port that was found `healthy` is over.
+    fn holds(&self, key: &Key, healthy: bool) -> bool {
+        let of_its_object = || self.keys.contains(&Key { port: None, protocol: None, ..key.clone() });
+        self.keys.contains(key) || (!healthy && (self.everything || of_its_object()))
     }
 }
 

@@ -21,11 +21,15 @@ fn gap() -> Gap {
 }
 
 fn turn(patience: u8, judgements: Judgements) -> Vec<Turn> {
-    vec![Turn { rule: RULE, patience, settle: SignedDuration::ZERO, judgements }]
+    vec![Turn { rule: RULE, patience, settle: Duration::ZERO, judgements }]
 }
 
-fn second(second: i64) -> Timestamp {
-    Timestamp::from_second(second).expect("a time")
+fn second(second: u64) -> RoundTime {
+    RoundTime { at: wall(second), since_start: Duration::from_secs(second) }
+}
+
+fn wall(second: u64) -> Timestamp {
+    Timestamp::from_second(second.try_into().expect("a small number")).expect("a time")
 }
 
 #[test]
@@ -33,7 +37,7 @@ fn a_patient_rule_raises_on_the_second_consecutive_round_and_dates_from_the_firs
     let mut ledger = Ledger::default();
     assert_eq!(ledger.advance(second(1), turn(2, Ok(vec![problem("n", Severity::Warning)]))), []);
     let changes = ledger.advance(second(2), turn(2, Ok(vec![problem("n", Severity::Warning)])));
-    assert!(matches!(&changes[..], [Change::Raised(finding)] if finding.since == second(1)));
+    assert!(matches!(&changes[..], [Change::Raised(finding)] if finding.since == wall(1)));
 }
 
 #[test]
@@ -44,7 +48,7 @@ fn a_rule_that_is_not_asked_keeps_what_it_has_and_a_round_without_it_is_none_of_
     assert_eq!(ledger.advance(second(2), other(Err(gap()))), []);
     assert_eq!(ledger.board().unknown.len(), 1);
     let changes = ledger.advance(second(3), turn(2, Ok(vec![problem("n", Severity::Warning)])));
-    assert!(matches!(&changes[..], [Change::Raised(finding)] if finding.since == second(1)));
+    assert!(matches!(&changes[..], [Change::Raised(finding)] if finding.since == wall(1)));
     assert_eq!(ledger.board().unknown.len(), 1, "the other one could not tell");
     assert_eq!(ledger.advance(second(4), other(Ok(Vec::new()))), []);
     assert_eq!((ledger.board().findings.len(), ledger.board().unknown.len()), (1, 0));
@@ -55,11 +59,11 @@ fn rounds_that_follow_each_other_fast_do_not_exhaust_patience() {
     let mut ledger = Ledger::default();
     let mut advance = |at| {
         let judgements = Ok(vec![problem("n", Severity::Warning)]);
-        let settle = SignedDuration::from_secs(5);
+        let settle = Duration::from_secs(5);
         ledger.advance(second(at), vec![Turn { rule: RULE, patience: 2, settle, judgements }])
     };
     assert_eq!((advance(1), advance(2), advance(3)), (vec![], vec![], vec![]));
-    assert!(matches!(&advance(6)[..], [Change::Raised(finding)] if finding.since == second(1)));
+    assert!(matches!(&advance(6)[..], [Change::Raised(finding)] if finding.since == wall(1)));
 }
 
 #[test]
@@ -81,7 +85,7 @@ fn another_severity_is_a_change_when_it_lasts_as_long_as_the_first_did() {
     }
     assert_eq!(advance(7, Severity::Critical), []);
     let changes = advance(8, Severity::Critical);
-    assert!(matches!(&changes[..], [Change::Changed(finding)] if finding.since == second(1)), "{changes:#?}");
+    assert!(matches!(&changes[..], [Change::Changed(finding)] if finding.since == wall(1)), "{changes:#?}");
 }
 
 #[test]
@@ -114,7 +118,7 @@ fn what_one_round_says_of_the_node_and_of_the_cluster_under_one_key_is_one_findi
     ledger.advance(second(1), round(&[&everywhere]));
     assert_eq!(ledger.board().findings[0].evidence.scope, Scope::Cluster);
     let changes = ledger.advance(second(2), round(&[&everywhere, &here]));
-    assert!(matches!(&changes[..], [Change::Changed(it)] if it.since == second(1)), "{changes:#?}");
+    assert!(matches!(&changes[..], [Change::Changed(it)] if it.since == wall(1)), "{changes:#?}");
     let board = ledger.board();
     let evidence = &board.findings[0].evidence;
     assert_eq!((board.findings.len(), evidence.scope, evidence.severity), (1, Scope::Node, Severity::Critical));
@@ -131,6 +135,47 @@ fn a_dark_source_holds_what_was_open_and_says_so() {
     assert_eq!((board.findings.len(), board.unknown.len()), (1, 1));
     assert_eq!(ledger.advance(second(3), turn(1, Ok(vec![judgement("n", Verdict::Unknown(gap()))]))), []);
     assert_eq!(ledger.board().findings.len(), 1);
+}
+
+/// A finding about a port of a Service, and what a later round makes of it.
+fn of_port(port: u16, verdict: Verdict) -> Judgement {
+    let subject = Subject { kind: SubjectKind::Service, ..Subject::node("web", None) };
+    Judgement { subject, port: Some(port), protocol: None, verdict }
+}
+
+#[test]
+fn what_is_unknown_of_the_node_or_of_an_object_holds_the_findings_about_its_ports() {
+    let wrong = || Verdict::Problem(Evidence::new(Severity::Warning, "it is wrong"));
+    let of_service = Judgement { port: None, ..of_port(1, Verdict::Unknown(gap())) };
+    for unknown in [judgement("n", Verdict::Unknown(gap())), of_service] {
+        let mut ledger = Ledger::default();
+        ledger.advance(second(1), turn(1, Ok(vec![of_port(1, wrong()), of_port(2, wrong()), of_port(3, wrong())])));
+        let round = vec![unknown, of_port(1, wrong()), of_port(2, Verdict::Healthy)];
+        let changes = ledger.advance(second(2), turn(1, Ok(round)));
+        assert!(matches!(&changes[..], [Change::Cleared(it, Clearance::Repaired)] if it.key.port == Some(2)));
+        assert_eq!(ledger.board().findings.len(), 2, "nobody looked at port 3");
+    }
+    let mut ledger = Ledger::default();
+    ledger.advance(second(1), turn(1, Ok(vec![of_port(1, wrong()), of_port(2, wrong())])));
+    let changes = ledger.advance(second(2), turn(1, Ok(vec![of_port(1, Verdict::Unknown(gap()))])));
+    assert!(matches!(&changes[..], [Change::Cleared(it, Clearance::Gone)] if it.key.port == Some(2)), "{changes:?}");
+}
+
+#[test]
+fn a_clock_that_is_set_back_or_ahead_changes_nobodys_patience() {
+    for hour in [-3600, 3600] {
+        let mut ledger = Ledger::default();
+        let mut round = |since_start: u64, at: i64| {
+            let settle = Duration::from_secs(5);
+            let time = RoundTime {
+                at: Timestamp::from_second(100_000 + at).expect("a time"),
+                since_start: Duration::from_secs(since_start),
+            };
+            let judgements = Ok(vec![problem("n", Severity::Warning)]);
+            ledger.advance(time, vec![Turn { rule: RULE, patience: 2, settle, judgements }]).len()
+        };
+        assert_eq!([round(1, 1), round(3, 3 + hour), round(7, 7 + hour)], [0, 0, 1], "set by {hour} seconds");
+    }
 }
 
 #[test]
@@ -175,7 +220,7 @@ proptest! {
         let mut ledger = Ledger::default();
         let mut reported: BTreeMap<Key, Finding> = BTreeMap::new();
         for (index, (patience, round)) in rounds.into_iter().enumerate() {
-            for change in ledger.advance(second(index as i64), turn(patience, round)) {
+            for change in ledger.advance(second(index as u64), turn(patience, round)) {
                 match change {
                     Change::Raised(finding) => prop_assert!(reported.insert(finding.key.clone(), finding).is_none()),
                     Change::Changed(finding) => prop_assert!(reported.insert(finding.key.clone(), finding).is_some()),

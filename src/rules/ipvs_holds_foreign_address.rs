@@ -103,6 +103,7 @@ impl Owner<'_> {
 /// Whose which address is.
 struct Known<'a> {
     gateways: &'a [IpAddr],
+    gateways_gap: Option<&'a Gap>,
     nameservers: &'a Reading<Vec<IpAddr>>,
     api_servers: Result<HashSet<IpAddr>, Gap>,
     nodes: Result<NodesByAddress<'a>, Gap>,
@@ -132,6 +133,7 @@ impl<'a> Known<'a> {
         };
         Self {
             gateways: &interfaces.gateways,
+            gateways_gap: interfaces.gateways_gap.as_ref(),
             nameservers: &snapshot.kernel.nameservers,
             api_servers: snapshot.cluster.endpoint_slices_with(API_SERVER.1).map(|slices| {
                 slices
@@ -191,7 +193,7 @@ impl<'a> Known<'a> {
     /// An input without which an address that seems to belong to no object may still belong to one.
     fn missing(&self) -> Option<Gap> {
         let nodes = self.nodes.as_ref().err();
-        let missing = nodes.or(self.nameservers.gap()).or(self.api_servers.as_ref().err());
+        let missing = nodes.or(self.nameservers.gap()).or(self.api_servers.as_ref().err()).or(self.gateways_gap);
         missing.cloned()
     }
 }
@@ -317,6 +319,10 @@ mod tests {
 
     #[test]
     fn unread_is_unknown() {
+        let mut world = holding("198.51.100.7");
+        let unread = Gap::new(Source::Addresses, Why::Malformed, "routes");
+        Arc::make_mut(seen(&mut world.kernel.interfaces)).gateways_gap = Some(unread.clone());
+        assert_eq!(expect_unknown(&RULE, &world, &subject()), unread, "it may be a gateway's");
         let mut world = holding(PEER);
         world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Nodes);

@@ -10,6 +10,7 @@ mod findings_document;
 mod fleet;
 mod html_page;
 mod indented_json;
+mod indispensable;
 mod junit;
 mod map;
 pub mod metrics;

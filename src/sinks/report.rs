@@ -1,9 +1,9 @@
 //! What every report reads: one look, its board, and how severe a finding must be to count.
 
-use super::{ReportedGap, reported_gaps};
+use super::{ReportedGap, indispensable::is_failure, reported_gaps};
 use crate::{
-    facts::{Gap, Reading, Snapshot, Why},
-    findings::{Finding, Severity},
+    facts::{Gap, Reading, Snapshot, Source},
+    findings::{Finding, Severity, SubjectKind},
     ledger::Board,
     rules::{RULES, Rule},
 };
@@ -62,27 +62,41 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// What had to be readable and was not: a configured cluster, and the core of the node: sockets, settings,
-    /// addresses. What a profile may not see and what this kernel does not have are no failures.
+    /// What had to be readable and was not: a configured cluster, and the core of the node: sockets, addresses, settings.
+    /// Nothing excuses sockets and addresses, which no profile hides; without them no port was compared with anything.
+    /// Then what had to be decided and was not: whether a listener on a NodePort is a conflict, where nobody names the
+    /// proxy's mode.
     pub fn failures(&self) -> Vec<&'a Gap> {
         let Snapshot { kernel, cluster, .. } = self.snapshot;
         let sysctls = &kernel.sysctls;
         let mut failures: Vec<&Gap> = Vec::new();
         if cluster.configured {
             failures.extend(cluster.services.gap());
-            failures.extend(cluster.endpoint_slices.gap().filter(|gap| is_failure(gap)));
-            failures.extend(cluster.rejected.iter().filter(|gap| is_failure(gap)));
+            failures.extend(cluster.endpoint_slices.gap().filter(|gap| is_failure(gap.source, gap.why)));
+            failures.extend(cluster.rejected.iter().filter(|gap| is_failure(gap.source, gap.why)));
         }
         let core = [
             gap_of(&kernel.listeners),
-            gap_of(&kernel.clients),
             gap_of(&kernel.interfaces),
+            gap_of(&kernel.clients),
             gap_of(&sysctls.ip_local_port_range),
             gap_of(&sysctls.ip_local_reserved_ports),
             gap_of(&sysctls.route_localnet),
         ];
-        failures.extend(core.into_iter().flatten().filter(|gap| is_failure(gap)));
+        failures.extend(core.into_iter().flatten().filter(|gap| is_failure(gap.source, gap.why)));
+        failures.extend(self.undecided());
         failures
+    }
+
+    /// The mode that nobody names, where what a listener on a port of a Service gets depends on it.
+    fn undecided(&self) -> Option<&'a Gap> {
+        let mode = self.snapshot.proxy_mode().err()?;
+        let of_listeners = |id| self.rules.iter().any(|rule| rule.id == id && rule.needs.contains(&Source::Listeners));
+        let undecided = self.board.unknown.iter().find(|unknown| {
+            let of_service = unknown.subject.as_ref().is_some_and(|subject| subject.kind == SubjectKind::Service);
+            of_service && unknown.gap == mode && of_listeners(unknown.rule)
+        });
+        undecided.map(|unknown| &unknown.gap)
     }
 
     /// Everything that was not read, and every rule without an answer.
@@ -95,6 +109,61 @@ fn gap_of<T>(reading: &Reading<T>) -> Option<&Gap> {
     reading.gap()
 }
 
-fn is_failure(gap: &Gap) -> bool {
-    !matches!(gap.why, Why::NotPermitted | Why::NotSupported | Why::NotAsked | Why::NotYet)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{Why, healthy::gap},
+        findings::{RuleId, Subject, Unknown},
+    };
+
+    fn result(snapshot: &Snapshot, unknown: Vec<Unknown>) -> CheckResult {
+        Report::of(snapshot, &Board { findings: Vec::new(), unknown }).result()
+    }
+
+    #[test]
+    fn nothing_excuses_unread_sockets_and_addresses_and_the_reason_comes_first() {
+        for why in [Why::NotPermitted, Why::NotSupported, Why::TimedOut, Why::Malformed] {
+            for source in [Source::Listeners, Source::Clients, Source::Addresses] {
+                let mut world = Snapshot::healthy();
+                let kernel = &mut world.kernel;
+                match source {
+                    Source::Listeners => kernel.listeners = gap(source, why),
+                    Source::Clients => kernel.clients = gap(source, why),
+                    _ => kernel.interfaces = gap(source, why),
+                }
+                let board = Board::default();
+                let report = Report::of(&world, &board);
+                assert_eq!(report.result(), CheckResult::NotChecked, "{source:?} {why:?}");
+                assert_eq!(report.failures().first().map(|gap| gap.source), Some(source));
+                assert!(report.gaps().iter().any(|it| it.gap.source == source), "it is listed");
+            }
+            let mut world = Snapshot::healthy();
+            world.kernel.netfilter = gap(Source::Netfilter, why);
+            world.kernel.pod_namespaces = gap(Source::PodNamespaces, why);
+            assert_eq!(result(&world, Vec::new()), CheckResult::Clear, "{why:?}: what a profile may not see");
+        }
+        let mut world = Snapshot::healthy();
+        world.kernel.clients = gap(Source::Clients, Why::NotAsked);
+        assert_eq!(result(&world, Vec::new()), CheckResult::Clear, "nobody asked");
+    }
+
+    #[test]
+    fn a_listener_on_a_node_port_is_not_clear_where_its_verdict_depends_on_a_mode_that_nobody_names() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).without_proxy();
+        let mode = world.proxy_mode().expect_err("nobody names it");
+        let web = Subject::service(&world.cluster.services.get().expect("Services")[0]);
+        let unknown = |rule, subject: &Subject, gap: &Gap| Unknown {
+            rule: RuleId(rule),
+            subject: Some(subject.clone()),
+            gap: gap.clone(),
+        };
+        let result = |unknown: Unknown| result(&world, vec![unknown]);
+        assert_eq!(result(unknown("listener-on-node-port", &web, &mode)), CheckResult::NotChecked);
+        assert_eq!(result(unknown("listener-on-node-port", &Subject::node("n1", None), &mode)), CheckResult::Clear);
+        assert_eq!(result(unknown("proxy-left-behind", &web, &mode)), CheckResult::Clear, "it is not about listeners");
+        // As of a process that holds every NodePort, as OVN-Kubernetes does.
+        let holder = Gap::new(Source::ProxyMode, Why::Ambiguous, "it may be one");
+        assert_eq!(result(unknown("listener-on-node-port", &web, &holder)), CheckResult::Clear);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::indispensable::is_indispensable;
 use crate::{
     facts::{Gap, Owner, Reading, Snapshot, Source, Why},
     findings::{RuleId, Subject},
@@ -32,7 +33,11 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     if !board.findings.is_empty() {
         gaps.extend(owner_gaps(snapshot));
     }
-    gaps.retain(|gap| !matches!(gap.why, Why::NotAsked | Why::NotYet | Why::NotSupported));
+    gaps.retain(|gap| match gap.why {
+        Why::NotAsked | Why::NotYet => false,
+        Why::NotSupported => is_indispensable(gap.source),
+        _ => true,
+    });
     for gap in gaps {
         if reported.insert((gap.source, gap.why, &gap.detail)) {
             all.push(ReportedGap { rule: None, subject: None, gap });
@@ -72,6 +77,7 @@ fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         sysctls.tcp_tw_reuse.gap(),
         kernel.sockstat.gap(),
         kernel.interfaces.gap(),
+        kernel.interfaces.seen().and_then(|interfaces| interfaces.gateways_gap.as_ref()),
         kernel.nameservers.gap(),
         kernel.ip_vs.gap(),
         kernel.ip_vs_connections.gap(),

@@ -58,7 +58,12 @@ fn the_exit_code_tells_findings_from_failures_from_neither() {
     let not_permitted = {
         let mut world = healthy();
         world.kernel.pod_namespaces = Reading::Gap(gap(Source::PodNamespaces, Why::NotPermitted));
-        world.kernel.listeners = Reading::Gap(gap(Source::Listeners, Why::NotPermitted));
+        world.kernel.netfilter = Reading::Gap(gap(Source::Netfilter, Why::NotPermitted));
+        world
+    };
+    let filtered = {
+        let mut world = healthy();
+        world.kernel.interfaces = Reading::Gap(gap(Source::Addresses, Why::NotPermitted));
         world
     };
     let torn = {
@@ -89,6 +94,7 @@ fn the_exit_code_tells_findings_from_failures_from_neither() {
         ("a finding and a failure", &both, &[], 1),
         ("a failure beside what shall not count", &both, &["--exit-zero"], 2),
         ("what may not be seen", &not_permitted, &[], 0),
+        ("addresses that no profile hides", &filtered, &[], 2),
         ("a torn dump", &torn, &[], 2),
         ("no cluster", &no_cluster, &[], 0),
         ("a cluster that does not answer", &unreachable, &[], 2),

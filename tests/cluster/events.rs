@@ -151,7 +151,7 @@ impl Clock {
 
 fn start(server: &Server, clock: &Clock) -> Recorder {
     let clock = clock.clone();
-    Recorder::start(server.client(), Duration::from_millis(500), move || clock.now())
+    Recorder::start(server.client(), Duration::from_millis(500), move || clock.now()).0
 }
 
 fn place() -> Place {

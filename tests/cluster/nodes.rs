@@ -12,12 +12,11 @@ use portreeve::{
     cluster::{ClusterView, Watch},
     facts::{RangeSource, Why},
 };
-use tokio::sync::watch::Receiver;
 
 use crate::{
     api::{list, small},
     fake::{Fake, Reply},
-    watch::{about, calm, timing, until},
+    watch::{View, about, calm, timing, until, whole},
 };
 
 const OWN: &str = r#"{"metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}"#;
@@ -43,12 +42,12 @@ fn answer(path: &str, own: &str, table: Reply) -> Reply {
     }
 }
 
-fn start(fake: &Fake) -> (Watch, Receiver<Arc<ClusterView>>) {
+fn start(fake: &Fake) -> (Watch, ClusterView) {
     let access = fake.access("t", Duration::from_secs(20));
     Watch::start_with(access, Some("n1".to_owned()), "elsewhere".to_owned(), about(&[]).1, timing())
 }
 
-fn addresses(view: &ClusterView) -> Vec<String> {
+fn addresses(view: &View) -> Vec<String> {
     let nodes = view.facts.nodes.seen().into_iter().flatten();
     nodes.flat_map(|node| node.addresses.iter().map(|it| format!("{} {}", node.name, it.ip))).collect()
 }
@@ -57,7 +56,7 @@ fn addresses(view: &ClusterView) -> Vec<String> {
 async fn this_one_is_read_whole_and_the_others_are_rows_of_a_table() {
     let fake = Fake::new(|path, _| answer(path, OWN, Reply::Json(TABLE.to_owned())));
     let (_watch, views) = start(&fake);
-    let view = until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some()).await;
+    let view = until(&views, "everything is read", whole).await;
     let expected = ["n1 10.0.0.1", "cp 10.0.0.2", "n3 10.0.0.3", "n4 10.0.0.4", "n4 203.0.113.4"];
     assert_eq!(addresses(&view), expected);
     let range = view.facts.node_port_range.seen().expect("a range");
@@ -71,7 +70,7 @@ async fn this_one_is_read_whole_and_the_others_are_rows_of_a_table() {
 async fn where_nodes_have_addresses_of_both_families_they_are_read_whole() {
     let fake = Fake::new(|path, _| answer(path, OWN_OF_BOTH_FAMILIES, Reply::Status(500, "a Table was requests for")));
     let (_watch, views) = start(&fake);
-    let view = until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some()).await;
+    let view = until(&views, "everything is read", whole).await;
     assert_eq!(addresses(&view), ["n1 10.0.0.1", "n1 2001:db8::1", "cp 10.0.0.2", "n3 10.0.0.3"]);
 }
 
@@ -79,7 +78,7 @@ async fn where_nodes_have_addresses_of_both_families_they_are_read_whole() {
 async fn a_server_without_tables_answers_with_a_list() {
     let fake = Fake::new(|path, _| answer(path, OWN, list("Node", &[OTHER])));
     let (_watch, views) = start(&fake);
-    let view = until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some()).await;
+    let view = until(&views, "everything is read", whole).await;
     assert_eq!(addresses(&view), ["n1 10.0.0.1", "cp 10.0.0.2", "n3 10.0.0.3"]);
 }
 
@@ -92,7 +91,7 @@ async fn without_the_others_nodes_are_a_gap_and_once_known_they_stay() {
         answer(path, OWN, Reply::Json(table.to_owned()))
     });
     let (_watch, views) = start(&fake);
-    let gap = |view: &ClusterView| view.facts.nodes.gap().map(|gap| gap.why);
+    let gap = |view: &View| view.facts.nodes.gap().map(|gap| gap.why);
     let view = until(&views, "settings", |view| gap(view) == Some(Why::Malformed)).await;
     assert!(view.facts.nodes.gap().expect("a gap").detail.contains("no column Name"), "{:?}", view.facts.nodes);
     known.store(true, Ordering::Relaxed);
@@ -110,7 +109,7 @@ async fn whoever_may_not_list_nodes_has_a_gap() {
         path => small(path),
     });
     let (_watch, views) = start(&fake);
-    let gap = |view: &ClusterView| view.facts.nodes.gap().map(|gap| gap.why);
+    let gap = |view: &View| view.facts.nodes.gap().map(|gap| gap.why);
     until(&views, "a gap", |view| gap(view) == Some(Why::NotPermitted)).await;
 }
 
@@ -120,7 +119,7 @@ async fn a_field_of_the_wrong_type_in_this_node_is_rejected_by_name_and_the_rest
         {"type":"InternalIP","address":"10.0.0.1"},{"type":"ExternalIP","address":5},{"type":"ExternalIP","address":"x"}]}}"#;
     let fake = Fake::new(|path, _| answer(path, WRONG, Reply::Json(TABLE.to_owned())));
     let (_watch, views) = start(&fake);
-    let view = until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some()).await;
+    let view = until(&views, "everything is read", whole).await;
     assert!(addresses(&view).contains(&"n1 10.0.0.1".to_owned()), "{:?}", view.facts.nodes);
     let rejected: Vec<_> = view.facts.rejected.iter().map(|gap| gap.detail.as_str()).collect();
     for field in ["metadata.labels is 7", "status.addresses[1].address is 5", "status.addresses[2].address is \"x\""] {

@@ -1,7 +1,7 @@
 //! A view that is kept up to date, through whatever the server does.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -14,7 +14,7 @@ use portreeve::{
     facts::{ClusterFacts, RangeSource},
 };
 use tokio::{
-    sync::watch::{Receiver, Sender, channel},
+    sync::watch::{Sender, channel},
     time::{sleep, timeout},
 };
 
@@ -36,7 +36,20 @@ pub(crate) fn timing() -> WatchTiming {
         poll_interval: Duration::from_millis(50),
         first_backoff: Duration::from_millis(20),
         max_backoff: Duration::from_millis(40),
-        debounce: Duration::from_millis(10),
+    }
+}
+
+/// What a view shows at one time.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) facts: Arc<ClusterFacts>,
+    pub(crate) statuses: BTreeMap<Resource, ResourceStatus>,
+}
+
+impl View {
+    pub(crate) fn of(view: &ClusterView) -> Self {
+        // A clone has changes of its own to see.
+        Self { facts: view.clone().facts(), statuses: view.statuses() }
     }
 }
 
@@ -45,45 +58,37 @@ pub(crate) fn about(services: &[&str]) -> (Sender<Arc<BTreeSet<String>>>, Endpoi
     channel(Arc::new(services.iter().map(|name| (*name).to_owned()).collect()))
 }
 
-pub(crate) fn start(fake: &Fake) -> (Watch, Receiver<Arc<ClusterView>>) {
+pub(crate) fn start(fake: &Fake) -> (Watch, ClusterView) {
     start_within(fake, PATIENT, timing())
 }
 
-pub(crate) fn start_within(
-    fake: &Fake,
-    request_timeout: Duration,
-    timing: WatchTiming,
-) -> (Watch, Receiver<Arc<ClusterView>>) {
+pub(crate) fn start_within(fake: &Fake, request_timeout: Duration, timing: WatchTiming) -> (Watch, ClusterView) {
     Watch::start_with(fake.access("t", request_timeout), None, "n1".to_owned(), about(&["b", "kubernetes"]).1, timing)
 }
 
 /// The first view of which `holds` is true. Statuses change without a notification, so it polls.
-pub(crate) async fn until(
-    views: &Receiver<Arc<ClusterView>>,
-    what: &str,
-    mut holds: impl FnMut(&ClusterView) -> bool,
-) -> Arc<ClusterView> {
+pub(crate) async fn until(views: &ClusterView, what: &str, mut holds: impl FnMut(&View) -> bool) -> View {
     let look = async {
         loop {
-            let view = Arc::clone(&views.borrow());
+            let view = View::of(views);
             if holds(&view) {
                 return view;
             }
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(LIMIT, look).await.unwrap_or_else(|_| panic!("never: {what}: {:#?}", views.borrow()))
+    timeout(LIMIT, look).await.unwrap_or_else(|_| panic!("never: {what}: {:#?}", View::of(views)))
 }
 
-pub(crate) fn names(view: &ClusterView) -> Vec<&str> {
+pub(crate) fn names(view: &View) -> Vec<&str> {
     view.facts.services.seen().into_iter().flatten().map(|service| service.name.as_str()).collect()
 }
 
-pub(crate) fn errors(view: &ClusterView, resource: Resource, code: &str) -> u64 {
+pub(crate) fn errors(view: &View, resource: Resource, code: &str) -> u64 {
     view.statuses[&resource].errors.get(code).copied().unwrap_or_default()
 }
 
-pub(crate) fn whole(view: &ClusterView) -> bool {
+pub(crate) fn whole(view: &View) -> bool {
     view.statuses.values().all(|status| status.confirmed.is_some() && status.failure.is_none())
 }
 
@@ -152,8 +157,7 @@ async fn changes_come_in_and_the_next_watch_begins_where_one_ended() {
     let seconds =
         fake.requests().iter().filter_map(|path| Some(path.split_once("timeoutSeconds=")?.1.to_owned())).next();
     assert!(seconds.is_some_and(|rest| rest.starts_with(['1', '2'])));
-    assert!(views.has_changed().expect("the watch runs"));
-    views.mark_unchanged();
+    views.changed().await.expect("the watch runs");
 }
 
 #[tokio::test]
@@ -204,7 +208,7 @@ async fn settings_are_read_again_and_kept_where_they_cannot_be() {
         (path, _) => calm(path),
     });
     let (_watch, views) = start(&fake);
-    let first = |view: &ClusterView| view.facts.node_port_range.seen().map_or(0, |range| range.range.first);
+    let first = |view: &View| view.facts.node_port_range.seen().map_or(0, |range| range.range.first);
     let view = until(&views, "the range is read", |view| first(view) == 20000).await;
     assert_eq!(view.facts.node_port_range.seen().map(|range| range.source), Some(RangeSource::Flagz));
     phase.store(1, Ordering::SeqCst);
@@ -224,7 +228,7 @@ async fn settings_that_are_gone_are_believed_to_be_so_after_a_while_only() {
         (path, _) => calm(path),
     });
     let (_watch, views) = start(&fake);
-    let source = |view: &ClusterView| view.facts.node_port_range.seen().map(|range| range.source);
+    let source = |view: &View| view.facts.node_port_range.seen().map(|range| range.source);
     until(&views, "the range is read", |view| source(view) == Some(RangeSource::Flagz)).await;
     phase.store(1, Ordering::SeqCst);
     let mut reported_absent = 0;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use portreeve::{
-    cluster::{ClusterView, Resource, Watch, WatchTiming},
+    cluster::{Resource, Watch, WatchTiming},
     facts::{Source, Why},
 };
 use tokio::time::{Instant, sleep};
@@ -18,7 +18,8 @@ use crate::{
     api::{list, page, small},
     fake::{After, Fake, Reply},
     watch::{
-        A, B, PATIENT, about, calm, errors, event, from, is_watch, names, start, start_within, timing, until, whole,
+        A, B, PATIENT, View, about, calm, errors, event, from, is_watch, names, start, start_within, timing, until,
+        whole,
     },
 };
 
@@ -178,7 +179,7 @@ async fn a_line_that_is_none_leads_to_a_new_list() {
         path => calm(path),
     });
     let (_watch, views) = start(&fake);
-    let read_again = |view: &ClusterView| errors(view, Resource::Services, "malformed") == 1 && whole(view);
+    let read_again = |view: &View| errors(view, Resource::Services, "malformed") == 1 && whole(view);
     let view = until(&views, "it is read again", read_again).await;
     assert_eq!(names(&view), ["a", "b"]);
 }

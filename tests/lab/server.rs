@@ -82,9 +82,13 @@ fn watched(cluster: &ControlPlane, own: &str) -> Vec<String> {
     let nodes = runtime.block_on(async {
         let (_asks, endpoints_of) = watch::channel(Arc::default());
         let (_watch, mut views) = Watch::start(access, Some(own.to_owned()), "elsewhere".to_owned(), endpoints_of);
-        let known = views.wait_for(|view| view.facts.nodes.seen().is_some());
-        let view = timeout(Duration::from_secs(60), known).await.expect("in time").expect("a view").clone();
-        view.facts.nodes.seen().expect("Nodes").clone()
+        let known = async {
+            while views.facts().nodes.seen().is_none() {
+                views.changed().await.expect("the watches run");
+            }
+        };
+        timeout(Duration::from_secs(60), known).await.expect("in time");
+        views.facts().nodes.seen().expect("Nodes").clone()
     });
     let mut told: Vec<String> = nodes
         .iter()

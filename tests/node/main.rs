@@ -11,6 +11,7 @@ mod agent_metrics;
 mod claims;
 mod corpus;
 mod faults;
+mod filtered;
 mod healthy;
 mod hostile;
 mod matrix;

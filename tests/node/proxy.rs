@@ -77,12 +77,14 @@ impl Squatter {
     #[track_caller]
     pub(crate) fn on(address: &str) -> Self {
         let script = "my $s = IO::Socket::INET->new(Listen => 5, LocalAddr => $ARGV[0]) or die $!; $| = 1; print qq(ready\\n); <STDIN>";
-        let mut child = Command::new("perl")
-            .args(["-MIO::Socket::INET", "-e", script, address])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("perl, which every Debian has");
+        Self::ready(Command::new("perl").args(["-MIO::Socket::INET", "-e", script, address]))
+    }
+
+    /// Starts a command in this thread's namespace, and waits until it prints that it is ready.
+    #[track_caller]
+    fn ready(command: &mut Command) -> Self {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("perl, which every Debian has");
         let mut ready = [0; 6];
         child.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("the squatter listens");
         Self(child)
@@ -94,6 +96,55 @@ impl Drop for Squatter {
         self.0.kill().expect("it is ours to end");
         self.0.wait().expect("it ended");
     }
+}
+
+/// A process of nobody that answers every request with `iptables`, and squats on an address; it ends with this value.
+fn imposter(squatting: &str) -> Squatter {
+    let script = r#"
+        my ($port, $squat) = map { IO::Socket::INET->new(Listen => 5, LocalAddr => $_) or die $! } @ARGV;
+        $| = 1; print qq(ready\n);
+        while (my $client = $port->accept) {
+            my $line; do { $line = <$client> } while (defined $line && $line =~ /\S/);
+            print $client "HTTP/1.1 200 OK\r\nContent-Length: 8\r\nConnection: close\r\n\r\niptables";
+        }
+    "#;
+    let mut setpriv = Command::new("setpriv"); // of the package util-linux
+    setpriv.args(["--reuid=65534", "--regid=65534", "--clear-groups", "perl", "-MIO::Socket::INET", "-e", script]);
+    Squatter::ready(setpriv.args(["127.0.0.1:10249", squatting]))
+}
+
+#[test]
+fn who_is_not_root_is_not_believed_to_be_the_proxy() {
+    let stage = Stage::new()
+        .service("web", "TCP", 30080, "")
+        .endpoints("web", "TCP", Some("n1"))
+        .node_port_range("30000-32767");
+    {
+        let _imposter = imposter("127.0.0.1:30080");
+        let look = stage.check(&[]);
+        assert_eq!(look.code, 2, "whose answer on loopback counts depends on the mode: {:#}", look.json);
+        assert!(look.json["proxy"]["mode"].is_null(), "{:#}", look.json["proxy"]);
+        let unknown = look.json["unknown"].to_string();
+        assert!(unknown.contains("uid 65534 listens on 127.0.0.1:10249, process perl"), "{unknown}");
+        stage.check(&["--proxy-mode", "iptables"]).finding("listener-on-node-port", "web");
+    }
+    let _imposter = imposter("0.0.0.0:30080");
+    stage.check(&[]).finding("listener-on-node-port", "web");
+}
+
+#[test]
+fn without_a_mode_only_a_node_whose_node_ports_nobody_listens_on_is_clear() {
+    let stage = Stage::new()
+        .service("web", "TCP", 30080, "")
+        .service("api", "TCP", 30081, "")
+        .service("db", "TCP", 30082, "")
+        .endpoints("web", "TCP", Some("n1"))
+        .node_port_range("30000-32767");
+    assert_eq!(stage.check(&[]).code, 0);
+    // In iptables mode the pod answers on loopback, in the others the listener does.
+    let _squatter = Squatter::on("127.0.0.1:30080");
+    let look = stage.check(&[]);
+    assert_eq!(look.code, 2, "{:#}", look.json);
 }
 
 #[test]

@@ -1,8 +1,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{super::scanner::thread_cpu_time, *};
+use super::{
+    super::{cluster_state::LastReading, scanner::thread_cpu_time},
+    *,
+};
 use crate::{
-    facts::{KernelFacts, Overrides},
+    facts::{KernelFacts, Overrides, PortSet},
     findings::Finding,
     kernel::Took,
     rules::{Limits, RULES},
@@ -52,14 +55,14 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
         trapped()
     })
     .await;
-    agent.scan_everything().await;
+    agent.look(Cause::Tick, Extent::Whole).await;
     let found = open(&agent);
     assert!(!found.is_empty(), "the trap is found");
     let last = agent.published.borrow().work.last;
 
     panics.store(true, Ordering::Relaxed);
-    agent.scan_everything().await;
-    agent.scan_everything().await;
+    agent.look(Cause::Tick, Extent::Whole).await;
+    agent.look(Cause::Tick, Extent::Whole).await;
     {
         let work = &agent.published.borrow().work;
         assert_eq!((work.panics.as_slice(), work.scans), ([("reader", 2)].as_slice(), 1));
@@ -68,19 +71,27 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
     assert_eq!(open(&agent), found);
 
     panics.store(false, Ordering::Relaxed);
-    agent.scan_everything().await;
+    agent.look(Cause::Tick, Extent::Whole).await;
     assert_eq!((open(&agent), agent.published.borrow().work.scans), (found, 2));
+}
+
+#[tokio::test]
+async fn an_agent_that_lost_a_task_ends_and_says_which() {
+    let mut agent = agent(|_| trapped()).await;
+    agent.tasks.spawn("watching the cluster", async { panic!("a bug of a watch") });
+    let ended = agent.run_until_stopped().await.expect_err("it must not go on blind").to_string();
+    assert!(ended.starts_with("watching the cluster ended: ") && ended.contains("a bug of a watch"), "{ended}");
 }
 
 #[tokio::test]
 async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
     let mut agent = agent(|_| trapped()).await;
-    agent.scan_everything().await;
+    agent.look(Cause::Tick, Extent::Whole).await;
     let found = open(&agent);
     let rule = found.first().expect("the trap is found").key.rule;
     let snapshot = agent.before.clone().expect("a look");
     let opinions = RULES.iter().map(|it| Opinion { rule: it, judgements: (it.id != rule).then(|| Ok(Vec::new())) });
-    agent.record(&snapshot, opinions);
+    agent.record(RoundTime::first(snapshot.at), &snapshot, opinions);
     assert_eq!(agent.published.borrow().work.panics, [(rule.0, 1)]);
     let of_rule = |findings: Vec<Finding>| findings.into_iter().filter(|it| it.key.rule == rule).collect::<Vec<_>>();
     assert_eq!(of_rule(open(&agent)), of_rule(found));
@@ -89,25 +100,27 @@ async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
 }
 
 #[tokio::test]
-async fn the_interval_is_stretched_while_looks_are_costly_and_no_longer() {
-    let costly = Arc::new(AtomicBool::new(true));
-    let is_costly = Arc::clone(&costly);
-    let mut agent = agent(move |_| {
+async fn a_whole_look_that_costs_much_is_followed_by_brief_ones_in_time() {
+    let mut agent = agent(|wanted| {
         let begun = thread_cpu_time();
-        while is_costly.load(Ordering::Relaxed) && thread_cpu_time() - begun < TOIL {
+        while wanted.skipped.is_empty() && thread_cpu_time() - begun < TOIL {
             std::hint::spin_loop();
         }
         trapped()
     })
     .await;
-    let interval = agent.config.interval;
-    agent.scan_everything().await;
-    let begun = time::Instant::now();
-    let due = agent.scan_everything().await;
-    assert!(due >= begun + TOIL.mul_f64(100.0 / SHARE), "a share of {SHARE} per cent is kept");
-    costly.store(false, Ordering::Relaxed);
-    let due = agent.scan_everything().await;
-    assert!(due <= time::Instant::now() + interval, "a cheap look is not put off");
+    let (interval, began) = (agent.config.interval, Instant::now());
+    assert_eq!(agent.scheduler.next(began), Ok((Cause::Tick, Extent::Whole)), "the first one");
+    agent.look(Cause::Tick, Extent::Whole).await;
+    assert!(agent.last_cost >= TOIL, "{:?}", agent.last_cost);
+    // What was saved up pays for two such looks.
+    agent.look(Cause::Tick, Extent::Whole).await;
+    agent.look(Cause::Tick, Extent::Whole).await;
+    let (found, tick) = (open(&agent), Instant::now() + interval);
+    assert_eq!(agent.scheduler.next(tick), Ok((Cause::Tick, Extent::Brief)));
+    agent.look(Cause::Tick, Extent::Brief).await;
+    assert_eq!(open(&agent), found);
+    assert_eq!(agent.scheduler.next(tick + TOIL.mul_f64(300.0 / SHARE)), Ok((Cause::Tick, Extent::Whole)));
 }
 
 #[tokio::test]
@@ -125,28 +138,52 @@ async fn a_change_of_the_cluster_walks_no_connections_and_keeps_what_they_showed
         facts
     })
     .await;
-    agent.scan_everything().await;
-    let (found, costs) = (open(&agent), agent.costs);
-    assert_eq!(agent.scan_for_change().await, None);
+    agent.look(Cause::Tick, Extent::Whole).await;
+    let found = open(&agent);
+    agent.look(Cause::Change, Extent::Brief).await;
     let seen = agent.before.clone().expect("a look");
     assert!(seen.kernel.clients.seen().is_some(), "they are as they were seen");
     assert_eq!(seen.kernel.hostname, "look 2", "the rest was read again");
-    assert_eq!((open(&agent), agent.costs), (found, costs));
+    assert_eq!(open(&agent), found);
     let looks = skipped.lock().expect("no panic").clone();
     assert_eq!(looks, [Vec::new(), costly_sources().collect::<BTreeSet<_>>().into_iter().collect()]);
 }
 
 #[tokio::test]
-async fn facts_that_the_cluster_lacked_before_lead_to_a_full_scan() {
-    let mut agent = agent(|_| trapped()).await;
-    assert!(agent.scan_for_change().await.is_some(), "nothing was looked at yet");
-    assert!(agent.scan_for_change().await.is_none(), "nothing is new");
-    let mut view = agent.cluster.borrow().clone();
-    view.facts = Arc::new(Snapshot::healthy().cluster);
-    let (_cluster, states) = watch::channel(view);
-    agent.cluster = states;
-    assert!(agent.scan_for_change().await.is_some(), "Services are known now");
-    assert!(agent.scan_for_change().await.is_none(), "nothing is new");
+async fn facts_that_the_cluster_never_had_before_are_compared_with_everything_once() {
+    let whole = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let queries = Arc::clone(&whole);
+    let mut agent = agent(move |wanted| {
+        queries.lock().expect("no panic").push(wanted.skipped.is_empty());
+        trapped()
+    })
+    .await;
+    agent.look(Cause::Tick, Extent::Whole).await;
+    let none = agent.cluster.facts();
+    let all = Arc::new(Snapshot::healthy().cluster);
+    for facts in [&none, &all, &none, &all] {
+        let (_cluster, last) = watch::channel(LastReading::of(ClusterFacts::clone(facts)));
+        agent.cluster = ClusterState::Read(last);
+        agent.look(Cause::Change, Extent::Brief).await;
+    }
+    assert_eq!(*whole.lock().expect("no panic"), [true, false, true, false, false]);
+}
+
+#[tokio::test]
+async fn the_holder_of_the_port_that_was_tried_is_looked_for_whatever_the_configuration_says_now() {
+    let looked_for = Arc::new(std::sync::Mutex::new(PortSet::default()));
+    let queries = Arc::clone(&looked_for);
+    let mut agent = agent(move |wanted| {
+        queries.lock().expect("no panic").clone_from(&wanted.owner_ports);
+        trapped()
+    })
+    .await;
+    let tried = OwnPort { address: "127.0.0.1:4711".parse().expect("an address"), taken: true };
+    agent.own_port = watch::channel(Reading::Seen(tried)).1;
+    agent.config.listen = "127.0.0.1:4712".parse().expect("an address");
+    agent.look(Cause::Tick, Extent::Whole).await;
+    let looked_for = looked_for.lock().expect("no panic");
+    assert!(looked_for.contains(4711) && !looked_for.contains(4712), "{looked_for:?}");
 }
 
 #[tokio::test]
@@ -169,7 +206,7 @@ async fn clients_that_bound_their_port_on_purpose_are_looked_for_now_and_then_an
     for number in 0..2 * EVERY_CLIENT + 4 {
         // One is there for two of the looks that find it.
         outgoing.store((EVERY_CLIENT..EVERY_CLIENT + 2).contains(&number), Ordering::Relaxed);
-        agent.scan_everything().await;
+        agent.look(Cause::Tick, Extent::Whole).await;
         looks.extend(every_client.load(Ordering::Relaxed).then_some(number));
     }
     assert_eq!(looks, [0, EVERY_CLIENT, EVERY_CLIENT + 1, EVERY_CLIENT + 2, 2 * EVERY_CLIENT]);

@@ -29,7 +29,7 @@ use crate::{
 /// Where the agent answers: outside the NodePort range, the ephemeral range and every well-known daemon's ports.
 const PORT: u16 = 29517;
 const INTERVAL: Duration = Duration::from_secs(15);
-/// The share of one core that scans may take, per cent.
+/// The share of one core that the agent may take, per cent.
 const CPU_PERCENT: f64 = 0.2;
 /// Memory of the pod itself: there with a read-only root too.
 const HEARTBEAT: &str = "/dev/shm/portreeve-heartbeat";
@@ -103,7 +103,8 @@ pub(super) struct Settings {
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "PORTREEVE_INTERVAL", hide_env_values = true)]
     #[serde(deserialize_with = "duration_in_words")]
     interval: Option<Duration>,
-    /// The share of one core that looks may take; the interval is stretched to keep it [default: 0.2]
+    /// The share of one core that the agent may take, answers over HTTP apart; whole looks come less often to keep it
+    /// [default: 0.2]
     #[arg(
         long, value_name = "PERCENT", value_parser = share,
         env = "PORTREEVE_CPU_PERCENT", hide_env_values = true

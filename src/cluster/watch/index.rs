@@ -2,13 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     sync::Arc,
 };
 
 use tokio::time::Instant;
 
 use super::{
-    cached_object::CachedObject,
+    cached_object::{CachedObject, ObjectBatch},
     resource::{Resource, ResourceStatus},
     selection::Selection,
     update::Update,
@@ -24,6 +25,8 @@ pub(super) struct Index {
     origin: String,
     configured_node: Option<String>,
     hostname: String,
+    /// This node's name, as far as it is known.
+    node: Option<String>,
     /// The names of the Services whose endpoints are needed.
     endpoints_of: Arc<BTreeSet<String>>,
     caches: BTreeMap<Resource, ResourceCache>,
@@ -42,11 +45,21 @@ impl Index {
     /// An empty index. `configured_node` is this node's name where it is known from outside the cluster.
     pub(super) fn new(configured_node: Option<String>, hostname: String, endpoints_of: Arc<BTreeSet<String>>) -> Self {
         let caches = Resource::ALL.into_iter().map(|resource| (resource, ResourceCache::default())).collect();
-        Self { origin: "the API server".to_owned(), configured_node, hostname, endpoints_of, caches }
+        let node = configured_node.clone();
+        Self { origin: "the API server".to_owned(), configured_node, hostname, node, endpoints_of, caches }
     }
 
-    /// Applies an update that came at `at`. True if facts may have changed.
+    /// Applies an update that came at `at`, in a time that grows with the update and not with what is known. True if
+    /// facts may have changed.
     pub(super) fn apply(&mut self, resource: Resource, update: Update, at: Instant) -> bool {
+        let changed = self.apply_to_cache(resource, update, at);
+        if changed && resource == Resource::Nodes && self.configured_node.is_none() {
+            self.node = self.node_of_hostname();
+        }
+        changed
+    }
+
+    fn apply_to_cache(&mut self, resource: Resource, update: Update, at: Instant) -> bool {
         let Some(cache) = self.caches.get_mut(&resource) else { return false };
         match update {
             Update::Connected(origin) => {
@@ -69,12 +82,10 @@ impl Index {
             }
             Update::Confirmed => cache.confirm(at),
             Update::Replaced(selection, objects) => {
-                let objects =
-                    objects.objects.into_iter().filter_map(|(title, object)| Some((title, object?))).collect();
-                let changed = cache.selection.as_ref() != Some(&selection) || cache.objects != objects;
-                (cache.selection, cache.objects) = (Some(selection), objects);
+                let same_selection = cache.selection.replace(selection.clone()).is_some_and(|was| was == selection);
+                let changed = cache.replace(objects);
                 cache.confirm(at);
-                changed
+                changed || !same_selection
             }
             Update::Applied(objects) => {
                 cache.confirm(at);
@@ -90,7 +101,7 @@ impl Index {
     /// The facts, built as those of files and of single LISTs are.
     pub(super) fn facts(&self) -> ClusterFacts {
         let mut all = FactsBuilder::default();
-        let node = self.node();
+        let node = self.node.clone();
         for (resource, cache) in &self.caches {
             let source = resource.source();
             match (resource, &node) {
@@ -140,16 +151,37 @@ impl Index {
         match resource {
             Resource::Services => Some(Selection::Served),
             Resource::Nodes | Resource::Settings => Some(Selection::All),
-            Resource::Pods => self.node().map(Selection::Node),
+            Resource::Pods => self.node.clone().map(Selection::Node),
             Resource::EndpointSlices => Some(Selection::EndpointsOf(Arc::clone(&self.endpoints_of))),
         }
     }
 
-    /// Whether the needed EndpointSlices are known, or cannot be read now.
-    pub(super) fn is_settled(&self) -> bool {
+    /// Whether something was neither read nor refused yet. Pods of a node that no Node is are not waited for.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.caches.iter().any(|(resource, cache)| {
+            let unread = match (&cache.selection, self.needed(*resource)) {
+                (None, Some(_)) => true,
+                (None, None) => self.caches[&Resource::Nodes].selection.is_none(),
+                (Some(selection), needed) => needed.is_some_and(|needed| !selection.covers(&needed)),
+            };
+            unread && cache.status.failure.is_none()
+        })
+    }
+
+    /// Whether the endpoints of all Services of these names are known, or why they cannot be: what the facts say of it,
+    /// without making them.
+    pub(super) fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         let slices = &self.caches[&Resource::EndpointSlices];
-        let covered = |needed| slices.selection.as_ref().is_some_and(|selection| selection.covers(&needed));
-        slices.status.failure.is_some() || self.needed(Resource::EndpointSlices).is_none_or(covered)
+        let covers = |selection: &Selection| match selection {
+            Selection::EndpointsOf(known) => known.is_superset(names),
+            _ => true,
+        };
+        let needed = self.needed(Resource::EndpointSlices);
+        let is_whole = |selection: &Selection| needed.is_none_or(|needed| selection.covers(&needed));
+        match &slices.selection {
+            Some(selection) if is_whole(selection) => covers(selection),
+            _ => slices.status.failure.is_some() || names.is_empty(),
+        }
     }
 
     /// This node's name, where it is configured or comes from the downward API.
@@ -157,10 +189,7 @@ impl Index {
         self.configured_node.as_deref()
     }
 
-    fn node(&self) -> Option<String> {
-        if self.configured_node.is_some() {
-            return self.configured_node.clone();
-        }
+    fn node_of_hostname(&self) -> Option<String> {
         let mut nodes = FactsBuilder::default();
         self.caches[&Resource::Nodes].objects.values().for_each(|object| object.add_to(&mut nodes));
         nodes.node_name(None, &self.hostname)
@@ -173,6 +202,20 @@ impl ResourceCache {
         self.status.confirmed = Some(at);
         self.status.failure = None;
         false
+    }
+
+    /// Stores these objects instead of those before. True if any is different. One that is as it was stays the same
+    /// object, so that it is held once.
+    fn replace(&mut self, new: ObjectBatch) -> bool {
+        let mut before = mem::take(&mut self.objects);
+        let mut changed = false;
+        for (title, object) in new.objects {
+            let Some(object) = object else { continue };
+            let known = before.remove(&title).filter(|known| *known == object);
+            changed |= known.is_none();
+            self.objects.insert(title, known.unwrap_or(object));
+        }
+        changed || !before.is_empty()
     }
 
     /// Stores an object as it is now, or removes it. True if it was different before.

@@ -4,7 +4,7 @@
 //! watcher (Services) ───────┐
 //! watcher (EndpointSlices) ─┤                        selections: which Pods, which EndpointSlices
 //! watcher (Pods) ───────────┼─ Update ─> Index ─┬──────────────────────────────> watchers
-//! poll (Nodes, settings) ───┤                   └─> ClusterView
+//! poll (Nodes, settings) ───┤                   └─> ClusterView: facts, when they are asked for
 //! EndpointsOf ──────────────┘
 //! ```
 //!
@@ -22,25 +22,27 @@
 mod cached_object;
 mod index;
 mod poll;
-mod publish;
 mod resource;
 mod resource_feed;
+mod run;
 mod selection;
 mod timing;
 mod update;
+mod view;
 mod watch_event;
 mod watch_lines;
 mod watcher;
 
 use std::sync::Arc;
 
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::task::JoinHandle;
 
-use self::index::Index;
+use self::{index::Index, view::ViewWriter};
 pub use self::{
-    publish::{ClusterView, EndpointsOf},
     resource::{Resource, ResourceStatus},
+    run::EndpointsOf,
     timing::WatchTiming,
+    view::{ClusterView, WatchesEnded},
 };
 use super::connect::Access;
 
@@ -55,14 +57,13 @@ impl Watch {
     /// Endpoints are read of the Services whose names `endpoints_of` holds. The facts name the Services whose endpoints
     /// they hold.
     ///
-    /// The receiver is notified when the facts change. Statuses change without a notification: borrow them when they
-    /// are needed. The channel closes only if the watches end, which is a bug.
+    /// The view is notified of changes. It ends only if the watches do, which is a bug.
     pub fn start(
         access: Access,
         node: Option<String>,
         hostname: String,
         endpoints_of: EndpointsOf,
-    ) -> (Self, watch::Receiver<Arc<ClusterView>>) {
+    ) -> (Self, ClusterView) {
         Self::start_with(access, node, hostname, endpoints_of, WatchTiming::default())
     }
 
@@ -73,11 +74,15 @@ impl Watch {
         hostname: String,
         mut endpoints_of: EndpointsOf,
         timing: WatchTiming,
-    ) -> (Self, watch::Receiver<Arc<ClusterView>>) {
+    ) -> (Self, ClusterView) {
         let index = Index::new(node, hostname, Arc::clone(&endpoints_of.borrow_and_update()));
-        let (views, receiver) =
-            watch::channel(Arc::new(ClusterView { facts: Arc::new(index.facts()), statuses: index.statuses() }));
-        (Self(tokio::spawn(publish::run(access, timing, index, endpoints_of, views))), receiver)
+        let (writer, view) = ViewWriter::new(index);
+        (Self(tokio::spawn(run::run(access, timing, endpoints_of, writer))), view)
+    }
+
+    /// Waits for the end of the watches, which is a bug; says what happened.
+    pub async fn ended(&mut self) -> String {
+        (&mut self.0).await.map_or_else(|panicked| panicked.to_string(), |()| "they returned".to_owned())
     }
 }
 

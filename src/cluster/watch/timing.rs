@@ -19,8 +19,6 @@ pub struct WatchTiming {
     pub first_backoff: Duration,
     /// The longest wait after a failure: a server that is back is found within two looks of the agent.
     pub max_backoff: Duration,
-    /// How long changes are collected before a view is published.
-    pub debounce: Duration,
 }
 
 impl Default for WatchTiming {
@@ -31,7 +29,6 @@ impl Default for WatchTiming {
             poll_interval: Duration::from_secs(600),
             first_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(20),
-            debounce: Duration::from_millis(200),
         }
     }
 }

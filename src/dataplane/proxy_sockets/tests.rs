@@ -41,6 +41,15 @@ fn where_no_proxy_answers_whoever_holds_every_node_port_may_be_one() {
 }
 
 #[test]
+fn whoever_is_not_root_holds_no_node_ports_for_a_proxy() {
+    let mut world = holds(without_proxy(30081), &[30080, 30081], &daemon("nginx", 9));
+    assert_eq!(owns(&world), Own::Unknown);
+    seen(&mut world.kernel.listeners).iter_mut().for_each(|socket| socket.uid = 65534);
+    assert_eq!(owns(&world), Own::No);
+    assert!(Proxy::of(&world).owner_of_node_ports().is_none());
+}
+
+#[test]
 fn a_foreign_listener_on_one_node_port_makes_no_conflict_of_the_others() {
     let (ovnkube, nginx) = (daemon("ovnkube", 9), daemon("nginx", 10));
     let world = holds(holds(without_proxy(30082), &[30082], &nginx), &[30080, 30081], &ovnkube);

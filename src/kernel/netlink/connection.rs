@@ -10,8 +10,9 @@ use netlink_packet_core::{NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, 
 use nix::errno::Errno;
 
 use super::{
-    attributes::{Malformed, bytes_at},
+    attributes::Malformed,
     message::{Answer, Message, Request},
+    refusal::{Refusal, failed},
     socket::{Family, NetlinkSocket, Transport},
 };
 use crate::facts::{Gap, Why};
@@ -65,7 +66,7 @@ enum Stop {
 }
 
 impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
-    fn over(open: O) -> Self {
+    pub(super) fn over(open: O) -> Self {
         Self { open, idle: None, sequence: 0 }
     }
 
@@ -102,10 +103,10 @@ impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
         let mut torn = "";
         for _ in 0..ATTEMPTS {
             let socket = self.idle.take().map_or_else(&mut self.open, Ok);
-            let mut socket = socket.map_err(|error| request.failed("netlink socket", &error))?;
+            let mut socket = socket.map_err(|error| failed(request, "netlink socket", &error))?;
             self.sequence += 1;
             let sequence = self.sequence;
-            socket.send(&request.encode(sequence)).map_err(|error| request.failed("netlink request", &error))?;
+            socket.send(&request.encode(sequence)).map_err(|error| failed(request, "netlink request", &error))?;
             let mut collected = start();
             match receive(&mut socket, request, sequence, buffer, |message| each(&mut collected, message)) {
                 Ok(()) => {
@@ -157,12 +158,12 @@ fn receive(
                 NLMSG_NOOP => {}
                 NLMSG_OVERRUN => return Err(Stop::Torn("overrun")),
                 NLMSG_ERROR | NLMSG_DONE => {
-                    // DONE carries the dump's own result; very old kernels left it out.
-                    let code = bytes_at(answer.message.body, 0).map_or(0, i32::from_ne_bytes);
-                    return match code {
-                        0 if interrupted => Err(Stop::Torn("interrupted by changes")),
-                        0.. => Ok(()),
-                        _ => Err(stopped(request, &io::Error::from_raw_os_error(code.saturating_neg()))),
+                    return match Refusal::of(&answer) {
+                        None if interrupted => Err(Stop::Torn("interrupted by changes")),
+                        None => Ok(()),
+                        Some(refusal) if request.absent == Some(refusal.errno) => Ok(()),
+                        Some(refusal) => Err(torn(refusal.errno)
+                            .unwrap_or_else(|| Stop::Final(refusal.gap(request, socket.family(), socket.explains())))),
                     };
                 }
                 _ => {
@@ -175,63 +176,38 @@ fn receive(
 
 /// What an error of the system means for an attempt.
 fn stopped(request: &Request<'_>, error: &io::Error) -> Stop {
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::ENOBUFS) => Stop::Torn("overrun"),
-        Some(Errno::EINTR) => Stop::Torn("interrupted by changes"),
-        _ => Stop::Final(request.failed("dump", error)),
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    errno.and_then(torn).unwrap_or_else(|| Stop::Final(failed(request, "dump", error)))
+}
+
+/// The errors after which another request may help.
+fn torn(errno: Errno) -> Option<Stop> {
+    match errno {
+        Errno::ENOBUFS => Some(Stop::Torn("overrun")),
+        Errno::EINTR => Some(Stop::Torn("interrupted by changes")),
+        _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
-
     use proptest::prelude::*;
 
-    use super::{super::message::HEADER, *};
+    use super::{
+        super::{
+            message::HEADER,
+            script::{self, Script, done, message, refused},
+        },
+        *,
+    };
     use crate::facts::Source;
 
     const REQUEST: Request<'static> =
-        Request { source: Source::Listeners, what: "TCP sockets", kind: 20, body: &[1, 2, 3, 4] };
-
-    /// The scripted answers of a kernel.
-    struct Script(VecDeque<io::Result<Vec<u8>>>);
-
-    impl Transport for Script {
-        fn send(&mut self, request: &[u8]) -> io::Result<()> {
-            assert_eq!(request.len(), HEADER + REQUEST.body.len());
-            Ok(())
-        }
-
-        fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-            let datagram = self.0.pop_front().unwrap_or(Err(Errno::EAGAIN.into()))?;
-            buffer.clear();
-            let fits = datagram.len().min(buffer.capacity());
-            buffer.extend_from_slice(&datagram[..fits]);
-            Ok(datagram.len())
-        }
-    }
-
-    fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
-        let mut bytes = REQUEST.encode(sequence);
-        bytes.truncate(HEADER);
-        bytes[..4].copy_from_slice(&u32::try_from(HEADER + body.len()).expect("short").to_ne_bytes());
-        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
-        bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
-        bytes.extend(body);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
-
-    fn done(sequence: u32, code: i32) -> Vec<u8> {
-        message(NLMSG_DONE, 0, sequence, &code.to_ne_bytes())
-    }
+        Request { source: Source::Listeners, what: "TCP sockets", kind: 20, body: &[1, 2, 3, 4], absent: None };
 
     /// Dumps over one script per attempt; what comes back is the first byte of each message.
     fn play<const N: usize>(attempts: [Vec<io::Result<Vec<u8>>>; N]) -> Result<Vec<u8>, Gap> {
-        let mut attempts = attempts.into_iter();
-        let mut connection = Connection::over(|| Ok(Script(attempts.next().expect("no further attempt").into())));
-        first_bytes(&mut connection)
+        first_bytes(&mut script::connection(Family::SockDiag, attempts.into()))
     }
 
     fn first_bytes<O: FnMut() -> io::Result<Script>>(connection: &mut Connection<Script, O>) -> Result<Vec<u8>, Gap> {
@@ -263,8 +239,7 @@ mod tests {
         let first =
             vec![Ok(message(20, 0, 1, b"a")), Ok(done(1, 0)), Ok(message(20, 0, 2, b"b")), Err(Errno::EIO.into())];
         let second = vec![Ok(message(20, 0, 3, b"c")), Ok(done(3, 0))];
-        let mut scripts = [first, second].into_iter();
-        let mut connection = Connection::over(|| Ok(Script(scripts.next().expect("no further socket").into())));
+        let mut connection = script::connection(Family::SockDiag, vec![first, second]);
         assert_eq!(first_bytes(&mut connection), Ok(b"a".to_vec()));
         assert_eq!(why(first_bytes(&mut connection)), Why::Unreachable);
         assert_eq!(first_bytes(&mut connection), Ok(b"c".to_vec()));
@@ -303,13 +278,27 @@ mod tests {
 
     #[test]
     fn refusals_keep_their_reason() {
-        let refused = |errno: Errno| vec![Ok(message(NLMSG_ERROR, 0, 1, &(-(errno as i32)).to_ne_bytes()))];
-        assert_eq!(why(play([refused(Errno::EPERM)])), Why::NotPermitted);
-        assert_eq!(why(play([refused(Errno::EACCES)])), Why::NotPermitted);
-        assert_eq!(why(play([refused(Errno::ENOENT)])), Why::NotSupported);
-        assert_eq!(why(play([refused(Errno::EOPNOTSUPP)])), Why::NotSupported);
+        let by = |errno: Errno| why(play([vec![Ok(refused(1, errno))]]));
+        assert_eq!(by(Errno::EPERM), Why::NotPermitted);
+        assert_eq!(by(Errno::EACCES), Why::NotPermitted);
+        assert_eq!(by(Errno::ENOENT), Why::NotSupported, "there is no module for the protocol");
+        assert_eq!(by(Errno::EOPNOTSUPP), Why::NotSupported);
+        assert_eq!(by(Errno::EINVAL), Why::Malformed, "it was our request");
+        assert_eq!(by(Errno::ENOMEM), Why::Unreachable);
         assert_eq!(why(play([vec![Ok(done(1, -(Errno::EPROTONOSUPPORT as i32)))]])), Why::NotSupported);
         assert_eq!(why(play([vec![]])), Why::TimedOut);
+    }
+
+    #[test]
+    fn the_one_refusal_that_means_none_of_it_is_an_empty_dump_and_no_other() {
+        let request = Request { absent: Some(Errno::ENOENT), ..REQUEST };
+        let dumped = |errno| {
+            let mut connection = script::connection(Family::Route, vec![vec![Ok(refused(1, errno))]]);
+            connection.dump(&request, || 0, |_, _| Ok(()))
+        };
+        assert_eq!(dumped(Errno::ENOENT), Ok(0));
+        assert_eq!(dumped(Errno::EOPNOTSUPP).expect_err("a gap").why, Why::NotSupported);
+        assert_eq!(dumped(Errno::EINVAL).expect_err("a gap").why, Why::Malformed);
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! A request for a dump and the messages that answer it (`struct nlmsghdr`, include/uapi/linux/netlink.h).
 
-use std::io;
-
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
 use nix::errno::Errno;
 
@@ -21,6 +19,8 @@ pub(in crate::kernel) struct Request<'a> {
     pub(in crate::kernel) kind: u16,
     /// Everything behind the `nlmsghdr`.
     pub(in crate::kernel) body: &'a [u8],
+    /// How the kernel refuses where there is none of it, so that the dump is empty.
+    pub(in crate::kernel) absent: Option<Errno>,
 }
 
 /// One message of a dump.
@@ -43,25 +43,6 @@ impl Request<'_> {
         bytes.extend([0; 4]);
         bytes.extend(self.body);
         bytes
-    }
-
-    /// The gap of an operation that failed.
-    pub(super) fn failed(&self, operation: &str, error: &io::Error) -> Gap {
-        let why = match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::EPERM | Errno::EACCES) => Why::NotPermitted,
-            Some(Errno::EAGAIN) => Why::TimedOut,
-            Some(
-                Errno::ENOENT
-                | Errno::EINVAL
-                | Errno::EOPNOTSUPP
-                | Errno::EPROTONOSUPPORT
-                | Errno::EAFNOSUPPORT
-                | Errno::ENOPROTOOPT,
-            ) => Why::NotSupported,
-            None => Why::Malformed,
-            Some(_) => Why::Unreachable,
-        };
-        Gap::new(self.source, why, format!("{operation} of {}: {error}", self.what))
     }
 
     /// The gap of an answer that does not have the expected form.

@@ -7,11 +7,14 @@
 mod attributes;
 mod connection;
 mod message;
+mod refusal;
+#[cfg(test)]
+pub(super) mod script;
 mod socket;
 
 #[cfg(test)]
 pub(super) use attributes::attribute;
 pub(super) use attributes::{Malformed, attributes, bytes_at, name};
-pub(super) use connection::{SockDiagConnection, connection, sock_diag_connection};
+pub(super) use connection::{Connection, SockDiagConnection, connection, sock_diag_connection};
 pub(super) use message::{Message, Request};
-pub(super) use socket::{Family, InterfaceChanges};
+pub(super) use socket::{Family, InterfaceChanges, Transport};

@@ -3,7 +3,7 @@
 use std::io;
 
 /// The families of netlink that are read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::kernel) enum Family {
     /// Links, addresses and routes.
     Route,
@@ -20,6 +20,32 @@ pub(in crate::kernel) trait Transport {
 
     /// Receives one datagram into the capacity of an empty buffer. Returns its true length, which may exceed that.
     fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize>;
+
+    /// The family that is asked.
+    fn family(&self) -> Family;
+
+    /// Whether the kernel gives its reasons with a refusal.
+    fn explains(&self) -> bool;
+}
+
+/// Options that came with later kernels than the oldest that is supported. A socket does without one that it is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LaterOption {
+    /// `NETLINK_EXT_ACK`, Linux 4.12: a refusal has words.
+    Explain,
+    /// `NETLINK_GET_STRICT_CHK`, Linux 4.20: the kernel honours every field of a request. Without it a dump has more
+    /// than was requested, which its reader leaves out.
+    Strict,
+}
+
+/// Sets what can be set, and returns whether the kernel will give its reasons.
+fn set_options(strict: bool, mut set: impl FnMut(LaterOption) -> io::Result<()>) -> bool {
+    let explains = set(LaterOption::Explain).is_ok();
+    if strict {
+        // Refused or not, the answers are read in the same way.
+        drop(set(LaterOption::Strict));
+    }
+    explains
 }
 
 pub(in crate::kernel) use self::kernel::InterfaceChanges;
@@ -41,17 +67,21 @@ mod kernel {
         },
     };
 
-    use super::{Family, Transport};
+    use super::{Family, LaterOption, Transport, set_options};
 
     /// How long the kernel may take for one answer; a walk over a million sockets takes it 0.2 s.
     const PATIENCE: Duration = Duration::from_secs(5);
 
     /// A netlink socket in the network namespace of the calling thread.
     #[derive(Debug)]
-    pub(in crate::kernel) struct NetlinkSocket(Socket);
+    pub(in crate::kernel) struct NetlinkSocket {
+        socket: Socket,
+        family: Family,
+        explains: bool,
+    }
 
     impl NetlinkSocket {
-        /// `strict`: the kernel has to honour or refuse every field of a request.
+        /// `strict`: the kernel should honour or refuse every field of a request.
         pub(in crate::kernel) fn open(family: Family, strict: bool) -> io::Result<Self> {
             let mut socket = Socket::new(match family {
                 Family::Route => NETLINK_ROUTE,
@@ -61,27 +91,36 @@ mod kernel {
             socket.bind_auto()?;
             let seconds = i64::try_from(PATIENCE.as_secs()).unwrap_or(i64::MAX);
             setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
-            if strict {
-                socket.set_netlink_get_strict_chk(true)?;
-            }
-            Ok(Self(socket))
+            let explains = set_options(strict, |option| match option {
+                LaterOption::Explain => socket.set_ext_ack(true),
+                LaterOption::Strict => socket.set_netlink_get_strict_chk(true),
+            });
+            Ok(Self { socket, family, explains })
         }
     }
 
     impl Transport for NetlinkSocket {
         fn send(&mut self, request: &[u8]) -> io::Result<()> {
-            self.0.send_to(request, &SocketAddr::new(0, 0), 0).map(drop)
+            self.socket.send_to(request, &SocketAddr::new(0, 0), 0).map(drop)
         }
 
         fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
             loop {
                 buffer.clear();
-                let (length, sender) = self.0.recv_from(buffer, MsgFlags::MSG_TRUNC.bits())?;
+                let (length, sender) = self.socket.recv_from(buffer, MsgFlags::MSG_TRUNC.bits())?;
                 // Port 0 is the kernel; any other process can write to this socket, too.
                 if sender.port_number() == 0 {
                     return Ok(length);
                 }
             }
+        }
+
+        fn family(&self) -> Family {
+            self.family
+        }
+
+        fn explains(&self) -> bool {
+            self.explains
         }
     }
 
@@ -141,6 +180,14 @@ mod kernel {
         fn receive(&mut self, _: &mut Vec<u8>) -> io::Result<usize> {
             match self.0 {}
         }
+
+        fn family(&self) -> Family {
+            match self.0 {}
+        }
+
+        fn explains(&self) -> bool {
+            match self.0 {}
+        }
     }
 
     /// There are no notifications.
@@ -155,5 +202,27 @@ mod kernel {
         pub(in crate::kernel) fn receive_all(&mut self) -> bool {
             match self.0 {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_has_none_of_the_later_options_is_asked_all_the_same() {
+        let old = |refused: &[LaterOption]| {
+            let refused = refused.to_vec();
+            move |option| if refused.contains(&option) { Err(Errno::ENOPROTOOPT.into()) } else { Ok(()) }
+        };
+        assert!(set_options(true, old(&[])));
+        assert!(set_options(true, old(&[LaterOption::Strict])), "Linux 4.18 and 4.19");
+        assert!(!set_options(true, old(&[LaterOption::Explain, LaterOption::Strict])));
+        assert!(set_options(false, |option| {
+            assert_eq!(option, LaterOption::Explain, "nobody asked for the other");
+            Ok(())
+        }));
     }
 }

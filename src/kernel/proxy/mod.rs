@@ -20,6 +20,9 @@ use crate::facts::{
 const SHORT: usize = 64 * 1024;
 const METRICS: usize = 1024 * 1024;
 
+/// The uid of the user that may program Services.
+const ROOT: u32 = 0;
+
 /// What kube-proxy answered, and where.
 pub(super) struct Answers {
     /// The place that named a mode. Somebody else who holds the port is not the proxy.
@@ -40,6 +43,51 @@ impl Answers {
             metrics: Reading::Gap(of(Source::ProxyMetrics)),
         }
     }
+}
+
+/// The places to ask, and why there is none where there is none. An answer changes verdicts, and on a node without
+/// kube-proxy every process can listen there. So only a place is asked whose listeners all belong to root, which
+/// kube-proxy runs as. The kernel translates their uid into the user namespace of the reader.
+///
+/// # Errors
+/// A gap of [`Source::ProxyMode`] where nobody, or somebody else, listens, or where listeners were not read.
+pub(super) fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Result<Vec<SocketAddr>, Gap> {
+    let listeners = listeners.get().map_err(|gap| Gap { source: Source::ProxyMode, ..gap })?;
+    let (mut asked, mut doubted) = (Vec::new(), None);
+    for place in places {
+        let holders: Vec<_> = listeners.iter().filter(|socket| serves(socket, *place)).collect();
+        match holders.iter().find(|socket| socket.uid != ROOT) {
+            Some(stranger) => doubted = doubted.or_else(|| Some(of_stranger(*place, stranger))),
+            None if holders.is_empty() => {}
+            None => asked.push(*place),
+        }
+    }
+    if !asked.is_empty() {
+        return Ok(asked);
+    }
+    Err(doubted.unwrap_or_else(|| {
+        let places = places.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+        Gap::new(Source::ProxyMode, Why::Unreachable, format!("nobody listens on {places}"))
+    }))
+}
+
+/// Somebody listens there who cannot be the proxy.
+fn of_stranger(place: SocketAddr, stranger: &Socket) -> Gap {
+    let process = match &stranger.owner {
+        Owner::Held(Holder { process: Reading::Seen(process), .. }) => format!(", process {}", process.command),
+        _ => String::new(),
+    };
+    let detail =
+        format!("uid {} listens on {place}{process}: kube-proxy runs as root, so it was not asked", stranger.uid);
+    Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
+}
+
+/// Whether a connection to the place can reach this listener.
+fn serves(socket: &Socket, place: SocketAddr) -> bool {
+    socket.protocol == Protocol::Tcp
+        && socket.local_port == place.port()
+        && (socket.local.to_canonical() == place.ip()
+            || socket.local.is_unspecified() && socket.serves(Family::of(place.ip())) != Some(false))
 }
 
 /// Asks each place in turn for `/proxyMode`, and the first that names a mode for the rest. Where none does, the first
@@ -102,12 +150,7 @@ fn holder(
         return Err(gap(why, &detail));
     };
     let listeners = listeners.get().map_err(|listeners| gap(listeners.why, &listeners.detail))?;
-    let listens = |socket: &&Socket| {
-        socket.protocol == Protocol::Tcp
-            && socket.local_port == place.port()
-            && (socket.local.to_canonical() == place.ip()
-                || socket.local.is_unspecified() && socket.serves(Family::of(place.ip())) != Some(false))
-    };
+    let listens = |socket: &&Socket| serves(socket, place);
     // The kernel prefers the listener on the very address.
     let listener = listeners.iter().filter(listens).min_by_key(|socket| socket.local.is_unspecified());
     match listener.map(|listener| &listener.owner) {
@@ -191,6 +234,24 @@ mod tests {
         for other in [listener("::", 10249, Some(true), 3), listener("127.0.0.1", 10256, None, 1)] {
             assert_eq!(pid(&[other]), None);
         }
+    }
+
+    #[test]
+    fn only_a_place_that_root_alone_listens_on_is_asked() {
+        let places = ["127.0.0.1:10249", "[::1]:10249"].map(|place| place.parse().unwrap());
+        let asked = |listeners: &[Socket]| believed(&places, &Reading::Seen(listeners.to_vec()));
+        let of = |uid, local: &str| Socket { uid, ..listener(local, 10249, None, 7) };
+        assert_eq!(asked(&[of(0, "127.0.0.1")]), Ok(vec![places[0]]));
+        assert_eq!(asked(&[of(0, "0.0.0.0"), of(65534, "192.0.2.1")]), Ok(vec![places[0]]));
+        assert_eq!(asked(&[of(65534, "127.0.0.1"), of(0, "::1")]), Ok(vec![places[1]]));
+        for doubtful in [&[of(65534, "127.0.0.1")][..], &[of(0, "0.0.0.0"), of(65534, "127.0.0.1")]] {
+            let gap = asked(doubtful).expect_err("not the proxy");
+            assert_eq!((gap.source, gap.why), (Source::ProxyMode, Why::Ambiguous));
+            assert!(gap.detail.starts_with("uid 65534 listens on 127.0.0.1:10249"), "{}", gap.detail);
+        }
+        assert_eq!(asked(&[of(0, "192.0.2.1")]).expect_err("elsewhere").why, Why::Unreachable);
+        let unread = Reading::Gap(Gap::new(Source::Listeners, Why::Torn, ""));
+        assert_eq!(believed(&places, &unread).expect_err("whose it is is not known").source, Source::ProxyMode);
     }
 
     #[test]

@@ -8,7 +8,14 @@ use nix::libc::{
 };
 use proptest::prelude::*;
 
-use super::{super::netlink::attribute, *};
+use super::{
+    super::netlink::{
+        attribute,
+        script::{self, done, message, refused},
+    },
+    *,
+};
+use crate::facts::Why;
 
 // include/uapi/linux/if_link.h: `IFLA_VXLAN_PORT`, `IFLA_GENEVE_PORT`, `IFLA_BAREUDP_PORT`.
 const TUNNELS: [(&str, u16); 3] = [("vxlan", 15), ("geneve", 5), ("bareudp", 1)];
@@ -62,6 +69,57 @@ fn requests_set_the_fields_that_a_strict_kernel_allows_and_no_others() {
         let body = vec![number(constant), 0, 0, 0, RT_TABLE_MAIN, 0, 0, RTN_UNICAST, 0, 0, 0, 0];
         assert_eq!(encoded(&routes_of(family)), (RTM_GETROUTE, body));
     }
+}
+
+/// What comes of these answers to the requests for links, addresses, and routes of both families.
+fn read_from(answers: [Vec<u8>; 4]) -> Result<Interfaces, Gap> {
+    read_over(&mut script::connection(Family::Route, vec![answers.map(Ok).into()]))
+}
+
+/// A dump of the link `lo` and its address.
+fn loopback() -> [Vec<u8>; 2] {
+    let link = [&[0, 0, 4, 3, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0][..], &attribute(IFLA_IFNAME, b"lo\0")].concat();
+    [
+        [message(RTM_NEWLINK, 0, 1, &link), done(1, 0)].concat(),
+        [message(RTM_NEWADDR, 0, 2, &LOOPBACK), done(2, 0)].concat(),
+    ]
+}
+
+#[test]
+fn routes_that_are_refused_cost_the_gateways_and_no_address() {
+    let [links, addresses] = loopback();
+    for (errno, why) in [(Errno::EINVAL, Why::Malformed), (Errno::EPERM, Why::NotPermitted)] {
+        let seen = read_from([links.clone(), addresses.clone(), refused(3, errno), done(4, 0)]).expect("addresses");
+        assert_eq!((seen.addresses.len(), seen.gateways.len()), (1, 0));
+        assert_eq!(seen.gateways_gap.map(|gap| (gap.source, gap.why)), Some((Source::Addresses, why)));
+    }
+    let no_route = refused(3, Errno::ENOENT);
+    let seen = read_from([links.clone(), addresses, no_route, refused(4, Errno::ENOENT)]).expect("addresses");
+    assert_eq!(seen.gateways_gap, None, "there is no table without a route");
+    let refused_addresses = read_from([links, refused(2, Errno::EINVAL), done(3, 0), done(4, 0)]);
+    assert_eq!(refused_addresses.expect_err("never no addresses").why, Why::Malformed);
+}
+
+/// Before Linux 4.20 the kernel ignores what the request says of tables and kinds.
+#[test]
+fn of_the_routes_of_every_table_only_the_default_ones_of_main_count() {
+    let route = |table: u8, kind: u8, to: u8, gateway: u8| {
+        let header = [2, to, 0, 0, table, 3, 0, kind, 0, 0, 0, 0];
+        let body = [&header[..], &attribute(RTA_GATEWAY, &[192, 0, 2, gateway])].concat();
+        message(RTM_NEWROUTE, 0, 3, &body)
+    };
+    const RT_TABLE_LOCAL: u8 = 255;
+    const RTN_LOCAL: u8 = 2;
+    let routes = [
+        route(RT_TABLE_LOCAL, RTN_LOCAL, 0, 1),
+        route(RT_TABLE_MAIN, RTN_UNICAST, 0, 2),
+        route(RT_TABLE_MAIN, RTN_UNICAST, 24, 3),
+        route(100, RTN_UNICAST, 0, 4),
+        done(3, 0),
+    ];
+    let [links, addresses] = loopback();
+    let seen = read_from([links, addresses, routes.concat(), done(4, 0)]).expect("addresses");
+    assert_eq!(seen.gateways, [IpAddr::from([192, 0, 2, 2])]);
 }
 
 #[test]

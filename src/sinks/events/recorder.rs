@@ -14,7 +14,7 @@ use kube::client::{Body, Client};
 use serde::Deserialize;
 use tokio::{
     sync::{Notify, watch},
-    task::JoinHandle,
+    task::{AbortHandle, JoinHandle},
     time,
 };
 use tracing::{info, warn};
@@ -40,7 +40,7 @@ const NAP: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Recorder {
     shared: Arc<Shared>,
-    task: JoinHandle<()>,
+    task: AbortHandle,
 }
 
 /// What the loop hands over, and the writer works off. It is bounded by itself, and locked for moments only.
@@ -67,14 +67,19 @@ impl Shared {
 }
 
 impl Recorder {
-    /// Starts to write through `client`, with `limit` for each request. Needs a tokio runtime.
-    pub fn start(client: Client, limit: Duration, clock: impl Fn() -> Timestamp + Send + 'static) -> Self {
+    /// Starts to write through `client`, with `limit` for each request. Needs a tokio runtime. The task that writes ends
+    /// only if this is dropped, or by a bug.
+    pub fn start(
+        client: Client,
+        limit: Duration,
+        clock: impl Fn() -> Timestamp + Send + 'static,
+    ) -> (Self, JoinHandle<()>) {
         let shared = Arc::<Shared>::default();
         let task = tokio::spawn({
             let shared = Arc::clone(&shared);
             async move { work(shared, Writer { client, limit, failure: None }, clock).await }
         });
-        Self { shared, task }
+        (Self { shared, task: task.abort_handle() }, task)
     }
 
     /// Takes in what a round changed. Never waits for the API server.

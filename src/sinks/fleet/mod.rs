@@ -17,10 +17,11 @@ use super::{
     CheckResult,
     findings_document::{Problem, Unknown},
     indented_json::write_indented_json,
+    indispensable::is_failure as is_core_failure,
     terminal::tidy,
 };
 use crate::{
-    facts::{Gap, Protocol, Source, Why},
+    facts::{Gap, Protocol, Source},
     findings::{Scope, Severity, Subject},
 };
 
@@ -247,5 +248,5 @@ pub(super) fn is_failure(unknown: &Unknown) -> bool {
             | Source::Sysctls
             | Source::Agent
     );
-    core && !matches!(unknown.why, Why::NotPermitted | Why::NotSupported | Why::NotAsked | Why::NotYet)
+    core && is_core_failure(unknown.source, unknown.why)
 }

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::sinks::{Style, write_fleet_rows, write_fleet_table, write_fleet_wide};
+use crate::{
+    facts::Why,
+    sinks::{Style, write_fleet_rows, write_fleet_table, write_fleet_wide},
+};
 
 /// One of an agent that is older than `remedies`.
 fn finding(rule: &str, severity: &str, subject: &Value) -> Value {

@@ -2,17 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use crate::facts::{Gap, Owner, Reading, Snapshot, Source, Why};
+use crate::{
+    facts::{Gap, Owner, Reading, Snapshot, Source, Why},
+    sinks::indispensable::is_indispensable,
+};
 
 /// Every reader that was asked for something that is there, and whether it could tell.
 pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
     let reported = readings(snapshot).into_iter().chain(holders(snapshot));
-    let is_up = |gap: Option<&Gap>| match gap.map(|gap| gap.why) {
+    let is_up = |source, gap: Option<&Gap>| match gap.map(|gap| gap.why) {
         None => Some(true),
-        Some(Why::NotAsked | Why::NotSupported) => None,
+        Some(Why::NotAsked) => None,
+        // Every kernel has sockets and addresses.
+        Some(Why::NotSupported) if !is_indispensable(source) => None,
         Some(_) => Some(false),
     };
-    reported.filter_map(|(source, gap)| Some((source, is_up(gap)?))).collect()
+    reported.filter_map(|(source, gap)| Some((source, is_up(source, gap)?))).collect()
 }
 
 /// Each reader of a fact of its own, and why it failed, if it did.
@@ -81,6 +86,13 @@ mod tests {
         assert_eq!(sources.get(&Source::Listeners), Some(&true));
         assert_eq!(sources.get(&Source::Netfilter), Some(&false));
         assert_eq!(sources.get(&Source::IpVs), None);
+    }
+
+    #[test]
+    fn no_kernel_is_without_addresses_so_a_reader_that_finds_none_is_down() {
+        let mut world = Snapshot::healthy();
+        world.kernel.interfaces = Reading::Gap(Gap::new(Source::Addresses, Why::NotSupported, ""));
+        assert_eq!(sources(&world).get(&Source::Addresses), Some(&false));
     }
 
     #[test]

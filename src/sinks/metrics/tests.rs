@@ -7,7 +7,7 @@ use crate::{
     facts::{Snapshot, Source, View, Why},
     findings::{Evidence, Finding, Key, Severity, Subject},
     ledger::Board,
-    ledger::{Ledger, Turn},
+    ledger::{Ledger, RoundTime, Turn},
     rules::{self, Limits, RULES},
     sinks::events::Counters,
 };
@@ -32,11 +32,11 @@ fn judged(snapshot: &Snapshot) -> Board {
     let round = opinions.map(|it| Turn {
         rule: it.rule.id,
         patience: 1,
-        settle: jiff::SignedDuration::ZERO,
+        settle: Duration::ZERO,
         judgements: it.judgements.expect("no rule panics"),
     });
     let mut ledger = Ledger::default();
-    ledger.advance(snapshot.at, round);
+    ledger.advance(RoundTime::first(snapshot.at), round);
     ledger.board()
 }
 

@@ -187,6 +187,9 @@ fn help(source: Source, why: Why) -> Option<&'static str> {
         }
         (Source::ProxyMode, Why::Unreachable | Why::Ambiguous) => "--proxy-mode iptables, ipvs, nftables or cilium",
         (Source::NodePortRange, _) => "--node-port-range FIRST-LAST",
+        (Source::Listeners | Source::Clients | Source::Addresses, Why::NotPermitted) => {
+            "let the filter of system calls (seccomp) admit netlink: no privilege is needed"
+        }
         (_, Why::Torn | Why::TimedOut) => "try again",
         (_, Why::NotPermitted) => "run as root",
         _ => return None,

@@ -64,8 +64,18 @@ impl Api {
     /// When there is no answer.
     #[track_caller]
     pub fn post(&self, path: &str, object: &Value) -> Result<Value, String> {
+        self.send("POST", path, "application/json", object)
+    }
+
+    /// Sends an object to a path by a method, as a media type.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    #[track_caller]
+    pub fn send(&self, method: &str, path: &str, media_type: &str, object: &Value) -> Result<Value, String> {
         let body = serde_json::to_vec(object).expect("an object");
-        let request = Request::post(path).header("content-type", "application/json").body(body).expect("a path");
+        let request = Request::builder().method(method).uri(path).header("content-type", media_type);
+        let request = request.body(body).expect("a path");
         self.runtime.block_on(self.client.request(request)).map_err(|error| match error {
             Error::Api(status) => status.message,
             error => panic!("{error}"),

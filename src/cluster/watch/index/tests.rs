@@ -83,6 +83,9 @@ fn an_object_that_has_not_changed_changes_nothing() {
         now
     ));
     assert!(!index.apply(Resource::Services, Update::Confirmed, now));
+    let of_no_concern = r#""status":{},"metadata":{"annotations":{"edited":"again"},"resourceVersion":"9","#;
+    let edited = web(30080).replace(r#""metadata":{"#, of_no_concern);
+    assert!(!index.apply(Resource::Services, Update::Applied(objects("Service", &[&edited])), now), "{edited}");
 }
 
 #[test]
@@ -147,28 +150,29 @@ fn endpoints_are_known_only_of_the_services_they_were_read_for() {
     let (mut index, now) = index();
     assert_eq!(index.needed(Resource::EndpointSlices), Some(names(&[])), "a NodePort alone is no reason to ask");
     let Selection::EndpointsOf(web) = names(&["web"]) else { unreachable!("names are names") };
+    let needed = Arc::clone(&web);
     assert!(index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(Arc::clone(&web)), now));
     assert!(!index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(web), now), "the same again");
     assert_eq!(index.needed(Resource::EndpointSlices), Some(names(&["web"])));
-    assert!(!index.is_settled());
+    assert!(!index.holds_endpoints_of(&needed));
     index.apply(
         Resource::EndpointSlices,
         Update::Replaced(names(&["web"]), objects("EndpointSlice", &[&slice("web")])),
         now,
     );
-    assert!(index.is_settled());
+    assert!(index.holds_endpoints_of(&needed));
     let facts = index.facts();
     let slices = facts.endpoint_slices_with("web").expect("slices");
     assert_eq!(slices.iter().map(|slice| slice.service.as_str()).collect::<Vec<_>>(), ["web"]);
     assert_eq!(facts.endpoint_slices_with("other").map_err(|gap| gap.why), Err(Why::NotAsked), "not asked is not none");
 
     let Selection::EndpointsOf(both) = names(&["other", "web"]) else { unreachable!("names are names") };
-    index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(both), now);
-    assert!(!index.is_settled());
+    index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(Arc::clone(&both)), now);
+    assert!(!index.holds_endpoints_of(&both));
     assert_eq!(index.facts().endpoint_slices.gap().map(|gap| gap.why), Some(Why::NotYet));
 
     index.apply(Resource::EndpointSlices, Update::EndpointsNeeded(Arc::default()), now);
-    assert!(index.is_settled() && index.facts().endpoint_slices.seen().is_some(), "fewer are covered");
+    assert!(index.holds_endpoints_of(&needed) && index.facts().endpoint_slices.seen().is_some(), "fewer are covered");
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! The ratios of before, and the machine that they are of.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::row::{Row, digits};
+
+/// Where the ratios are; `UPDATE=1` writes them anew.
+const FILE: &str = "benches/baseline.json";
+/// What is left of a ratio at least: a fifth may go, and what the machine does meanwhile is in the spread.
+const KEPT: f64 = 0.8;
+
+/// The ratios of a run that is known to be good.
+#[derive(Serialize, Deserialize)]
+pub struct Baseline {
+    /// The machine it ran on, as it is printed.
+    machine: String,
+    /// Ratios by what was measured.
+    ratios: BTreeMap<String, f64>,
+    #[serde(skip)]
+    path: PathBuf,
+}
+
+impl Baseline {
+    /// Reads the baseline of this source tree.
+    ///
+    /// # Panics
+    /// When there is one that cannot be read.
+    pub fn of(root: &Path) -> Self {
+        let path = root.join(FILE);
+        match fs::read_to_string(&path) {
+            Ok(text) => Self { path, ..serde_json::from_str(&text).expect("a baseline") },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Self { machine: String::new(), ratios: BTreeMap::new(), path }
+            }
+            Err(error) => panic!("{FILE}: {error}"),
+        }
+    }
+
+    /// Why nothing is compared with it here: another machine has other ratios.
+    pub fn unfit(&self, machine: &str) -> Option<String> {
+        let other = self.machine != machine;
+        other.then(|| {
+            format!("The baseline is of another machine, so only promises count here. It is of: {}", self.machine)
+        })
+    }
+
+    /// How much worse a row is than before, if it is.
+    pub fn complaint(&self, row: &Row, machine: &str) -> Option<String> {
+        let (before, ratio) = (self.ratios.get(&row.what)?, row.ratio?);
+        let worse = self.machine == machine && ratio.high < KEPT * before;
+        worse.then(|| format!("{} times was {} times before", digits(ratio.median), digits(*before)))
+    }
+
+    /// Takes the ratios of these rows over, and writes the file. Those of another machine go: give all rows then.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn update(&mut self, rows: &[Row], machine: &str) {
+        if self.machine != machine {
+            self.ratios.clear();
+            machine.clone_into(&mut self.machine);
+        }
+        let sound = rows.iter().filter(|row| row.failed.is_none());
+        self.ratios.extend(sound.filter_map(|row| Some((row.what.clone(), rounded(row.ratio?.median)))));
+        let text = serde_json::to_string_pretty(self).expect("JSON");
+        fs::write(&self.path, text + "\n").expect("a file");
+    }
+}
+
+/// As exact as it can be again.
+fn rounded(ratio: f64) -> f64 {
+    digits(ratio).parse().expect("a number")
+}

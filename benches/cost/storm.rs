@@ -1,0 +1,151 @@
+//! Storms: what an agent with its usual budget costs while somebody changes something all the time, and how long a new
+//! listener then takes to be a finding.
+
+use std::{
+    net::TcpListener,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use crate::{
+    crowd::{Crowd, Holder},
+    memory::processor_time,
+    parts::{ControlPlane, PRIMARY, directory::Directory, http_get, objects, process::Process},
+    row::{Promise, Row},
+    sizes::short,
+    world::{PLACE, node_ports},
+};
+
+/// The budget and the interval of an agent that nobody configured: per cent of a core, seconds.
+const BUDGET: f64 = 0.2;
+const INTERVAL: Duration = Duration::from_secs(15);
+/// NodePorts on which somebody listens, and the first of them.
+const CONFLICTS: u16 = 2_000;
+const FIRST: u16 = 30_000;
+/// One Service is edited so often.
+const EDITS: Duration = Duration::from_millis(300);
+/// What was saved up is used in this time; only what follows is measured, in parts of the other.
+const BEFORE: Duration = Duration::from_secs(90);
+const PART: Duration = Duration::from_secs(15);
+const PARTS: u32 = 10;
+/// Connections of a busy node.
+const SOCKETS: usize = 500_000;
+/// Two ticks, and what a noisy machine adds.
+const LATENCY: f64 = 31.0;
+
+/// The rows.
+pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
+    let (conflicts, parts, sockets) = if small { (20, 2, 2_000) } else { (CONFLICTS, PARTS, SOCKETS) };
+    let directory = Directory::new();
+    let cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    let mut holder = Holder::start("127.0.0.1:7000");
+    for port in FIRST..FIRST + conflicts {
+        cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
+        holder.order(&format!("listen 0.0.0.0:{port}"));
+    }
+    let mut agent = start(binary, &cluster, &directory);
+    agent.wait_for("every Service", || {
+        (node_ports(&http_get(PLACE, "/metrics")?) >= f64::from(conflicts)).then_some(())
+    });
+
+    if !small {
+        storm(&cluster, BEFORE);
+    }
+    let curve: Vec<f64> = (0..parts)
+        .map(|_| {
+            let (began, spent) = (Instant::now(), processor_time(agent.pid()));
+            storm(&cluster, PART);
+            100.0 * (processor_time(agent.pid()) - spent).as_secs_f64() / began.elapsed().as_secs_f64()
+        })
+        .collect();
+    eprintln!("per cent of a core, every {PART:?} of the storm: {curve:.3?}");
+    let mean = curve.iter().sum::<f64>() / curve.len() as f64;
+    let what = format!("one Service edited every {} ms, {} conflicts", EDITS.as_millis(), short(conflicts.into()));
+    let mut rows = vec![
+        Row::alone(format!("{what}: processor time"), "% of a core", [mean], Promise::AtMost(BUDGET)),
+        Row::alone(
+            format!("after that: a new listener to the finding, interval {INTERVAL:?}"),
+            "s",
+            [listener(&cluster, FIRST + CONFLICTS)],
+            Promise::AtMost(LATENCY),
+        ),
+    ];
+    drop(agent);
+
+    let mut crowd = Crowd::default();
+    crowd.grow(sockets);
+    let mut agent = start(binary, &cluster, &directory);
+    agent.wait_for("every Service", || {
+        (node_ports(&http_get(PLACE, "/metrics")?) >= f64::from(conflicts)).then_some(())
+    });
+    let times = (1..=if small { 1 } else { 3 }).map(|number| listener(&cluster, FIRST + CONFLICTS + number));
+    rows.push(Row::alone(
+        format!("{} sockets: a new listener to the finding, interval {INTERVAL:?}", short(sockets)),
+        "s",
+        times,
+        Promise::AtMost(LATENCY),
+    ));
+    rows
+}
+
+/// Edits one Service again and again.
+fn storm(cluster: &ControlPlane, lasts: Duration) {
+    let began = Instant::now();
+    let path = format!("/api/v1/namespaces/default/services/s{FIRST}");
+    let mut edits = 0_u32;
+    while began.elapsed() < lasts {
+        edits += 1;
+        let mut port = objects::port(80, Some(FIRST));
+        port["targetPort"] = json!(8080 + edits % 2);
+        port["name"] = json!(format!("http-{}", edits % 2));
+        let patch = json!({"spec": {"ports": [port]}});
+        cluster.api().send("PATCH", &path, "application/merge-patch+json", &patch).expect("it may be edited");
+        thread::sleep((EDITS * edits).saturating_sub(began.elapsed()));
+    }
+}
+
+/// Seconds until somebody who begins to listen on a Service's NodePort is a finding. It begins at any moment between two
+/// ticks.
+fn listener(cluster: &ControlPlane, port: u16) -> f64 {
+    let known = node_ports(&metrics());
+    cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
+    patiently(|| node_ports(&metrics()) > known);
+    thread::sleep(Duration::from_millis(u64::from(port) * 7919 % 15_000));
+    let _listener = TcpListener::bind(("0.0.0.0", port)).expect("a free port");
+    let began = Instant::now();
+    let of_port = format!("port=\"{port}\"");
+    patiently(|| {
+        let metrics = metrics();
+        let mut findings = metrics.lines().filter(|line| line.starts_with("portreeve_finding_info{"));
+        findings.any(|line| line.contains("rule=\"listener-on-node-port\"") && line.contains(&of_port))
+    });
+    began.elapsed().as_secs_f64()
+}
+
+/// Asks again and again, without an end and seldom: what is asked costs the agent too.
+fn patiently(probe: impl Fn() -> bool) {
+    while !probe() {
+        thread::sleep(Duration::from_millis(500));
+    }
+}
+
+fn metrics() -> String {
+    http_get(PLACE, "/metrics").expect("metrics")
+}
+
+/// The agent as it is shipped, with its usual interval and budget.
+fn start(binary: &Path, cluster: &ControlPlane, directory: &Directory) -> Process {
+    let arguments = [
+        "agent".to_owned(),
+        format!("--kubeconfig={}", cluster.kubeconfig("admin").display()),
+        "--node=n1".to_owned(),
+        "--proxy-mode=iptables".to_owned(),
+        format!("--listen={PLACE}"),
+        format!("--heartbeat={}/heartbeat", directory.path().display()),
+    ];
+    Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
+}

@@ -1,0 +1,103 @@
+//! The task behind a watch: runs watchers and pollers, and applies their updates.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::{
+    core::v1::{Pod, Service},
+    discovery::v1::EndpointSlice,
+};
+use tokio::{
+    join,
+    sync::{mpsc, watch},
+    time::Instant,
+};
+use tracing::{info, warn};
+
+use super::{
+    index::Index,
+    poll::{poll_nodes, poll_settings},
+    resource::Resource,
+    resource_feed::ResourceFeed,
+    selection::Selection,
+    timing::WatchTiming,
+    update::Update,
+    view::ViewWriter,
+    watcher::watcher,
+};
+use crate::cluster::{collection::Collection, connect::Access};
+
+/// Updates that may wait to be applied.
+const QUEUE: usize = 256;
+
+/// The names of the Services whose endpoints are needed. To need all, name all.
+pub type EndpointsOf = watch::Receiver<Arc<BTreeSet<String>>>;
+
+/// The selections of the resources whose selection changes.
+type Selections = BTreeMap<Resource, watch::Sender<Option<Selection>>>;
+
+/// All of it is one task: if a part panics, everything ends, and the view with it.
+pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: EndpointsOf, view: ViewWriter) {
+    let (updates, mut incoming) = mpsc::channel(QUEUE);
+    let (pods, pod_selections) = watch::channel(None);
+    let (slices, slice_selections) = watch::channel(view.index(|index| index.needed(Resource::EndpointSlices)));
+    let (_services, service_selections) = watch::channel(Some(Selection::Served));
+    let own = view.index(|index| index.configured_node().map(str::to_owned));
+    let feed =
+        |resource| ResourceFeed { resource, access: access.clone(), timing: timing.clone(), updates: updates.clone() };
+    let selections = Selections::from([(Resource::Pods, pods), (Resource::EndpointSlices, slices)]);
+    join!(
+        watcher(feed(Resource::Services), Collection::of::<Service>(), service_selections),
+        watcher(feed(Resource::EndpointSlices), Collection::of::<EndpointSlice>(), slice_selections),
+        watcher(feed(Resource::Pods), Collection::of::<Pod>(), pod_selections),
+        poll_nodes(feed(Resource::Nodes), own.as_deref()),
+        poll_settings(feed(Resource::Settings)),
+        async {
+            while endpoints_of.changed().await.is_ok() {
+                let names = Arc::clone(&endpoints_of.borrow_and_update());
+                let update = (Resource::EndpointSlices, Update::EndpointsNeeded(names));
+                updates.send(update).await.expect("the index lives");
+            }
+        },
+        async {
+            while let Some((resource, update)) = incoming.recv().await {
+                apply(&view, resource, update, &selections);
+            }
+        },
+    );
+}
+
+/// Applies one update; a failure is logged when it begins and when it ends.
+fn apply(view: &ViewWriter, resource: Resource, update: Update, selections: &Selections) {
+    // Nothing else changes what has to be read.
+    let steers = resource == Resource::Nodes || matches!(update, Update::EndpointsNeeded(_));
+    let failure = |index: &Index| index.failure(resource).map(|gap| (gap.why, gap.detail.clone()));
+    let before = view.index(failure);
+    let changed = view.update(|index| index.apply(resource, update, Instant::now()));
+    match (before, view.index(failure)) {
+        (was, Some((why, detail))) if was.as_ref().is_none_or(|(was, _)| *was != why) => {
+            warn!(resource = resource.name(), detail, "cannot read the cluster; what is known is kept");
+        }
+        (Some(_), None) => info!(resource = resource.name(), "the cluster can be read again"),
+        _ => {}
+    }
+    if changed && steers {
+        view.index(|index| send_selections(index, selections));
+    }
+}
+
+/// Sends the selections that follow from what is known. A selection that still serves stays as it is.
+fn send_selections(index: &Index, selections: &Selections) {
+    for (resource, sender) in selections {
+        let Some(needed) = index.needed(*resource) else { continue };
+        sender.send_if_modified(|selection| {
+            let new = !selection.as_ref().is_some_and(|selection| selection.serves(&needed));
+            if new {
+                *selection = Some(needed);
+            }
+            new
+        });
+    }
+}

@@ -1,0 +1,109 @@
+//! Under filters of system calls, as a container runtime, systemd and a sandbox set them.
+
+use std::process::Command;
+
+use nix::errno::Errno;
+
+use crate::{
+    proxy::{Squatter, StandIn},
+    stage::{Look, Stage},
+};
+
+/// Installs a filter of its first argument, and becomes the command that follows. The numbers are `PR_SET_NO_NEW_PRIVS`,
+/// `PR_SET_SECCOMP` and `SECCOMP_MODE_FILTER` (prctl(2)).
+const LAUNCHER: &str = r#"
+    my ($prctl, $filter) = (shift, pack("H*", shift));
+    my $program = pack("S x6 P", length($filter) / 8, $filter);
+    syscall($prctl, 38, 1, 0, 0, 0) == 0 or die $!;
+    syscall($prctl, 22, 2, $program) == 0 or die $!;
+    exec @ARGV or die $!;
+"#;
+
+/// The numbers of `prctl`, `socket`, `bind`, `sendto` and `recvfrom`.
+const CALLS: [u32; 5] = if cfg!(target_arch = "x86_64") { [157, 41, 49, 44, 45] } else { [167, 198, 200, 206, 207] };
+const PRCTL: u32 = CALLS[0];
+const SOCKET: u32 = CALLS[1];
+const BIND: u32 = CALLS[2];
+const SENDTO: u32 = CALLS[3];
+const RECVFROM: u32 = CALLS[4];
+
+const AF_NETLINK: u32 = 16;
+
+/// A filter (seccomp(2), classic BPF over `struct seccomp_data`) that refuses a call with an error, everywhere or only
+/// where its first argument has a value.
+fn refusing(call: u32, argument: Option<u32>, errno: Errno) -> String {
+    const LOAD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let refuse = 0x0005_0000 | errno as u32;
+    let mut program = vec![(LOAD, 0, 0, 0)];
+    match argument {
+        None => program.push((JUMP_IF_EQUAL, 0, 1, call)),
+        Some(value) => program.extend([(JUMP_IF_EQUAL, 0, 3, call), (LOAD, 0, 0, 16), (JUMP_IF_EQUAL, 0, 1, value)]),
+    }
+    program.extend([(RETURN, 0, 0, refuse), (RETURN, 0, 0, 0x7fff_0000)]);
+    let encoded = program.iter().flat_map(|(code, yes, no, value): &(u16, u8, u8, u32)| {
+        [&code.to_ne_bytes()[..], &[*yes, *no], &value.to_ne_bytes()].concat()
+    });
+    encoded.map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A check under a filter.
+fn check(stage: &Stage, filter: &str, arguments: &[&str]) -> Look {
+    let unfiltered = stage.command("check");
+    let mut launcher = Command::new("perl");
+    launcher.args(["-e", LAUNCHER, &PRCTL.to_string(), filter]).arg(unfiltered.get_program());
+    launcher.args(unfiltered.get_args()).args(["-o", "json"]).args(arguments);
+    for (name, value) in unfiltered.get_envs() {
+        match value {
+            Some(value) => launcher.env(name, value),
+            None => launcher.env_remove(name),
+        };
+    }
+    Look::of(&mut launcher)
+}
+
+fn node() -> Stage {
+    Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1")).node_port_range("30000-32767")
+}
+
+#[test]
+fn where_netlink_is_refused_sockets_come_from_proc_and_a_check_without_addresses_is_none() {
+    let stage = node();
+    StandIn::default().start();
+    for squatted in [false, true] {
+        let _squatter = squatted.then(|| Squatter::on("0.0.0.0:30080"));
+        for errno in [Errno::EPERM, Errno::EACCES, Errno::EAFNOSUPPORT] {
+            let look = check(&stage, &refusing(SOCKET, Some(AF_NETLINK), errno), &[]);
+            assert_eq!(look.code, 2, "{errno}: {:#}", look.json);
+            let unknown = look.unknown();
+            assert!(unknown.contains(&"addresses: not-permitted".to_owned()), "{errno}: {unknown:?}");
+            assert!(!unknown.iter().any(|it| it.starts_with("listeners")), "{errno}: {unknown:?}");
+            assert_eq!(look.json["proxy"]["mode"], "iptables", "its owner is known without netlink");
+        }
+    }
+}
+
+#[test]
+fn calls_of_netlink_that_are_refused_leave_no_check_clear() {
+    let stage = node();
+    let _squatter = Squatter::on("0.0.0.0:30080");
+    for call in [SOCKET, BIND, SENDTO, RECVFROM] {
+        for errno in [Errno::EPERM, Errno::ENOSYS] {
+            let look = check(&stage, &refusing(call, None, errno), &["--proxy-mode", "iptables"]);
+            assert_eq!(look.code, 2, "{call} {errno}: {:#}", look.json);
+            assert!(look.unknown().contains(&"addresses: not-permitted".to_owned()), "{:?}", look.unknown());
+        }
+    }
+}
+
+#[test]
+fn a_filter_that_refuses_nothing_changes_nothing() {
+    let stage = node();
+    StandIn::default().start();
+    let harmless = refusing(SOCKET, Some(9), Errno::EPERM);
+    let look = check(&stage, &harmless, &[]);
+    assert_eq!((look.code, look.unknown()), (0, Vec::new()), "{:#}", look.json);
+    let _squatter = Squatter::on("0.0.0.0:30080");
+    check(&stage, &harmless, &[]).finding("listener-on-node-port", "web");
+}
