@@ -79,6 +79,10 @@ async fn a_server_that_has_lost_its_resources() {
     is_kept_through("404", PATIENT, || Reply::Status(404, "not found")).await;
 }
 
+/// Fault (API server): it answers 429 to everything
+/// Does: keeps the whole view, whose age grows
+/// Right again: once it answers
+/// Lost: nothing
 #[tokio::test]
 async fn a_server_that_is_busy() {
     is_kept_through("429", PATIENT, || Reply::Busy(0)).await;
