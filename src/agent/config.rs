@@ -23,6 +23,8 @@ pub struct Config {
     pub node_port_range: Option<NodePortRange>,
     /// Where to answer over HTTP.
     pub listen: SocketAddr,
+    /// A socket in the file tree at which everything is answered, to its owner only.
+    pub socket: Option<PathBuf>,
     /// From one look to the next.
     pub interval: Duration,
     /// The share of one core that the agent may take, answers over HTTP apart, per cent.
@@ -38,8 +40,8 @@ impl Config {
     /// and paths.
     pub(super) fn adopt(&mut self, new: Self) -> bool {
         let fixed = |it: &Self| {
-            let Self { cluster, node, host_root, listen, heartbeat, .. } = it.clone();
-            (cluster, node, host_root, listen, heartbeat)
+            let Self { cluster, node, host_root, listen, socket, heartbeat, .. } = it.clone();
+            (cluster, node, host_root, listen, socket, heartbeat)
         };
         let old = std::mem::replace(self, new);
         fixed(&old) != fixed(self)

@@ -1,42 +1,120 @@
 //! Serves HTTP connections within a bounded number of file descriptors and bounded memory, whatever clients do.
 
-use std::{collections::VecDeque, convert::Infallible, io::ErrorKind, time::Duration};
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    io::{self, ErrorKind},
+    net::{IpAddr, SocketAddr},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::Router;
-use hyper::server::conn::http1;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
     task::{AbortHandle, yield_now},
     time::{sleep, timeout},
 };
 use tracing::warn;
+
+use super::{metered::Metered, request_budget::RequestBudget};
 
 /// How many connections there may be at a time. One more ends the oldest, which has had its chance: an answer takes
 /// milliseconds.
 const MAX_CONNECTIONS: usize = 32;
 /// How long a connection may take for its one request and the answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// How much longer it may take if it reads a document.
+const TIMEOUT_OF_DOCUMENT: Duration = Duration::from_secs(90);
 /// The longest head of a request, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
+/// What the kernel may hold for a connection that does not read, or is not read, in bytes each. It takes twice as much.
+const SOCKET_BUFFER: u32 = 64 << 10;
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 128;
 /// How long to wait where no connection can be accepted, for want of descriptors.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Answers one request on each connection, and never ends.
-pub(super) async fn serve(listener: TcpListener, router: Router) -> Infallible {
-    let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(MAX_CONNECTIONS);
+/// Who has connected, as an extension of each request.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    /// The client's address; unspecified where it came through a socket of this node's file tree.
+    pub(super) address: IpAddr,
+    reads_document: Arc<AtomicBool>,
+}
+
+impl Client {
+    /// This client was let in to read a document: newer connections do not end its own, and it has more time.
+    pub(super) fn is_reading_a_document(&self) {
+        self.reads_document.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Where connections come from.
+pub(super) trait Listener {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next connection, and the address of the client.
+    async fn accept(&self) -> io::Result<(Self::Stream, IpAddr)>;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
+        Self::accept(self).await.map(|(stream, client)| (stream, client.ip()))
+    }
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<(UnixStream, IpAddr)> {
+        Self::accept(self).await.map(|(stream, _)| (stream, IpAddr::from([0, 0, 0, 0])))
+    }
+}
+
+/// A socket that listens at `address`, whose connections hold little in the kernel.
+///
+/// # Errors
+/// When it cannot listen there.
+pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // As the standard library has it.
+    socket.set_reuseaddr(true)?;
+    // Connections have the sizes of their listener.
+    socket.set_send_buffer_size(SOCKET_BUFFER)?;
+    socket.set_recv_buffer_size(SOCKET_BUFFER)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Answers one request on each connection, charges what that costs, and never ends.
+pub(super) async fn serve(listener: impl Listener, router: Router, budget: Arc<RequestBudget>) -> Infallible {
+    let mut open: VecDeque<(AbortHandle, Client)> = VecDeque::with_capacity(MAX_CONNECTIONS);
     let mut failing = false;
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
                 failing = false;
-                open.retain(|connection| !connection.is_finished());
+                open.retain(|(connection, _)| !connection.is_finished());
                 if open.len() == MAX_CONNECTIONS
-                    && let Some(oldest) = open.pop_front()
+                    && let Some(oldest) = oldest(&open)
+                    && let Some((connection, _)) = open.remove(oldest)
                 {
-                    oldest.abort();
+                    connection.abort();
                 }
-                open.push_back(tokio::spawn(answer(stream, router.clone())).abort_handle());
+                let client = Client { address, reads_document: Arc::default() };
+                let connection = answer(stream, client.clone(), router.clone());
+                let connection = tokio::spawn(Metered::new(connection, Arc::clone(&budget)));
+                open.push_back((connection.abort_handle(), client));
                 // It is read from before the next one can push it out.
                 yield_now().await;
             }
@@ -52,12 +130,25 @@ pub(super) async fn serve(listener: TcpListener, router: Router) -> Infallible {
     }
 }
 
-async fn answer(stream: TcpStream, router: Router) {
+/// The oldest connection, documents apart: of these there are few.
+fn oldest(open: &VecDeque<(AbortHandle, Client)>) -> Option<usize> {
+    let ends = open.iter().position(|(_, client)| !client.reads_document.load(Ordering::Relaxed));
+    ends.or_else(|| (!open.is_empty()).then_some(0))
+}
+
+async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, client: Client, router: Router) {
     let mut server = http1::Builder::new();
     server.keep_alive(false).max_header_size(MAX_HEAD).max_buf_size(MAX_HEAD);
-    let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(client.clone());
+        hyper::service::Service::call(&router, request)
+    });
+    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
     // A client that sends nonsense, hangs up or takes too long is no error of the agent.
-    drop(timeout(TIMEOUT, connection).await);
+    if timeout(TIMEOUT, &mut connection).await.is_err() && client.reads_document.load(Ordering::Relaxed) {
+        drop(timeout(TIMEOUT_OF_DOCUMENT, connection).await);
+    }
 }
 
 /// Whether only the connection that was about to be accepted failed.

@@ -15,23 +15,24 @@ use tokio::{
     sync::watch,
     time::{interval, sleep, timeout},
 };
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     Config,
     cluster_state::ClusterState,
     cluster_updates::{self, EndpointsRequest},
     heartbeat,
-    http::{self, Published, ServerState},
+    http::{self, Published, ServerState, Shared},
     judge::{Reporting, RoundResult, advance},
     log::{ChangeLog, log_state},
     reload::{Load, Reloader},
     scanner::{Scanned, Scanner, process_cpu_time, thread_cpu_time},
     scheduler::{Cause, Extent, Scheduler},
+    socket::SocketFile,
     tasks::Tasks,
 };
 use crate::{
-    cluster::{self, ClusterSource},
+    cluster::{self, ClusterSource, Reviewer},
     facts::{ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, View},
     kernel::{Host, Known},
     ledger::{Ledger, RoundTime},
@@ -41,6 +42,9 @@ use crate::{
 
 /// How often the configuration file is read.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
+/// What is done beside the looks so soon after the start, above all reading the whole cluster once, is charged to nobody:
+/// the first looks would wait for it.
+const STARTING: Duration = Duration::from_secs(60);
 /// How long the first look waits for the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Every so many whole looks, all client sockets are read, even where that takes long: also those that can only have bound
@@ -73,6 +77,8 @@ struct Agent {
     cluster: ClusterState,
     endpoints: EndpointsRequest,
     own_port: watch::Receiver<Reading<OwnPort>>,
+    shared: Arc<Shared>,
+    _socket: Option<SocketFile>,
     published: watch::Sender<Published>,
     recorder: Option<Arc<Recorder>>,
     ledger: Ledger,
@@ -105,26 +111,29 @@ impl Agent {
         let mut tasks = Tasks::default();
         let (source, node) = (config.cluster.clone(), config.node.clone());
         let (mut state, endpoints) = cluster_updates::start(source, node, hostname, &mut tasks).await;
-        let recorder = match &config.cluster {
+        let (recorder, reviewer) = match &config.cluster {
             ClusterSource::Api(access) => {
                 let client = cluster::client(access.clone());
-                let (recorder, writing) = Recorder::start(client, access.request_timeout, Timestamp::now);
+                let (recorder, writing) =
+                    Recorder::start(client, access.request_timeout, Timestamp::now, cluster::jitter);
                 tasks.watch_over("writing Events", writing);
-                Some(Arc::new(recorder))
+                (Some(Arc::new(recorder)), Some(Reviewer::new(access.clone())))
             }
-            ClusterSource::Files(_) | ClusterSource::None => None,
+            ClusterSource::Files(_) | ClusterSource::None => (None, None),
         };
         let (published, receiver) = watch::channel(Published::default());
+        let shared = Arc::new(Shared::new(reviewer, config.cpu_percent));
         let server = ServerState {
             published: receiver,
             cluster: state.clone(),
-            endpoints: endpoints.clone(),
             busy: scanner.busy(),
             recorder: recorder.clone(),
             started: Timestamp::now(),
-            bodies: Arc::default(),
+            shared: Arc::clone(&shared),
         };
-        let own_port = http::start(server, config.listen).await;
+        let socket =
+            config.socket.as_ref().map(|path| http::start_at_socket(server.clone(), path, &mut tasks)).transpose()?;
+        let own_port = http::start(server, config.listen, &mut tasks);
         if let Some(path) = &config.heartbeat {
             tasks.spawn("writing the heartbeat", heartbeat::write_heartbeats(path.clone(), scanner.busy()));
         }
@@ -143,6 +152,8 @@ impl Agent {
             cluster: state,
             endpoints,
             own_port,
+            shared,
+            _socket: socket,
             published,
             recorder,
             ledger: Ledger::default(),
@@ -216,19 +227,26 @@ impl Agent {
             _ => self.look_at_everything(at, facts, query).await,
         };
         self.charged += self.last_cost;
-        self.scheduler.looked((cause, extent), self.last_cost, began, Instant::now());
+        debug!(?cause, ?extent, cost = ?self.last_cost, took = ?began.elapsed(), "looked");
+        let now = Instant::now();
+        self.scheduler.looked((cause, extent), self.last_cost, began, now);
+        let pace = self.scheduler.pace(now);
+        self.published.send_modify(|published| published.interval = pace);
     }
 
-    /// Charges what the process did beside its looks: watches, answers, Events.
+    /// Charges what the process did beside its looks: watches and Events. Answers have a budget of their own.
     fn charge_other_work(&mut self) {
-        let used = process_cpu_time();
-        self.scheduler.charge(used.saturating_sub(self.charged), Instant::now());
+        let used = process_cpu_time().saturating_sub(self.shared.spent());
+        if self.started.elapsed() > STARTING {
+            self.scheduler.charge(used.saturating_sub(self.charged), Instant::now());
+        }
         self.charged = self.charged.max(used);
     }
 
     fn reload(&mut self, requested: bool) {
         self.reloader.reload(&mut self.config, requested);
         self.scheduler.configure(self.config.interval, self.config.cpu_percent, Instant::now());
+        self.shared.set_cpu_percent(self.config.cpu_percent);
     }
 
     /// Reads everything and asks every rule. Returns the processor time that took.
@@ -337,7 +355,10 @@ impl Agent {
         }
         self.before = Some(Arc::clone(snapshot));
         let judged = (Arc::clone(snapshot), Arc::new(self.ledger.board()));
-        self.published.send_modify(|published| published.last = Some(judged));
+        self.published.send_modify(|published| {
+            published.last = Some(judged);
+            published.judged_at = Some(Instant::now());
+        });
     }
 
     /// Counts a panic, and logs once whose it was.

@@ -51,7 +51,8 @@ pub enum NotAlive {
 pub fn probe(path: &Path) -> Result<(), NotAlive> {
     let read = || -> io::Result<(u64, u64)> {
         let mut text = String::new();
-        fs::File::open(path)?.take(64).read_to_string(&mut text)?;
+        let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+        regular(file)?.take(64).read_to_string(&mut text)?;
         Ok((text.trim().parse().map_err(io::Error::other)?, since_boot()?))
     };
     match read() {
@@ -88,10 +89,15 @@ pub(super) async fn write_heartbeats(path: PathBuf, busy: Busy) {
 
 /// Writes a line of one length in place, so that no reader sees half of it.
 fn write(path: &Path) -> io::Result<()> {
-    let flags = OFlag::O_NOFOLLOW.bits();
-    let mut file =
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+    let file =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).custom_flags(flags).open(path)?;
-    file.write_all(format!("{:020}\n", since_boot()? + VALID).as_bytes())
+    regular(file)?.write_all(format!("{:020}\n", since_boot()? + VALID).as_bytes())
+}
+
+/// A pipe in place of the file would keep its reader, or its writer, waiting.
+fn regular(file: fs::File) -> io::Result<fs::File> {
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
 }
 
 /// Seconds since boot: one clock for all processes, which cannot be set.
@@ -123,6 +129,17 @@ mod tests {
         std::os::unix::fs::symlink(&target, &link).expect("a link");
         assert!(write(&link).is_err());
         assert_eq!(fs::read_to_string(&target).expect("a file"), "precious");
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_the_heartbeat_keeps_nobody_waiting() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("heartbeat");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        assert!(matches!(probe(&path), Err(NotAlive::Unread { .. })));
+        assert!(write(&path).is_err(), "nobody reads it");
+        let _reader = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&path);
+        assert!(write(&path).is_err(), "somebody reads it");
     }
 
     #[test]

@@ -1,15 +1,17 @@
-//! The HTTP server: binds its port as soon as it can, and answers from what the loop published.
+//! The HTTP server: binds its port as soon as it can, and answers from what the loop published. Over the network it tells
+//! what metrics tell; more is for who may read it.
 
 use std::{
-    io::{self, ErrorKind},
+    io::{self, ErrorKind, Write},
     net::SocketAddr,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use anyhow::Context;
 use axum::{
-    Router,
-    body::Bytes,
+    Extension, Router,
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
@@ -19,25 +21,41 @@ use jiff::Timestamp;
 use tokio::{
     net::TcpListener,
     sync::watch::{Receiver, Sender, channel},
+    task::spawn_blocking,
     time::sleep,
 };
 use tracing::{info, warn};
 
 use super::{
-    cluster_state::ClusterState, cluster_updates::EndpointsRequest, connections, heartbeat, process_usage,
-    scanner::Busy, shared_body::SharedBody,
+    authorization::{Authorization, Wish},
+    cluster_state::ClusterState,
+    connections::{self, Client},
+    documents::Documents,
+    heartbeat,
+    kept_metrics::KeptMetrics,
+    process_usage,
+    refusal::Refusal,
+    request_budget::RequestBudget,
+    scanner::{Busy, thread_cpu_time},
+    socket::{self, SocketFile},
+    tasks::Tasks,
 };
 use crate::{
+    cluster::Reviewer,
     facts::{Gap, OwnPort, Reading, Snapshot, Source, Why},
     ledger::Board,
     sinks::{
-        Report,
+        LookAge, PageDetail, Report,
         events::Recorder,
-        metrics::{Exposition, Telling, Work, metrics},
-        write_html_page, write_json,
+        metrics::{Exposition, Telling, Work},
+        write_html_page, write_json_with_age,
     },
 };
 
+/// What a reader of findings must be allowed to `get`.
+const FINDINGS: &str = "/portreeve/findings";
+/// What a reader of snapshots must be allowed to `get`.
+const SNAPSHOT: &str = "/portreeve/snapshot";
 /// From the first attempt to take the port to the second.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts.
@@ -53,6 +71,10 @@ pub(super) struct Published {
     pub(super) last: Option<Judged>,
     /// The agent's own work.
     pub(super) work: Work,
+    /// When the last snapshot was judged.
+    pub(super) judged_at: Option<Instant>,
+    /// From one full look to the next, as it is now.
+    pub(super) interval: Duration,
 }
 
 /// The state of the server, from which every answer is made.
@@ -60,27 +82,72 @@ pub(super) struct Published {
 pub(super) struct ServerState {
     pub(super) published: Receiver<Published>,
     pub(super) cluster: ClusterState,
-    pub(super) endpoints: EndpointsRequest,
     pub(super) busy: Busy,
     /// Where there is an API server to write Events to.
     pub(super) recorder: Option<Arc<Recorder>>,
     pub(super) started: Timestamp,
-    pub(super) bodies: Arc<SharedBodies>,
+    pub(super) shared: Arc<Shared>,
 }
 
-/// The bodies that may be long.
-#[derive(Debug, Default)]
-pub(super) struct SharedBodies {
-    page: SharedBody,
-    findings: SharedBody,
-    snapshot: SharedBody,
+/// What all connections have in common.
+pub(super) struct Shared {
+    authorization: Authorization,
+    documents: Documents,
+    metrics: KeptMetrics,
+    budget: Arc<RequestBudget>,
+}
+
+impl Shared {
+    /// Looks may take another share of a core from now on.
+    pub(super) fn set_cpu_percent(&self, cpu_percent: f64) {
+        self.budget.set_cpu_percent(cpu_percent);
+    }
+
+    /// The processor time that answers took so far.
+    pub(super) fn spent(&self) -> Duration {
+        self.budget.spent()
+    }
+
+    /// For an agent whose looks may take this many per cent of a core. Without a reviewer, nobody reads documents over the
+    /// network.
+    pub(super) fn new(reviewer: Option<Reviewer>, cpu_percent: f64) -> Self {
+        let budget = Arc::new(RequestBudget::new(cpu_percent, Instant::now()));
+        Self {
+            authorization: Authorization::new(reviewer),
+            documents: Documents::new(Arc::clone(&budget)),
+            metrics: KeptMetrics::new(Arc::clone(&budget)),
+            budget,
+        }
+    }
+}
+
+/// The way on which a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// From anybody.
+    Network,
+    /// From the owner of a file on this node.
+    Socket,
+}
+
+/// Answers at a socket in the file tree, which ends with the value that is returned.
+///
+/// # Errors
+/// When it cannot listen there.
+pub(super) fn start_at_socket(state: ServerState, path: &Path, tasks: &mut Tasks) -> anyhow::Result<SocketFile> {
+    let (listener, file) = socket::listen(path).with_context(|| format!("listening on {}", path.display()))?;
+    let budget = Arc::clone(&state.shared.budget);
+    tasks.spawn("answering at the socket", async move {
+        connections::serve(listener, router(state, Way::Socket), budget).await;
+    });
+    Ok(file)
 }
 
 /// Binds the port, or retries beside the loop until it can. The receiver holds the state of the port.
-pub(super) async fn start(state: ServerState, address: SocketAddr) -> Receiver<Reading<OwnPort>> {
-    let first = TcpListener::bind(address).await;
+pub(super) fn start(state: ServerState, address: SocketAddr, tasks: &mut Tasks) -> Receiver<Reading<OwnPort>> {
+    let first = connections::listen(address);
     let (sender, receiver) = channel(port_state(address, &first));
-    tokio::spawn(bind_and_serve(state, address, first, sender));
+    tasks.spawn("answering over HTTP", bind_and_serve(state, address, first, sender));
     receiver
 }
 
@@ -104,10 +171,11 @@ async fn bind_and_serve(
         }
         sleep(pause).await;
         pause = (2 * pause).min(LONGEST_PAUSE);
-        attempt = TcpListener::bind(address).await;
+        attempt = connections::listen(address);
     };
     info!(%address, "answering");
-    connections::serve(listener, router(state)).await;
+    let budget = Arc::clone(&state.shared.budget);
+    connections::serve(listener, router(state, Way::Network), budget).await;
 }
 
 fn port_state(address: SocketAddr, attempt: &io::Result<TcpListener>) -> Reading<OwnPort> {
@@ -120,7 +188,7 @@ fn port_state(address: SocketAddr, attempt: &io::Result<TcpListener>) -> Reading
     }
 }
 
-fn router(state: ServerState) -> Router {
+fn router(state: ServerState, way: Way) -> Router {
     Router::new()
         .route("/", get(html_page))
         .route("/metrics", get(metrics_text))
@@ -128,6 +196,7 @@ fn router(state: ServerState) -> Router {
         .route("/readyz", get(readyz))
         .route("/findings", get(findings))
         .route("/snapshot", get(snapshot))
+        .layer(Extension(way))
         .with_state(state)
 }
 
@@ -135,31 +204,64 @@ impl ServerState {
     fn last(&self) -> Option<Judged> {
         self.published.borrow().last.clone()
     }
+
+    /// The age of the last look; nothing before the first.
+    fn age(&self) -> Option<LookAge> {
+        let published = self.published.borrow();
+        published.judged_at.map(|at| LookAge::new(at.elapsed(), published.interval))
+    }
+
+    /// Lets a request pass that may read `path`.
+    async fn admit(&self, way: Way, client: &Client, headers: &HeaderMap, path: &str) -> Result<Judged, Refusal> {
+        let last = self.last().ok_or(Refusal::NoLookYet)?;
+        if way == Way::Network {
+            let wish = Wish { client: client.address, node: last.0.node_name(), path };
+            self.shared.authorization.check(headers, &wish).await?;
+        }
+        client.is_reading_a_document();
+        Ok(last)
+    }
 }
 
-async fn html_page(State(state): State<ServerState>) -> Response {
-    let last = state.last();
-    let html = match &last {
-        None => rendered(|out| write_html_page(None, out)).map(Bytes::from),
-        Some((snapshot, board)) => {
-            let report = Report::of(snapshot, board);
-            state.bodies.page.of(snapshot, || rendered(|out| write_html_page(Some(&report), out)))
-        }
+async fn html_page(State(state): State<ServerState>, Extension(way): Extension<Way>) -> Response {
+    if let Some(retry_after) = state.shared.budget.wait() {
+        return Refusal::Busy { retry_after }.into_response();
+    }
+    let detail = match way {
+        Way::Network => PageDetail::AsMetrics,
+        Way::Socket => PageDetail::Everything,
     };
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
-    ([(header::CONTENT_SECURITY_POLICY, policy)], response(html, "text/html; charset=utf-8")).into_response()
+    let (last, shared) = (state.last(), Arc::clone(&state.shared));
+    let written = spawn_blocking(move || {
+        let begun = thread_cpu_time();
+        let mut html = Vec::new();
+        let report = last.as_ref().map(|(snapshot, board)| Report::of(snapshot, board));
+        let written = write_html_page(report.as_ref(), detail, &mut html);
+        shared.budget.charge(thread_cpu_time().saturating_sub(begun));
+        written.map(|()| html)
+    });
+    match written.await.map_err(io::Error::other).flatten() {
+        Ok(html) => {
+            let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+            let kind = (header::CONTENT_TYPE, "text/html; charset=utf-8");
+            ([(header::CONTENT_SECURITY_POLICY, policy), kind], html).into_response()
+        }
+        Err(error) => failed(&error),
+    }
 }
 
 async fn metrics_text(State(state): State<ServerState>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     let form = Exposition::accepted(accept);
-    let Published { last, work } = state.published.borrow().clone();
-    let views = state.cluster.ages(Instant::now());
-    let events = state.recorder.as_ref().map(|recorder| recorder.counters());
-    let process = process_usage::usage(state.started);
-    match metrics(Telling { look: last, work, views, events, process }, form) {
+    let telling = || {
+        let Published { last, work, .. } = state.published.borrow().clone();
+        let views = state.cluster.ages(Instant::now());
+        let events = state.recorder.as_ref().map(|recorder| recorder.counters());
+        Telling { look: last, work, views, events, process: process_usage::usage(state.started) }
+    };
+    match state.shared.metrics.text(form, telling).await {
         Ok(text) => ([(header::CONTENT_TYPE, form.content_type())], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        Err(error) => failed(&error),
     }
 }
 
@@ -171,42 +273,74 @@ async fn livez(State(state): State<ServerState>) -> Response {
 }
 
 async fn readyz(State(state): State<ServerState>) -> Response {
-    if state.last().is_some() { "ok\n".into_response() } else { no_snapshot_yet() }
-}
-
-async fn findings(State(state): State<ServerState>) -> Response {
-    let Some((snapshot, board)) = state.last() else { return no_snapshot_yet() };
-    let body = state.bodies.findings.of(&snapshot, || {
-        let report = Report::of(&snapshot, &board);
-        rendered(|out| write_json(&report, out))
-    });
-    response(body, "application/json")
-}
-
-async fn snapshot(State(state): State<ServerState>) -> Response {
-    let Some((snapshot, _)) = state.last() else { return no_snapshot_yet() };
-    // The reader of a snapshot may judge any port, so that it needs all reachable endpoints.
-    let mut cluster = snapshot.cluster.clone();
-    state.endpoints.fill_in(cluster.reachable(), &mut cluster).await;
-    let make = || {
-        let whole = Snapshot { cluster, ..Snapshot::clone(&snapshot) };
-        serde_json::to_vec_pretty(&whole).map_err(io::Error::other)
+    let words = match state.age() {
+        None => "nothing has been looked at yet\n".to_owned(),
+        Some(look) if look.is_old() => {
+            let (age, old_after) = (look.age.as_secs(), look.old_after.as_secs());
+            format!("the last look is {age} s old; it may be {old_after} s old\n")
+        }
+        Some(_) => return "ok\n".into_response(),
     };
-    response(state.bodies.snapshot.of(&snapshot, make), "application/json")
+    (StatusCode::SERVICE_UNAVAILABLE, words).into_response()
 }
 
-fn rendered(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<Vec<u8>> {
-    let mut body = Vec::new();
-    write(&mut body).map(|()| body)
+async fn findings(
+    State(state): State<ServerState>,
+    Extension(way): Extension<Way>,
+    Extension(client): Extension<Client>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let (snapshot, board) = state.admit(way, &client, &headers, FINDINGS).await?;
+    let age = state.age().ok_or(Refusal::NoLookYet)?;
+    let write = move |out: &mut dyn Write| write_json_with_age(&Report::of(&snapshot, &board), age, out);
+    state.shared.documents.send("application/json", write)
 }
 
-fn response(body: io::Result<Bytes>, kind: &'static str) -> Response {
-    match body {
-        Ok(body) => ([(header::CONTENT_TYPE, kind)], body).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+/// The endpoints in it are those that rules need here: no request makes the agent read more.
+async fn snapshot(
+    State(state): State<ServerState>,
+    Extension(way): Extension<Way>,
+    Extension(client): Extension<Client>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let (snapshot, _) = state.admit(way, &client, &headers, SNAPSHOT).await?;
+    state
+        .shared
+        .documents
+        .send("application/json", move |out| serde_json::to_writer_pretty(out, &*snapshot).map_err(io::Error::from))
+}
+
+fn failed(error: &dyn std::fmt::Display) -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::cluster_updates, *};
+    use crate::cluster::ClusterSource;
+
+    /// The status and the words of `/readyz`, of an agent that looks every 15 seconds and did so this long ago.
+    async fn ready(ago: Option<Duration>) -> (StatusCode, String) {
+        let mut tasks = Tasks::default();
+        let (cluster, _requests) = cluster_updates::start(ClusterSource::None, None, "n1".to_owned(), &mut tasks).await;
+        let judged_at = ago.map(|ago| Instant::now().checked_sub(ago).expect("this machine runs longer than that"));
+        let last = judged_at.map(|_| (Arc::new(Snapshot::healthy()), Arc::new(Board::default())));
+        let interval = Duration::from_secs(15);
+        let (_sender, published) = channel(Published { last, work: Work::default(), judged_at, interval });
+        let (busy, started) = (Busy::default(), Timestamp::UNIX_EPOCH);
+        let shared = Arc::new(Shared::new(None, 0.2));
+        let answer = readyz(State(ServerState { published, cluster, busy, recorder: None, started, shared })).await;
+        let status = answer.status();
+        let body = axum::body::to_bytes(answer.into_body(), 4096).await.expect("a body");
+        (status, String::from_utf8(body.to_vec()).expect("UTF-8"))
     }
-}
 
-fn no_snapshot_yet() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "nothing has been looked at yet\n").into_response()
+    #[tokio::test]
+    async fn an_agent_is_ready_as_long_as_its_last_look_is_not_old_and_says_why_it_is_not() {
+        assert_eq!(ready(None).await, (StatusCode::SERVICE_UNAVAILABLE, "nothing has been looked at yet\n".to_owned()));
+        assert_eq!(ready(Some(Duration::from_secs(20))).await, (StatusCode::OK, "ok\n".to_owned()));
+        let (status, words) = ready(Some(Duration::from_secs(60))).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(words.starts_with("the last look is 6") && words.ends_with("it may be 50 s old\n"), "{words}");
+    }
 }

@@ -20,8 +20,11 @@ pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
 pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
     let mut ledger = Ledger::default();
     let opinions = rules::ask(rules, View { now: snapshot, before: None }, limits);
-    advance(opinions, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
-    ledger.into_board()
+    let RoundResult { panicked, .. } = advance(opinions, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
+    let mut board = ledger.into_board();
+    let failed = board.unknown.iter().filter(|unknown| panicked.contains(&unknown.rule));
+    board.failed = failed.map(|unknown| unknown.gap.clone()).collect();
+    board
 }
 
 /// When a finding is reported.
@@ -80,6 +83,28 @@ mod tests {
         let turn = ledger_turn(Opinion { rule: RULES[0], judgements: None }, Reporting::AtOnce);
         let gap = turn.judgements.expect_err("nothing could be judged");
         assert!(gap.detail.contains(RULES[0].id.0), "{}", gap.detail);
+    }
+
+    static BROKEN: Rule = Rule {
+        id: RuleId("broken"),
+        title: "panics",
+        ceiling: crate::findings::Severity::Info,
+        needs: &[],
+        uses: &[],
+        socket_needs: &[],
+        patience: Patience::One,
+        page: "",
+        check: |_, _| panic!("as a rule with a bug does"),
+    };
+
+    #[test]
+    fn a_rule_that_failed_is_a_failure_also_where_it_was_the_only_one() {
+        let world = Snapshot::healthy();
+        let board = judge_by(&[&BROKEN], &world, &Limits::default());
+        let report = crate::sinks::Report { rules: &[&BROKEN], ..crate::sinks::Report::of(&world, &board) };
+        assert_eq!(report.result(), crate::sinks::CheckResult::NotChecked);
+        assert!(report.failures()[0].detail.contains("rule broken failed"), "{board:?}");
+        assert!(judge(&world, &Limits::default()).failed.is_empty());
     }
 
     #[test]

@@ -5,25 +5,34 @@
 
 #![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and writes its heartbeat")]
 
+mod authorization;
 mod budget;
+mod clock;
 mod cluster_files;
 mod cluster_state;
 mod cluster_updates;
 mod config;
 mod connections;
 mod daemon;
+mod documents;
 mod gather;
 mod heartbeat;
 mod http;
 mod judge;
+mod kept_metrics;
 mod log;
+mod metered;
 mod process_usage;
+mod refusal;
 mod reload;
+mod request_budget;
+mod review_cache;
 mod scanner;
 mod scheduler;
-mod shared_body;
+mod socket;
 mod tasks;
 
+pub use clock::now;
 pub use config::Config;
 pub use daemon::run;
 pub use gather::{SnapshotSources, Step};

@@ -66,6 +66,8 @@ impl Scanner {
     /// Reads the node once.
     pub(super) async fn scan(&self, wanted: NodeQuery) -> Scanned {
         let (reply, replied) = oneshot::channel();
+        // From the order on: a thread that does not even begin is stuck too.
+        *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         // The thread ends with its channel only, and contains every panic of a reader.
         self.orders.send(Order { wanted, reply }).expect("the scanner waits for orders");
         replied.await.expect("the scanner answers every order")
@@ -73,12 +75,10 @@ impl Scanner {
 }
 
 fn work(read: &mut impl ReadNode, orders: &Receiver<Order>, busy: &Busy) {
-    let is_busy = |since| *busy.lock().unwrap_or_else(PoisonError::into_inner) = since;
     for Order { wanted, reply } in orders {
         let spent = thread_cpu_time();
-        is_busy(Some(Instant::now()));
         let seen = catch_unwind(AssertUnwindSafe(|| read(&wanted))).map_err(|panic| panic_message(panic.as_ref()));
-        is_busy(None);
+        *busy.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let scanned = Scanned { seen, cost: thread_cpu_time().saturating_sub(spent) };
         // An agent that is stopping does not wait for the answer.
         drop(reply.send(scanned));

@@ -3,15 +3,15 @@
 //! Pure: the time is an argument. The loop asks for the [`next`](Scheduler::next) look, takes it, and
 //! [charges](Scheduler::looked) what it cost.
 //!
-//! - A **tick** comes at every interval. It has a reserve of its own, so that no storm and no debt keeps a new listener
-//!   from being seen.
+//! - A **tick** comes at every interval. It has a reserve of its own, so that no debt for a whole look keeps a new listener
+//!   from being seen. Where looks and other work use up even that, ticks come as often as it pays for them.
 //! - A **change** of the cluster is judged within a second, while the budget or a small reserve of its own lasts;
 //!   otherwise with the next tick.
 //! - A **whole look** walks the connections too. It takes the place of a tick when nothing is owed. While one is
 //!   overdue, changes use their own reserve only.
 //!
 //! Everything is charged to the budget, and both reserves together are less than it. So a debt is always paid back, and
-//! over time no more is used than the share.
+//! over time no more is used than the share. Only where other work alone needs more do looks come all the same, seldom.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,9 @@ const OF_TICKS: f64 = 0.75;
 const OF_CHANGES: f64 = 0.0625;
 /// How long nothing has to be used until a bucket is full.
 const BURST: Duration = Duration::from_secs(60);
-/// The longest time from one whole look to the next, however much is owed for other work.
+/// The longest time from one look to the next, or the interval if that is longer, however much is owed.
+const LONGEST_TICK: Duration = Duration::from_secs(60);
+/// The longest time from one whole look to the next, however much is owed.
 const LONGEST: Duration = Duration::from_secs(1200);
 
 /// How much a look reads.
@@ -62,7 +64,10 @@ pub(super) struct Scheduler {
     budget: Budget,
     ticks: Budget,
     changes: Budget,
+    /// When the next tick is due.
     tick: Instant,
+    /// When the last tick or whole look began.
+    last: Instant,
     last_whole: Option<Instant>,
     pending: Option<Pending>,
 }
@@ -78,6 +83,7 @@ impl Scheduler {
             ticks: bucket(OF_TICKS),
             changes: bucket(OF_CHANGES),
             tick: now,
+            last: now,
             last_whole: None,
             pending: None,
         }
@@ -108,7 +114,8 @@ impl Scheduler {
         if until_tick.is_zero() && may_be_whole {
             return Ok((Cause::Tick, Extent::Whole));
         }
-        let until_tick = until_tick.max(self.ticks.wait(now));
+        let longest = (self.last + LONGEST_TICK.max(self.interval)).saturating_duration_since(now);
+        let until_tick = until_tick.max(self.ticks.wait(now).min(longest));
         if until_tick.is_zero() {
             return Ok((Cause::Tick, Extent::Brief));
         }
@@ -133,15 +140,21 @@ impl Scheduler {
             (_, Extent::Whole) => self.last_whole = Some(began),
         }
         if cause == Cause::Tick || extent == Extent::Whole {
-            self.tick = began + self.interval;
+            (self.last, self.tick) = (began, began + self.interval);
         }
         // What changed while it looked is not judged yet.
         self.pending = self.pending.filter(|pending| pending.last > began);
     }
 
+    /// From one tick to the next, as far as is known now.
+    pub(super) fn pace(&mut self, now: Instant) -> Duration {
+        self.interval.max(self.ticks.wait(now).min(LONGEST_TICK))
+    }
+
     /// Charges what was done beside the looks, such as reading what the API server sends.
     pub(super) fn charge(&mut self, cost: Duration, now: Instant) {
         self.budget.charge(cost, now);
+        self.ticks.charge(cost, now);
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { sources, report } = args;
-    let snapshot = sources.snapshot(report.skipped(), true)?;
+    let snapshot = sources.snapshot(report.skipped(), true, console)?;
     let ended = report.print(&snapshot, console);
     // The process ends, and its memory as a whole with it.
     mem::forget(snapshot);

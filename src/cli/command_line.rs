@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    io::{ErrorKind, IsTerminal, stderr},
+    io::{ErrorKind, IsTerminal, Write as _, stderr},
     path::Path,
     process::ExitCode,
 };
@@ -23,6 +23,7 @@ use super::{
     kubectl, man, map, owner, replay, rules, snapshot, suggest,
     usage_error::UsageError,
 };
+use crate::facts::text;
 
 /// The command line was not understood (sysexits.h `EX_USAGE`).
 const USAGE: u8 = 64;
@@ -181,8 +182,21 @@ pub(super) fn command<C: CommandFactory>(name: Name) -> Command {
 
 /// The parsed command line, or the exit code of a wrong one.
 fn parse<C: CommandFactory + FromArgMatches>(name: Name, words: Vec<OsString>) -> Result<C, ExitCode> {
-    let parsed = command::<C>(name).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches));
-    parsed.map_err(|error| print_usage(&error))
+    let parse = |words: Vec<OsString>| {
+        command::<C>(name).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches))
+    };
+    // The message quotes what was typed, and what was typed may have been copied from anywhere.
+    let printable = |word: &OsString| OsString::from(text::clean(&word.to_string_lossy(), usize::MAX));
+    let cleaned: Vec<OsString> = words.iter().map(printable).collect();
+    let unclean = cleaned != words;
+    parse(words).map_err(|error| match parse(cleaned) {
+        Err(error) if unclean => print_usage(&error),
+        Ok(_) if unclean => {
+            drop(writeln!(stderr(), "error: an argument has characters that print nothing, wanted it without them"));
+            ExitCode::from(USAGE)
+        }
+        _ => print_usage(&error),
+    })
 }
 
 /// Help and version are success; everything else is usage.

@@ -14,6 +14,7 @@ mod demo;
 mod did_you_mean;
 mod documents;
 mod free_ports;
+mod impossible;
 mod kubectl;
 mod man;
 mod map;

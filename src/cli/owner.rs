@@ -39,7 +39,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { port, snapshot, sources, output } = args;
     let snapshot = match snapshot {
         Some(file) => replay::read(&file)?,
-        None => sources.snapshot_with_port(port.number, true)?,
+        None => sources.snapshot_with_port(port.number, true, console)?,
     };
     let owned = port
         .owners(&snapshot)

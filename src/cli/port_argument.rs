@@ -20,7 +20,7 @@ impl FromStr for PortArgument {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (port, protocol) = text.split_once('/').map_or((text, None), |(port, protocol)| (port, Some(protocol)));
-        let wanted = || format!("{text:?} is not a port like 30080 or 30080/udp");
+        let wanted = || format!("{text:?} is not a port from 1 to 65535, like 30080 or 30080/udp");
         let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(wanted)?;
         let protocol = match protocol {
             None => None,

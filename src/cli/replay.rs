@@ -1,8 +1,6 @@
 //! `replay`: judges a snapshot again, as it was or as it might have been.
 
 use std::{
-    fs,
-    io::{Read, stdin},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -10,8 +8,14 @@ use std::{
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use super::{console::Console, report::ReportFlags, what_if::Setting};
-use crate::facts::{SNAPSHOT_SCHEMA, Snapshot, text};
+use super::{console::Console, impossible::impossible, report::ReportFlags, what_if::Setting};
+use crate::{
+    cluster::{Accepted, Input},
+    facts::{SNAPSHOT_SCHEMA, Snapshot, text},
+};
+
+/// The longest snapshot that is read, in bytes: that of a node with half a million sockets is shorter.
+const LONGEST: u64 = 256 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -39,13 +43,9 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
 
 /// Reads a file that `snapshot` wrote, `-` for standard input.
 pub(super) fn read(file: &Path) -> anyhow::Result<Snapshot> {
-    let place = if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() };
-    let mut bytes = Vec::new();
-    if file.as_os_str() == "-" {
-        stdin().lock().read_to_end(&mut bytes).context("reading a snapshot from standard input")?;
-    } else {
-        bytes = fs::read(file).with_context(|| format!("reading a snapshot from {place}"))?;
-    }
+    let input = Input::from(file.to_owned());
+    let place = input.to_string();
+    let bytes = input.read(Accepted::Anything, LONGEST).with_context(|| format!("reading a snapshot from {place}"))?;
     parse(&bytes).with_context(|| format!("{place} is not a snapshot"))
 }
 
@@ -57,7 +57,10 @@ pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<Snapshot> {
     }
     let Labelled { schema } = serde_json::from_slice(bytes)?;
     match schema.as_deref() {
-        Some(SNAPSHOT_SCHEMA) => Ok(serde_json::from_slice(bytes)?),
+        Some(SNAPSHOT_SCHEMA) => {
+            let snapshot = serde_json::from_slice(bytes)?;
+            impossible(&snapshot).map_or(Ok(snapshot), |what| bail!("{what}"))
+        }
         Some(other) => bail!("its schema is {:?}, wanted {SNAPSHOT_SCHEMA:?}", text::clean(other, text::NAME)),
         None => bail!("it has no schema, wanted {SNAPSHOT_SCHEMA:?}"),
     }
@@ -81,9 +84,24 @@ mod tests {
         let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
         if std::env::var_os("UPDATE").is_some() {
             let text = serde_json::to_string_pretty(&world).expect("a snapshot is JSON");
-            fs::write(&path, text + "\n").expect("the file can be written");
+            std::fs::write(&path, text + "\n").expect("the file can be written");
         }
         assert_eq!(read(&path).expect("the recorded world"), world, "record it anew: UPDATE=1 cargo test");
+    }
+
+    #[test]
+    fn what_no_look_could_have_written_is_refused_by_name() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        let text = serde_json::to_string(&world).expect("a snapshot is JSON");
+        for (was, is, wanted) in [
+            (r#""name":"web""#, r#""name":"--all""#, r#"the name of a Service is "--all", wanted"#),
+            (r#""node_port":30080"#, r#""node_port":0"#, "has the port 0, wanted 1 to 65535"),
+            (r#"{"first":30000,"last":32767}"#, r#"{"first":32767,"last":30000}"#, "from 32767 to 30000, wanted first"),
+        ] {
+            assert!(text.contains(was), "{was}");
+            let error = parse(text.replace(was, is).as_bytes()).expect_err("impossible").to_string();
+            assert!(error.contains(wanted), "{error}");
+        }
     }
 
     #[test]

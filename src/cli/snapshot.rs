@@ -13,7 +13,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { sources } = args;
-    let snapshot = sources.snapshot(BTreeSet::new(), false)?;
+    let snapshot = sources.snapshot(BTreeSet::new(), false, console)?;
     console.write(|out| {
         serde_json::to_writer_pretty(&mut *out, &snapshot)?;
         writeln!(out)

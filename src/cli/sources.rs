@@ -2,19 +2,29 @@
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
-use anyhow::Context;
-use jiff::Timestamp;
+use anyhow::{Context, anyhow};
 
 use super::{
+    console::Console,
     progress::Progress,
     values::{configured_range, duration, environment},
 };
 use crate::{
-    agent::{SnapshotSources, Step},
+    agent::{SnapshotSources, Step, now},
     cluster::{ApiServer, ClusterSource, Input, SourceOptions},
-    facts::{Learned, Mode, Overrides, PortRange, Snapshot, Source},
+    facts::{ClusterFacts, Learned, Mode, Overrides, PortRange, Snapshot, Source},
     kernel::Host,
 };
+
+/// Prints what is wrong with the files, before anything else is: one line, however much it is.
+fn complain(cluster: &ClusterFacts, console: &Console) {
+    let Some(first) = cluster.rejected.first().or(cluster.services.gap()) else { return };
+    let more = match cluster.rejected.len() {
+        0 | 1 => String::new(),
+        more => format!(" (and {} more)", more - 1),
+    };
+    console.print_error(&anyhow!("{}{more}", first.detail));
+}
 
 // Where the facts come from.
 #[derive(Debug, clap::Args)]
@@ -37,7 +47,7 @@ pub(super) struct Sources {
     /// the one that is meant: by its certificate, for the name in the kubeconfig, or in a pod for kubernetes.default.svc.
     #[arg(long = "apiserver", value_name = "URL", help_heading = "Sources", conflicts_with = "services")]
     api_server: Option<ApiServer>,
-    /// How long one request to the API server may take
+    /// How long the API server may be silent: until an answer begins, and until more of it comes
     #[arg(long, value_name = "DURATION", help_heading = "Sources", default_value = "10s", value_parser = duration)]
     request_timeout: Duration,
     /// This node's name in the cluster, where it is not its hostname
@@ -56,13 +66,23 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Takes a snapshot without what is skipped. Command lines are kept only for a person at this node.
-    pub(super) fn snapshot(self, skipped: BTreeSet<Source>, command_lines: bool) -> anyhow::Result<Snapshot> {
-        self.snapshot_of(None, skipped, command_lines)
+    pub(super) fn snapshot(
+        self,
+        skipped: BTreeSet<Source>,
+        command_lines: bool,
+        console: &Console,
+    ) -> anyhow::Result<Snapshot> {
+        self.snapshot_of(None, skipped, command_lines, console)
     }
 
     /// The same with everything, and with the owners of sockets on this port.
-    pub(super) fn snapshot_with_port(self, port: u16, command_lines: bool) -> anyhow::Result<Snapshot> {
-        self.snapshot_of(Some(port), BTreeSet::new(), command_lines)
+    pub(super) fn snapshot_with_port(
+        self,
+        port: u16,
+        command_lines: bool,
+        console: &Console,
+    ) -> anyhow::Result<Snapshot> {
+        self.snapshot_of(Some(port), BTreeSet::new(), command_lines, console)
     }
 
     fn snapshot_of(
@@ -70,6 +90,7 @@ impl Sources {
         port: Option<u16>,
         skipped: BTreeSet<Source>,
         command_lines: bool,
+        console: &Console,
     ) -> anyhow::Result<Snapshot> {
         let Self {
             services,
@@ -102,6 +123,11 @@ impl Sources {
             command_lines,
         };
         let progress = Progress::start();
-        sources.gather(Timestamp::now(), |step: Step| progress.show(step)).context("starting the runtime")
+        let snapshot = sources.gather(now(), |step: Step| progress.show(step)).context("starting the runtime")?;
+        drop(progress);
+        if let ClusterSource::Files(_) = sources.cluster {
+            complain(&snapshot.cluster, console);
+        }
+        Ok(snapshot)
     }
 }

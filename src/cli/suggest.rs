@@ -15,6 +15,6 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { count, sources } = args;
-    let snapshot = sources.snapshot(skipped(&[]), false)?;
+    let snapshot = sources.snapshot(skipped(&[]), false, console)?;
     count.print(&FreePorts::of(&snapshot), &format!("of node {}, and of no other", snapshot.node_name()), console)
 }

@@ -1,6 +1,6 @@
 //! Values of flags and of the environment, in our types.
 
-use std::{env, path::PathBuf, time::Duration};
+use std::{env, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use jiff::SignedDuration;
 
@@ -18,14 +18,16 @@ pub(super) fn environment() -> Environment {
     }
 }
 
+/// The shortest duration of a flag, and the longest: no clock ends within it.
+const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+
 /// `10s`, `1m30s`, `500ms`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let wanted = "a duration longer than nothing, like 10s or 1m30s";
-    let duration: SignedDuration = text.parse().map_err(|_| format!("{text:?} is not {wanted}"))?;
-    Duration::try_from(duration)
-        .ok()
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| format!("{text:?} is not {wanted}"))
+    let duration: Option<SignedDuration> = text.parse().ok();
+    duration
+        .and_then(|duration| Duration::try_from(duration).ok())
+        .filter(|duration| DURATIONS.contains(duration))
+        .ok_or_else(|| format!("{text:?} is not a duration from 1ms to 1h, like 10s or 1m30s"))
 }
 
 /// A NodePort range that a person configured.
@@ -38,9 +40,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_out_is_a_duration_longer_than_nothing() {
+    fn a_duration_is_longer_than_nothing_and_at_most_an_hour() {
         assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
-        for wrong in ["0s", "-1s", "ten", "10", ""] {
+        for wrong in ["0s", "-1s", "ten", "10", "", "1000h", "3601s", "1ns", "9223372036854775807s", "1y"] {
             assert!(duration(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -1,7 +1,8 @@
 //! The agents of a cluster, each read through the API server's pod proxy with the rights of the caller.
 //!
-//! It needs `list` of pods and `get` of `pods/proxy` in the agents' namespace, and nothing else. What an agent answers is
-//! handed on as it came, and not trusted: its node may have been taken over.
+//! It needs `list` of pods, `get` of `pods/proxy`, and `create` of `serviceaccounts/token` for the reader's ServiceAccount
+//! in the agents' namespace, and nothing else. What an agent answers is handed on as it came, and not trusted: its node
+//! may have been taken over.
 
 use std::time::Duration;
 
@@ -11,9 +12,13 @@ use tokio::task::JoinSet;
 use super::{
     collection::Collection,
     connect::{Access, Impersonation, connect_as},
+    error::Error,
+    exchange::Exchange,
+    reader_token::ReaderToken,
     requests::{Server, encoded},
+    reviews::TOKEN_HEADER,
 };
-use crate::facts::{Gap, Pod, Source, Why};
+use crate::facts::{Gap, Pod, Source, Why, text};
 
 /// The label by which the chart marks agents.
 const LABEL: &str = "app.kubernetes.io/name=portreeve";
@@ -54,7 +59,18 @@ pub struct Agent {
 #[derive(Clone)]
 pub struct Agents {
     server: Server,
+    exchange: Exchange,
+    token: ReaderToken,
     namespace: String,
+}
+
+/// Where agents run, and whose tokens they accept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentPlace {
+    /// Their namespace.
+    pub namespace: String,
+    /// The ServiceAccount in it whose tokens they accept.
+    pub reader: String,
 }
 
 impl Agents {
@@ -62,11 +78,14 @@ impl Agents {
     ///
     /// # Errors
     /// When the credentials cannot be used.
-    pub async fn connect(access: &Access, impersonation: &Impersonation, namespace: &str) -> Result<Self, Gap> {
+    pub async fn connect(access: &Access, impersonation: &Impersonation, place: AgentPlace) -> Result<Self, Gap> {
         let login = Access { request_timeout: access.request_timeout.max(LOGIN), ..access.clone() };
         let (client, address) = connect_as(&login, impersonation).await.map_err(|error| error.gap(Source::Pods))?;
-        let server = Server::new(client, address, access.request_timeout);
-        Ok(Self { server, namespace: namespace.to_owned() })
+        let server = Server::new(client.clone(), address.clone(), access.request_timeout);
+        let exchange = Exchange { client, address, within: access.request_timeout };
+        let AgentPlace { namespace, reader } = place;
+        let token = ReaderToken::new(exchange.clone(), &namespace, &reader);
+        Ok(Self { server, exchange, token, namespace })
     }
 
     /// Every agent that is listed, by node; `selector` selects further by labels of the pods.
@@ -112,7 +131,17 @@ impl Agents {
     async fn fetch_one(&self, agent: &Agent, AgentRequest { path, longest, .. }: AgentRequest) -> Result<Vec<u8>, Gap> {
         let port = agent.port.clone()?;
         let path = self.pods().object(&format!("{}:{port}/proxy{path}", encoded(&agent.pod)));
-        self.server.bytes(&path, longest).await.map_err(|error| error.gap(Source::Agent))
+        // An older agent wants none, so that a person who gets none may still be answered.
+        let token = self.token.of(&agent.node).await;
+        let headers: Vec<_> = token.iter().map(|token| (TOKEN_HEADER, token.clone())).collect();
+        self.exchange.get(&path, &headers, longest).await.map_err(|error| match (&token, &error) {
+            // The agent's answer says what is missing; this is why it was not sent.
+            (Err(gap), Error::Status { code: 401, .. }) => {
+                let detail = format!("no token for agents: {}; without one: {error}", gap.detail);
+                Gap::new(Source::Agent, Why::NotPermitted, text::clean(&detail, 2 * text::NAME))
+            }
+            _ => error.gap(Source::Agent),
+        })
     }
 
     fn pods(&self) -> Collection {

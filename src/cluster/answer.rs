@@ -10,12 +10,19 @@ use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use kube::client::Body;
 use serde::de::DeserializeSeed;
-use tokio::{sync::mpsc, task};
+use tokio::{
+    sync::mpsc,
+    task,
+    time::{Instant, timeout},
+};
 
 use super::{
     error::{Error, causes},
+    meter::Meter,
     object_reader::{DocumentSummary, ObjectReader},
     object_sink::ObjectSink,
+    slim_object::SlimObject,
+    tolerant_field::Field,
 };
 use crate::facts::text;
 
@@ -26,25 +33,47 @@ const TEXT: usize = 256 << 10;
 /// The longest message of a server that is passed on, in bytes.
 const MESSAGE: usize = 256;
 
+/// How long a body is waited for, however long it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// The longest time without a byte.
+    pub(super) silence: Duration,
+    /// When it has to be there.
+    pub(super) until: Instant,
+}
+
 /// An answer whose body was not read yet.
 pub(super) struct Answer {
     /// The request, for people.
     request: String,
     content: String,
     response: Response<Body>,
+    /// `None` where whoever reads the body keeps the time.
+    limits: Option<Limits>,
 }
 
 impl Answer {
     /// The answer to `request`, which is named in errors.
-    pub(super) fn new(request: String, response: Response<Body>) -> Self {
+    pub(super) fn new(request: String, response: Response<Body>, limits: Option<Limits>) -> Self {
         let value = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content = value.map_or_else(|| "without a content type".to_owned(), |value| text::clean(value, 64));
-        Self { request, content, response }
+        Self { request, content, response, limits }
     }
 
     /// The next bytes of the body; `None` at its end.
     pub(super) async fn frame(&mut self) -> Result<Option<Bytes>, Error> {
-        match self.response.body_mut().frame().await {
+        let frame = self.response.body_mut().frame();
+        let frame = match self.limits {
+            None => frame.await,
+            Some(Limits { silence, until }) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let what = if left < silence { "the answer has not ended" } else { "nothing more of the answer" };
+                let limit = left.min(silence);
+                let late = |_| Error::TimedOut { request: self.request.clone(), what, limit };
+                timeout(limit, frame).await.map_err(late)?
+            }
+        };
+        match frame {
             None => Ok(None),
             // A trailer holds no data.
             Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
@@ -77,15 +106,16 @@ impl Answer {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The objects of the body, parsed on a blocking thread while it arrives. `place` is where they are read, and
+    /// The objects of the body, added to `into` on a blocking thread while it arrives. `place` is where they are read, and
     /// `kind` the kind of those that name none.
     pub(super) async fn objects<S: ObjectSink>(
         &mut self,
         place: String,
         kind: &'static str,
-    ) -> Result<(S, DocumentSummary), Error> {
+        into: (S, Meter),
+    ) -> Result<(S, Meter, DocumentSummary), Error> {
         let (frames, receiver) = mpsc::channel(FRAMES);
-        let parser = task::spawn_blocking(move || parse(&place, kind, Frames { receiver, rest: Bytes::new() }));
+        let parser = task::spawn_blocking(move || parse(&place, kind, Frames { receiver, rest: Bytes::new() }, into));
         let sent = async {
             while let Some(frame) = self.frame().await? {
                 if frames.send(frame).await.is_err() {
@@ -100,7 +130,7 @@ impl Answer {
         let parsed = parser.await;
         sent?;
         match parsed {
-            Ok(parsed) => parsed.map_err(|error| self.wrong(&error.to_string())),
+            Ok(parsed) => parsed.map_err(|what| self.wrong(&what)),
             Err(panicked) => Err(self.wrong(&panicked.to_string())),
         }
     }
@@ -121,6 +151,7 @@ impl Answer {
         let status = self.response.status();
         let reason = status.canonical_reason().unwrap_or("an error");
         let retry_after = retry_after(&self.response);
+        // A refusal is one without its message too.
         let body = self.text().await.unwrap_or_default();
         let message = message_of(&body);
         let message = text::clean(message.as_deref().unwrap_or(reason), MESSAGE);
@@ -145,18 +176,47 @@ pub(super) fn retry_after(response: &Response<Body>) -> Option<Duration> {
     value.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Reads one JSON document to its end.
+/// Reads one JSON document to its end, which must be an object of `kind`, or a list or Table of them. The error is for
+/// people.
 pub(super) fn parse<S: ObjectSink>(
     place: &str,
     kind: &str,
     body: impl Read,
-) -> Result<(S, DocumentSummary), serde_json::Error> {
-    let mut objects = S::default();
-    let mut parser = serde_json::Deserializer::from_reader(BufReader::new(body));
-    let mut sink = |object| objects.add(place, object);
-    let summary = ObjectReader { kind: Some(kind), closed: true, sink: &mut sink }.deserialize(&mut parser)?;
-    parser.end()?;
-    Ok((objects, summary))
+    (mut objects, meter): (S, Meter),
+) -> Result<(S, Meter, DocumentSummary), String> {
+    meter.next_page();
+    let mut parser = serde_json::Deserializer::from_reader(BufReader::new(Metered { body, meter: &meter }));
+    let mut sink = |object: SlimObject| match &object.kind {
+        Field::Value(other) if other != kind => meter.stop(format!("it holds a {other}, wanted a {kind}")),
+        _ => meter.object(objects.add(place, object)),
+    };
+    let read = ObjectReader { kind: Some(kind), closed: true, sink: &mut sink }.deserialize(&mut parser);
+    let read = read.and_then(|summary| parser.end().map(|()| summary));
+    if let Some(wrong) = meter.wrong() {
+        return Err(wrong);
+    }
+    let summary = read.map_err(|error| error.to_string())?;
+    let is_wanted = |of: &str| of == "Table" || of.strip_suffix("List") == Some(kind);
+    match &summary.kind {
+        Some(other) if !is_wanted(other) => Err(format!("it is a {other}, wanted a {kind}List")),
+        None if summary.list => Err(format!("it has no kind, wanted a {kind}List")),
+        _ if summary.next_page_unread => Err("whether there is another page cannot be read".to_owned()),
+        _ => Ok((objects, meter, summary)),
+    }
+}
+
+/// A body of which every byte is counted.
+struct Metered<'a, R> {
+    body: R,
+    meter: &'a Meter,
+}
+
+impl<R: Read> Read for Metered<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.body.read(buffer)?;
+        self.meter.read(&buffer[..length])?;
+        Ok(length)
+    }
 }
 
 /// The frames of a body as a blocking reader, for a parser that pulls.

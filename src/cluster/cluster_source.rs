@@ -4,7 +4,7 @@ use std::{env, ffi::OsString, path::PathBuf, time::Duration};
 
 use super::{
     connect::{Access, ApiServer, Credentials},
-    manifests::Input,
+    input::Input,
 };
 
 /// Where the cluster is read from.

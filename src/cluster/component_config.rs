@@ -1,36 +1,21 @@
 //! Component configuration inside ConfigMaps: kube-proxy's and kubeadm's, which `k8s_openapi` does not have. Only the
 //! keys that are used are read.
 
-use serde::{
-    Deserialize,
-    de::{DeserializeOwned, MapAccess, SeqAccess},
-};
+use serde::de::{MapAccess, SeqAccess};
 
 use super::{
     field_values::{each, lenient_ip},
     flags::RANGE_FLAG,
+    mapping::mappings,
     slim_object::NameValue,
-    tolerant_field::{Field, FieldErrors, FieldType, NumberOrText, mapping},
+    tolerant_field::{Field, FieldErrors, FieldType, NumberOrText},
+    yaml_options,
 };
 use crate::facts::ProxyConfig;
 
 /// `kubeproxy.config.k8s.io/v1alpha1` KubeProxyConfiguration, as text.
 pub(super) fn proxy_configuration(place: String, yaml: &str, errors: &mut FieldErrors) -> Option<ProxyConfig> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Written {
-        mode: Field<String>,
-        #[serde(rename = "nodePortAddresses")]
-        node_port_addresses: Field<Vec<Field<String>>>,
-        iptables: Field<Iptables>,
-        #[serde(rename = "bindAddress")]
-        bind_address: Field<String>,
-        #[serde(rename = "detectLocalMode")]
-        detect_local_mode: Field<String>,
-        #[serde(rename = "clusterCIDR")]
-        cluster_cidr: Field<String>,
-    }
-    let written: Written = embedded(yaml, "data[config.conf]", errors)?;
+    let written: ProxyDocument = embedded(yaml, "data[config.conf]", errors)?;
     let iptables = written.iptables.take("iptables", errors).unwrap_or_default();
     let path = "nodePortAddresses";
     Some(ProxyConfig {
@@ -46,35 +31,33 @@ pub(super) fn proxy_configuration(place: String, yaml: &str, errors: &mut FieldE
 
 /// `apiServer.extraArgs` of a kubeadm ClusterConfiguration: a mapping until v1beta3, then a list.
 pub(super) fn range_argument(yaml: &str, errors: &mut FieldErrors) -> Option<String> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Written {
-        #[serde(rename = "apiServer")]
-        api_server: Field<ApiServer>,
-    }
-    let written: Written = embedded(yaml, "data[ClusterConfiguration]", errors)?;
+    let written: ClusterDocument = embedded(yaml, "data[ClusterConfiguration]", errors)?;
     written.api_server.take("apiServer", errors)?.extra_args.take("apiServer.extraArgs", errors)?.0
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Iptables {
-    #[serde(rename = "localhostNodePorts")]
-    localhost_node_ports: Field<bool>,
+mappings! {
+    ProxyDocument {
+        mode: String = "mode",
+        node_port_addresses: Vec<Field<String>> = "nodePortAddresses",
+        iptables: Iptables = "iptables",
+        bind_address: String = "bindAddress",
+        detect_local_mode: String = "detectLocalMode",
+        cluster_cidr: String = "clusterCIDR",
+    }
+    Iptables {
+        localhost_node_ports: bool = "localhostNodePorts",
+    }
+    ClusterDocument {
+        api_server: ApiServer = "apiServer",
+    }
+    ApiServer {
+        extra_args: ExtraArguments = "extraArgs",
+    }
 }
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ApiServer {
-    #[serde(rename = "extraArgs")]
-    extra_args: Field<ExtraArguments>,
-}
-
-mapping!(Iptables, ApiServer);
 
 /// The value of `service-node-port-range`.
-#[derive(Default)]
-struct ExtraArguments(Option<String>);
+#[derive(Debug, Default)]
+pub(super) struct ExtraArguments(Option<String>);
 
 impl FieldType for ExtraArguments {
     const EXPECTED: &'static str = "a mapping or a list of names and values";
@@ -103,9 +86,10 @@ impl FieldType for ExtraArguments {
 }
 
 /// A YAML document inside a ConfigMap.
-fn embedded<T: DeserializeOwned>(yaml: &str, path: &str, errors: &mut FieldErrors) -> Option<T> {
-    match serde_saphyr::from_str(yaml) {
-        Ok(value) => Some(value),
+fn embedded<T: FieldType>(yaml: &str, path: &str, errors: &mut FieldErrors) -> Option<T> {
+    let read: Result<Field<T>, _> = serde_saphyr::from_str_with_options(yaml, yaml_options::embedded());
+    match read {
+        Ok(field) => field.take(path, errors),
         Err(error) => {
             let place = error.location().map(|at| format!("broken at line {}, column {}", at.line(), at.column()));
             errors.note(path, place.unwrap_or_else(|| "broken".to_owned()), "a YAML document");

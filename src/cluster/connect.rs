@@ -12,7 +12,7 @@ use kube::{
 use tokio::{runtime::Handle, task, time};
 use tower::{BoxError, ServiceBuilder};
 
-use super::error::{Error, causes};
+use super::error::{Error, NO_ANSWER, causes};
 
 /// The name of the API server inside a cluster, which every certificate of it holds.
 const IN_CLUSTER: &str = "kubernetes.default.svc";
@@ -27,7 +27,7 @@ pub struct Access {
     /// Where to go instead. The server is known by the same certificate authority and the same name as without it:
     /// the name of the kubeconfig's server, or in a pod that of the Service `kubernetes`.
     pub api_server: Option<ApiServer>,
-    /// How long each request may take.
+    /// How long each phase of a request may take: connecting and the head of the answer, and each wait for more of it.
     pub request_timeout: Duration,
 }
 
@@ -103,7 +103,7 @@ pub(super) async fn connect_as(access: &Access, impersonation: &Impersonation) -
     let runtime = Handle::current();
     let made = task::spawn_blocking(move || runtime.block_on(make(&wanted, impersonation)));
     match time::timeout(access.request_timeout, made).await {
-        Err(_) => Err(Error::TimedOut { request: place, limit: access.request_timeout }),
+        Err(_) => Err(Error::TimedOut { request: place, what: NO_ANSWER, limit: access.request_timeout }),
         Ok(Err(panicked)) => Err(unusable(panicked.to_string())),
         Ok(Ok(made)) => made.map_err(unusable),
     }

@@ -4,6 +4,10 @@ use std::{io, time::Duration};
 
 use crate::facts::{Gap, Source, Why, text};
 
+/// What a request that times out has usually got.
+pub(super) const NO_ANSWER: &str = "no answer";
+/// What files are for.
+const WANTED: &str = "what kubectl get -o yaml or -o json prints";
 /// The longest detail of a failure, in bytes.
 const DETAIL: usize = 512;
 
@@ -11,23 +15,26 @@ const DETAIL: usize = 512;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// A file that cannot be opened or read.
-    #[error("{place}: cannot be read: {source}")]
+    #[error("{place}: cannot be read: {source}; wanted a file with {WANTED}")]
     Unreadable { place: String, source: io::Error },
-    /// A directory where a file should be.
-    #[error("{place}: is a directory, wanted a file with the output of kubectl get -o yaml")]
-    Directory { place: String },
     /// A file without any object.
-    #[error("{place}: holds nothing, wanted the output of kubectl get -o yaml or -o json")]
+    #[error("{place}: holds nothing, wanted {WANTED}")]
     Empty { place: String },
     /// A file that a Windows shell redirected.
     #[error("{place}: is UTF-16, wanted UTF-8")]
     Utf16 { place: String },
     /// A document that is not what it should be, from here on.
-    #[error("{place}: line {line}, column {column}: {what}")]
+    #[error("{place}:{line}:{column}: {what}; wanted {WANTED}")]
     Malformed { place: String, line: u64, column: u64, what: String },
     /// A document that stops early.
-    #[error("{place}: ends before the kind of its List: it was cut, and its last item was left out")]
+    #[error("{place}: ends before the kind of its List: it was cut, and its last item was left out; wanted {WANTED}")]
     Cut { place: String },
+    /// A List that has no items, or no kind.
+    #[error("{place}: holds a List without items or without a kind, as if it was cut; wanted {WANTED}")]
+    Hollow { place: String },
+    /// A file beyond what is read of one.
+    #[error("{place}: line {line}: {what}")]
+    Beyond { place: String, line: u64, what: String },
     /// A kubeconfig, or a service account's files, that cannot be used.
     #[error("{place}: {what}")]
     Credentials { place: String, what: String },
@@ -37,9 +44,9 @@ pub(super) enum Error {
     /// An answer that is not the wanted object.
     #[error("{request}: the answer ({content}) is not what was asked for: {what}")]
     Answer { request: String, content: String, what: String },
-    /// No answer in time.
-    #[error("{request}: no answer within {} s", .limit.as_secs_f32())]
-    TimedOut { request: String, limit: Duration },
+    /// No answer in time, or not all of it: `what` was not there within `limit`.
+    #[error("{request}: {what} within {} s", .limit.as_secs_f32())]
+    TimedOut { request: String, what: &'static str, limit: Duration },
     /// No connection, or one that broke.
     #[error("{request}: {what}")]
     Unreachable { request: String, what: String },
@@ -55,8 +62,9 @@ impl Error {
             Self::Status { code: 408 | 504, .. } | Self::TimedOut { .. } => Why::TimedOut,
             Self::Status { code: 410, .. } => Why::Stale,
             Self::Status { code: 400..=428, .. }
-            | Self::Directory { .. }
             | Self::Empty { .. }
+            | Self::Hollow { .. }
+            | Self::Beyond { .. }
             | Self::Utf16 { .. }
             | Self::Malformed { .. }
             | Self::Cut { .. }

@@ -4,7 +4,14 @@ use std::{collections::BTreeMap, fmt, mem, sync::Arc};
 
 use k8s_openapi::api::core::v1;
 
-use super::{convert, error::Error, settings::Settings, slim_object::SlimObject, tolerant_field::FieldErrors};
+use super::{
+    convert,
+    error::Error,
+    memory::Memory,
+    settings::Settings,
+    slim_object::SlimObject,
+    tolerant_field::{FieldErrors, quoted},
+};
 use crate::facts::{ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, Why, text};
 
 /// At most this many rejected items are named; a thousand broken Services must not bury the rest.
@@ -20,6 +27,10 @@ pub(super) struct FactsBuilder {
     pub(super) pods: Vec<Arc<Pod>>,
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) settings: Settings,
+    /// A Service was found, or a whole List that has none: the absence of others is known.
+    pub(super) services_known: bool,
+    /// The first kind that no rule uses.
+    pub(super) unused: Option<String>,
     /// Node name by lower-case host name.
     hostnames: BTreeMap<String, String>,
     gaps: BTreeMap<Source, Gap>,
@@ -31,14 +42,21 @@ pub(super) struct FactsBuilder {
 impl FactsBuilder {
     /// Adds one object; `place` is where it was read. Kinds that no rule uses are skipped.
     pub(super) fn add(&mut self, place: &str, mut object: SlimObject) {
+        if let Some(why) = &object.broken {
+            let kind = object.kind.seen().map_or_else(String::new, |kind| format!("{kind} {}: ", object.title()));
+            self.reject(Gap::new(Source::Services, Why::Malformed, format!("{place}: {kind}{why}")));
+            return;
+        }
         let kind = mem::take(&mut object.kind);
         let kind = kind.seen().map_or("", String::as_str);
-        let group = object.api_version.seen().map_or("", String::as_str);
-        let group = group.split_once('/').map_or("", |(group, _)| group);
+        let version = mem::take(&mut object.api_version);
+        let version = version.seen().map_or("", String::as_str);
+        let group = version.split_once('/').map_or("", |(group, _)| group);
         let title = object.title();
         let mut errors = FieldErrors::default();
         let source = match (group, kind) {
             ("", "Service") => {
+                self.services_known = true;
                 self.services.extend(convert::service(object, &mut errors).map(Arc::new));
                 Source::Services
             }
@@ -73,7 +91,18 @@ impl FactsBuilder {
                 errors.note("kind", "absent", "the kind of a Kubernetes object");
                 Source::Services
             }
-            _ => return,
+            ("core", "Service" | "Pod" | "Node" | "ConfigMap") => {
+                errors.note("apiVersion", quoted(version), "v1");
+                Source::Services
+            }
+            ("" | "core", other) if let Some(meant) = meant(other) => {
+                errors.note("kind", quoted(other), meant);
+                Source::Services
+            }
+            (_, other) => {
+                self.unused.get_or_insert_with(|| other.to_owned());
+                return;
+            }
         };
         let what = if kind.is_empty() { "an object" } else { kind };
         self.reject_fields(source, format_args!("{place}: {what} {title}"), errors);
@@ -93,6 +122,21 @@ impl FactsBuilder {
         let title = convert::title(&map.metadata);
         self.settings.config_map(map, &mut errors);
         self.reject_fields(Source::ConfigMaps, format_args!("{place}: ConfigMap {title}"), errors);
+    }
+
+    /// How many Services, EndpointSlices, Pods and Nodes there are.
+    pub(super) fn counts(&self) -> [usize; 4] {
+        [self.services.len(), self.endpoint_slices.len(), self.pods.len(), self.nodes.len()]
+    }
+
+    /// How much memory those take that were added since there were so many, roughly, in bytes.
+    pub(super) fn memory_since(&self, [services, slices, pods, nodes]: [usize; 4]) -> usize {
+        fn all(facts: &[impl Memory]) -> usize {
+            facts.iter().map(Memory::memory).sum()
+        }
+        let Self { services: all_services, endpoint_slices, pods: all_pods, nodes: all_nodes, .. } = self;
+        let of_services = all(&all_services[services..]) + all(&endpoint_slices[slices..]);
+        of_services + all(&all_pods[pods..]) + all(&all_nodes[nodes..])
     }
 
     /// Whether it holds no more than the facts of objects: no settings, nothing rejected.
@@ -119,6 +163,11 @@ impl FactsBuilder {
         self.gaps.entry(gap.source).or_insert(gap);
     }
 
+    /// Notes why a whole fact is missing, in the words of another.
+    pub(super) fn mark_missing_with(&mut self, source: Source, gap: Gap) {
+        self.gaps.entry(source).or_insert(gap);
+    }
+
     /// Notes that several facts are missing for one reason.
     pub(super) fn mark_all_missing(&mut self, sources: &[Source], error: &Error) {
         for source in sources {
@@ -133,8 +182,10 @@ impl FactsBuilder {
         self.pods.extend(other.pods);
         self.nodes.extend(other.nodes);
         self.settings.merge(other.settings);
+        self.services_known |= other.services_known;
+        self.unused = self.unused.take().or(other.unused);
         self.hostnames.extend(other.hostnames);
-        other.gaps.into_values().for_each(|gap| self.mark_missing(gap));
+        other.gaps.into_iter().for_each(|(source, gap)| self.mark_missing_with(source, gap));
         other.rejected.into_iter().for_each(|gap| self.reject(gap));
         self.rejected_beyond += other.rejected_beyond;
     }
@@ -196,6 +247,12 @@ impl FactsBuilder {
             self.reject(Gap::new(source, Why::Malformed, format!("{object}: {error}")));
         }
     }
+}
+
+/// The kind that is read, where only the case of its letters is wrong.
+fn meant(kind: &str) -> Option<&'static str> {
+    let read = ["Service", "EndpointSlice", "Pod", "Node", "ConfigMap"];
+    read.into_iter().find(|read| read.eq_ignore_ascii_case(kind) && *read != kind)
 }
 
 fn reading<T>(facts: Vec<T>, gap: Option<Gap>) -> Reading<Vec<T>> {

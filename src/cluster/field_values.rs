@@ -5,8 +5,8 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use super::tolerant_field::{Field, FieldErrors, FieldType, quoted};
-use crate::facts::{Family, Protocol, text};
+use super::tolerant_field::{Field, FieldErrors, FieldType, Name, quoted};
+use crate::facts::{Family, Protocol, names, text};
 
 /// What a port must be.
 pub(super) const PORT: &str = "1 to 65535";
@@ -43,23 +43,48 @@ pub(super) fn each<T: FieldType, U>(
     converted
 }
 
-/// A text as a name: cleaned, and cut at [`text::NAME`].
+/// A short text: cleaned, and cut at [`text::NAME`].
 pub(super) fn short(text: &str) -> String {
     text::clean(text, text::NAME)
 }
 
-pub(super) fn name(field: Field<String>, errors: &mut FieldErrors) -> Option<String> {
-    let name = field.take("metadata.name", errors).filter(|name| !name.is_empty());
-    if name.is_none() {
+/// The name of an object, which it must have.
+pub(super) fn name(field: Field<Name>, errors: &mut FieldErrors) -> Option<String> {
+    if matches!(&field, Field::Absent) || field.seen().is_some_and(|Name(name)| name.is_empty()) {
         errors.note("metadata.name", "absent", "a name");
+        return None;
     }
-    name
+    field.take("metadata.name", errors).map(|Name(name)| name)
 }
 
-/// A manifest without a namespace goes to `default`, as `kubectl apply` would have it.
-pub(super) fn namespace(field: Field<String>, errors: &mut FieldErrors) -> String {
-    let namespace = field.take("metadata.namespace", errors).filter(|name| !name.is_empty());
-    namespace.unwrap_or_else(|| "default".to_owned())
+/// The name of an object, which must be a DNS label.
+pub(super) fn label(field: Field<Name>, errors: &mut FieldErrors) -> Option<String> {
+    name(field, errors).and_then(|name| as_label(name, "metadata.name", errors))
+}
+
+/// A manifest without a namespace goes to `default`, as `kubectl apply` would have it. `None` for an impossible one.
+pub(super) fn namespace(field: Field<Name>, errors: &mut FieldErrors) -> Option<String> {
+    let absent = matches!(&field, Field::Absent);
+    let namespace = field.take("metadata.namespace", errors);
+    match namespace {
+        None if absent => Some("default".to_owned()),
+        Some(Name(name)) if name.is_empty() => Some("default".to_owned()),
+        Some(Name(name)) => as_label(name, "metadata.namespace", errors),
+        None => None,
+    }
+}
+
+fn as_label(name: String, path: &str, errors: &mut FieldErrors) -> Option<String> {
+    let is_label = names::is_label(&name);
+    if !is_label {
+        errors.note(path, quoted(&name), names::LABEL_WORDS);
+    }
+    is_label.then_some(name)
+}
+
+/// The name of another object; `None` where there is none.
+pub(super) fn reference(field: Field<Name>, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<String> {
+    field.take(path, errors).map(|Name(name)| name).filter(|name| !name.is_empty())
 }
 
 pub(super) fn address(text: &str, path: impl fmt::Display, errors: &mut FieldErrors) -> Option<IpAddr> {

@@ -11,7 +11,10 @@ use serde::{
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-use super::tolerant_field::{Field, FieldType, Present};
+use super::{
+    mapping::mappings,
+    tolerant_field::{Field, FieldType, Present},
+};
 
 /// The port entries of a Service in its managedFields: (port, protocol), and whether a client set its nodePort.
 #[derive(Clone, Debug, Default)]
@@ -43,37 +46,23 @@ impl FieldType for ManagedPorts {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Entry {
-    #[serde(rename = "fieldsV1")]
-    fields: Field<Fields>,
+mappings! {
+    Entry {
+        fields: Fields = "fieldsV1",
+    }
+    Fields {
+        spec: Spec = "f:spec",
+    }
+    Spec {
+        ports: Ports = "f:ports",
+    }
+    OwnedPort {
+        node_port: Present = "f:nodePort",
+    }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Fields {
-    #[serde(rename = "f:spec")]
-    spec: Field<Spec>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Spec {
-    #[serde(rename = "f:ports")]
-    ports: Field<Ports>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct OwnedPort {
-    #[serde(rename = "f:nodePort")]
-    node_port: Field<Present>,
-}
-
-super::tolerant_field::mapping!(Entry, Fields, Spec, OwnedPort);
-
-struct Ports(Vec<(i64, String, bool)>);
+#[derive(Debug)]
+pub(super) struct Ports(Vec<(i64, String, bool)>);
 
 impl FieldType for Ports {
     const EXPECTED: &'static str = "a mapping";

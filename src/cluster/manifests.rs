@@ -5,21 +5,26 @@
 //! fast.
 
 use std::{
-    fmt, fs,
-    io::{self, BufReader, Cursor, Read},
-    path::PathBuf,
+    io::{BufReader, Cursor, ErrorKind, Read},
+    ops::RangeInclusive,
 };
 
 use serde::de::DeserializeSeed;
-use serde_json::de::{self, IoRead, StrRead};
+use serde_json::{
+    de::{self, IoRead, StrRead},
+    error::Category,
+};
 use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
 use super::{
     error::Error,
     facts_builder::FactsBuilder,
+    input::{Accepted, Input, OpenInput},
+    input_meter::{InputMeter, MeteredInput},
     object_reader::{DocumentSummary, ObjectReader},
     slim_object::SlimObject,
     yaml_documents::Documents,
+    yaml_options,
 };
 use crate::facts::{Gap, Source, Why, text};
 
@@ -27,55 +32,37 @@ use crate::facts::{Gap, Source, Why, text};
 const BUFFER: usize = 64 << 10;
 /// Bytes that are read at once and held.
 const SHORT: usize = 1 << 20;
+/// More errors than this are not read on for.
+const MOST_ERRORS: usize = 1_000;
+/// What the reader of objects says in place of a parser.
+const EXPECTED: &str = "expected a Kubernetes object";
 /// The longest message of a parser that is passed on, in bytes.
 const MESSAGE: usize = 200;
 
-/// Where manifests are read from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// A file; its content decides what it holds, not its name.
-    File(PathBuf),
-    /// Standard input, `-`.
-    Stdin,
-}
-
-impl From<PathBuf> for Input {
-    fn from(path: PathBuf) -> Self {
-        if path.as_os_str() == "-" { Self::Stdin } else { Self::File(path) }
-    }
-}
-
-impl fmt::Display for Input {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => f.write_str(&text::clean(&path.to_string_lossy(), text::NAME)),
-            Self::Stdin => f.write_str("standard input"),
-        }
-    }
-}
-
 /// Reads every input; one that fails is named, and loses nothing of the others.
-pub(super) fn read(inputs: &[Input]) -> FactsBuilder {
+pub(super) fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
     let mut facts = FactsBuilder::default();
     let mut broken: Option<Error> = None;
     for input in inputs {
         let place = input.to_string();
-        let errors = match open(input, &place) {
+        let errors = match input.open(accepted) {
             Ok(opened) => read_from(&place, opened, &mut facts),
-            Err(error) => vec![error],
+            Err(source) => vec![Error::Unreadable { place, source }],
         };
         for error in errors {
             facts.reject(error.gap(Source::Services));
             broken.get_or_insert(error);
         }
     }
-    name_what_is_missing(&mut facts, broken.as_ref());
+    name_what_is_missing(inputs, &mut facts, broken.as_ref());
     facts
 }
 
 /// Reads one input to its end, or to where it breaks.
-fn read_from(place: &str, Opened { mut reader, length }: Opened, facts: &mut FactsBuilder) -> Vec<Error> {
-    let mut beginning = Vec::with_capacity(length.min(SHORT));
+fn read_from(place: &str, input: OpenInput, facts: &mut FactsBuilder) -> Vec<Error> {
+    let meter = InputMeter::default();
+    let mut beginning = Vec::with_capacity(usize::try_from(input.length).unwrap_or(SHORT).min(SHORT));
+    let mut reader = MeteredInput { reader: input, meter: &meter };
     let read = reader.by_ref().take(SHORT as u64).read_to_end(&mut beginning);
     let whole = match read {
         Ok(read) => read < SHORT,
@@ -91,73 +78,78 @@ fn read_from(place: &str, Opened { mut reader, length }: Opened, facts: &mut Fac
     let mut found = 0_usize;
     let mut sink = |object| {
         found += 1;
-        facts.add(place, object);
+        if meter.count_object() {
+            facts.add(place, object);
+        }
     };
     let mut read = match bytes.trim_ascii_start() {
         [b'{' | b'[', ..] => match str::from_utf8(bytes) {
-            Ok(text) if whole => read_json(place, StrRead::new(text), &mut sink),
+            Ok(text) if whole => read_json(place, StrRead::new(text), &meter, &mut sink),
             _ => {
                 let all = BufReader::with_capacity(BUFFER, Cursor::new(bytes).chain(reader));
-                read_json(place, IoRead::new(all), &mut sink)
+                read_json(place, IoRead::new(all), &meter, &mut sink)
             }
         },
-        _ => read_yaml(place, Cursor::new(bytes).chain(reader), &mut sink),
+        _ => read_yaml(place, Cursor::new(bytes).chain(reader), first_strange_byte(bytes), &meter, &mut sink),
     };
     // An empty List is an answer; a file in which not even a List was found is none.
-    if read.lists == 0 && found == 0 && read.errors.is_empty() {
-        read.errors.push(Error::Empty { place: place.to_owned() });
+    if found == 0 && read.errors.is_empty() {
+        let place = place.to_owned();
+        match (read.lists, read.empty.is_empty()) {
+            (0, _) => read.errors.push(Error::Empty { place }),
+            (_, true) => read.errors.push(Error::Hollow { place }),
+            _ => {}
+        }
     }
+    facts.services_known |= read.empty.iter().any(|kind| matches!(kind.as_str(), "List" | "ServiceList"));
     read.errors
+}
+
+/// Line and column of the first byte that is not UTF-8.
+fn first_strange_byte(bytes: &[u8]) -> Option<(u64, u64)> {
+    let error = str::from_utf8(bytes).err()?;
+    error.error_len()?;
+    let before = &bytes[..error.valid_up_to()];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
+    let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() as u64 + 1;
+    Some((line, column))
 }
 
 /// What became of the documents of one input.
 #[derive(Default)]
 struct Documented {
     lists: usize,
+    /// The kinds of Lists that are whole and have no items.
+    empty: Vec<String>,
     errors: Vec<Error>,
 }
 
 impl Documented {
-    fn note(&mut self, place: &str, summary: &DocumentSummary) {
+    fn note(&mut self, place: &str, summary: DocumentSummary) {
         self.lists += usize::from(summary.list);
         if summary.cut {
             self.errors.push(Error::Cut { place: place.to_owned() });
         }
-    }
-}
-
-/// An input that is there.
-struct Opened {
-    reader: Box<dyn Read>,
-    /// Its length in bytes; 0 where it is not known.
-    length: usize,
-}
-
-fn open(input: &Input, place: &str) -> Result<Opened, Error> {
-    let unreadable = |source| Error::Unreadable { place: place.to_owned(), source };
-    match input {
-        Input::Stdin => Ok(Opened { reader: Box::new(io::stdin().lock()), length: 0 }),
-        Input::File(path) => {
-            let file = fs::File::open(path).map_err(unreadable)?;
-            let metadata = file.metadata().map_err(unreadable)?;
-            if metadata.is_dir() {
-                return Err(Error::Directory { place: place.to_owned() });
-            }
-            let length = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
-            Ok(Opened { reader: Box::new(file), length })
+        if self.empty.len() < 8 {
+            self.empty.extend(summary.empty);
         }
     }
 }
 
 /// One JSON document after the other, and at least one.
-fn read_json<'a>(place: &str, reader: impl de::Read<'a>, sink: &mut dyn FnMut(SlimObject)) -> Documented {
+fn read_json<'a>(
+    place: &str,
+    reader: impl de::Read<'a>,
+    meter: &InputMeter,
+    sink: &mut dyn FnMut(SlimObject),
+) -> Documented {
     let mut documented = Documented::default();
     let mut parser = serde_json::Deserializer::new(reader);
     loop {
         match (ObjectReader { kind: None, closed: true, sink: &mut *sink }).deserialize(&mut parser) {
-            Ok(summary) => documented.note(place, &summary),
+            Ok(summary) => documented.note(place, summary),
             Err(error) => {
-                documented.errors.push(json_error(place, error));
+                documented.errors.push(json_error(place, meter, &error));
                 return documented;
             }
         }
@@ -168,88 +160,115 @@ fn read_json<'a>(place: &str, reader: impl de::Read<'a>, sink: &mut dyn FnMut(Sl
     }
 }
 
-fn json_error(place: &str, error: serde_json::Error) -> Error {
+fn json_error(place: &str, meter: &InputMeter, error: &serde_json::Error) -> Error {
     let place = place.to_owned();
-    if error.is_io() {
-        return Error::Unreadable { place, source: error.into() };
-    }
     let (line, column) = (error.line() as u64, error.column() as u64);
+    if let Some(what) = meter.fault() {
+        return Error::Beyond { place, line, what };
+    }
     let message = error.to_string();
     // serde_json ends every message with the place, which is named already.
     let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
-    Error::Malformed { place, line, column, what: text::clean(what, MESSAGE) }
+    let what = if error.classify() == Category::Data { what.to_owned() } else { format!("not JSON: {what}") };
+    Error::Malformed { place, line, column, what: text::clean(&what, MESSAGE) }
 }
 
 /// One YAML document after the other; one that breaks loses only its own rest.
-fn read_yaml(place: &str, reader: impl Read, sink: &mut dyn FnMut(SlimObject)) -> Documented {
+fn read_yaml(
+    place: &str,
+    reader: impl Read,
+    strange: Option<(u64, u64)>,
+    meter: &InputMeter,
+    sink: &mut dyn FnMut(SlimObject),
+) -> Documented {
     let mut documented = Documented::default();
     let mut documents = Documents::new(BufReader::with_capacity(BUFFER, reader));
     loop {
         match documents.advance() {
             Ok(true) => {}
             Ok(false) => return documented,
-            Err(source) => {
-                documented.errors.push(Error::Unreadable { place: place.to_owned(), source });
+            Err(error) => {
+                let what = meter.fault().unwrap_or_else(|| error.to_string());
+                documented.errors.push(Error::Beyond { place: place.to_owned(), line: documents.line(), what });
                 return documented;
             }
         }
         let first_line = documents.line();
-        let result =
-            serde_saphyr::with_deserializer_from_reader_with_options(&mut documents, yaml_options(), |parser| {
-                ObjectReader { kind: None, closed: false, sink: &mut *sink }.deserialize(parser)
-            });
+        let result = serde_saphyr::with_deserializer_from_reader_with_options(
+            &mut documents,
+            yaml_options::streamed(),
+            |parser| ObjectReader { kind: None, closed: false, sink: &mut *sink }.deserialize(parser),
+        );
         match result {
-            Ok(summary) => documented.note(place, &summary),
+            Ok(summary) => documented.note(place, summary),
             Err(error) => {
-                let what = UserMessageFormatter.format_message(error.without_snippet());
-                let at = error.location();
-                documented.errors.push(Error::Malformed {
-                    place: place.to_owned(),
-                    line: at.map_or_else(|| documents.line(), |at| first_line + at.line().saturating_sub(1)),
-                    column: at.map_or(1, |at| at.column()),
-                    what: text::clean(&what, MESSAGE),
-                });
+                if let Some(what) = meter.fault() {
+                    documented.errors.push(Error::Beyond { place: place.to_owned(), line: documents.line(), what });
+                    return documented;
+                }
+                documented.errors.push(yaml_error(place, first_line..=documents.line(), strange, &error));
             }
         }
-    }
-}
-
-/// Bounds for YAML: none on length, which is streamed; those on depth, anchors and aliases stay, so that a few lines
-/// cannot become a billion.
-fn yaml_options() -> serde_saphyr::Options {
-    let bounds = serde_saphyr::budget! {
-        max_reader_input_bytes: None,
-        max_events: usize::MAX,
-        max_nodes: usize::MAX,
-        max_total_scalar_bytes: usize::MAX,
-    };
-    serde_saphyr::options! {
-        budget: bounds,
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
-        with_snippet: false,
-        emit_comments: false,
-        non_finite_float_policy: serde_saphyr::NonFiniteFloatPolicy::PassThrough,
-    }
-}
-
-/// What a file does not hold is unknown. An input without Services is different: it shows that there are none.
-fn name_what_is_missing(facts: &mut FactsBuilder, broken: Option<&Error>) {
-    if let Some(error) = broken {
-        // The missing part may hold the very endpoints that keep a Service alive.
-        facts.mark_all_missing(&[Source::EndpointSlices], error);
-        if facts.services.is_empty() {
-            facts.mark_all_missing(&[Source::Services], error);
+        // Where documents are broken without end, the first ones tell enough.
+        if documented.errors.len() > MOST_ERRORS {
+            return documented;
         }
     }
+}
+
+fn yaml_error(
+    place: &str,
+    lines: RangeInclusive<u64>,
+    strange: Option<(u64, u64)>,
+    error: &serde_saphyr::Error,
+) -> Error {
+    let at = error.location().map(|at| (lines.start() + at.line().saturating_sub(1), at.column()));
+    let (at, what) = match error.without_snippet() {
+        serde_saphyr::Error::IOError { cause } if cause.kind() == ErrorKind::InvalidData => {
+            (strange.filter(|(line, _)| lines.contains(line)), "not YAML: not UTF-8 text".to_owned())
+        }
+        error => {
+            let message = UserMessageFormatter.format_message(error);
+            let is_yaml = message.contains(EXPECTED);
+            (at, if is_yaml { message.into_owned() } else { format!("not YAML: {message}") })
+        }
+    };
+    let (line, column) = at.unwrap_or((*lines.end(), 1));
+    Error::Malformed { place: place.to_owned(), line, column, what: text::clean(&what, MESSAGE) }
+}
+
+/// What a file does not hold is unknown. A whole List without Services is different: it shows that there are none.
+fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Option<&Error>) {
+    if let Some(error) = broken {
+        // One file is one gap, whatever it may have held: the very endpoints that keep a Service alive, too.
+        let gap = || error.gap(Source::Services);
+        facts.mark_missing_with(Source::EndpointSlices, gap());
+        let empty = [
+            (Source::Services, facts.services.is_empty()),
+            (Source::Pods, facts.pods.is_empty()),
+            (Source::Nodes, facts.nodes.is_empty()),
+        ];
+        for (source, _) in empty.into_iter().filter(|(_, empty)| *empty) {
+            facts.mark_missing_with(source, gap());
+        }
+        return;
+    }
     let empty = [
+        (Source::Services, !facts.services_known, "Service"),
         (Source::EndpointSlices, facts.endpoint_slices.is_empty(), "EndpointSlice"),
         (Source::Pods, facts.pods.is_empty(), "Pod"),
         (Source::Nodes, facts.nodes.is_empty(), "Node"),
     ];
     for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {
-        facts.mark_missing(broken.map_or_else(
-            || Gap::new(source, Why::NotAsked, format!("the input holds no {kind}")),
-            |error| error.gap(source),
-        ));
+        facts.mark_missing(if source == Source::Services {
+            let places: Vec<String> = inputs.iter().map(ToString::to_string).collect();
+            let instead = facts.unused.as_ref().map(|kind| format!(" but for example {kind}"));
+            let detail =
+                format!("{}: holds no Service{}, wanted Services", places.join(", "), instead.unwrap_or_default());
+            // Whoever names a file means one with Services.
+            Gap::new(source, Why::Malformed, detail)
+        } else {
+            Gap::new(source, Why::NotAsked, format!("the input holds no {kind}"))
+        });
     }
 }

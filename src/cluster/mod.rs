@@ -20,18 +20,28 @@ mod component_config;
 mod connect;
 mod convert;
 mod error;
+mod exchange;
 mod facts_builder;
 mod field_values;
 mod flags;
+mod input;
+mod input_meter;
+mod jitter;
 mod managed_fields;
 mod manifests;
+mod mapping;
+mod memory;
+mod meter;
 mod nodes;
 mod object_reader;
 mod object_sink;
+mod pages;
 mod permissions;
 mod read_once;
+mod reader_token;
 mod reconnecting_client;
 mod requests;
+mod reviews;
 mod settings;
 mod settings_places;
 mod slim_object;
@@ -39,6 +49,7 @@ mod table_format;
 mod tolerant_field;
 mod watch;
 mod yaml_documents;
+mod yaml_options;
 
 use std::io;
 
@@ -46,24 +57,27 @@ use tokio::{runtime, task};
 
 use self::facts_builder::FactsBuilder;
 pub use self::{
-    agents::{Agent, AgentRequest, Agents},
+    agents::{Agent, AgentPlace, AgentRequest, Agents},
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
-    manifests::Input,
+    input::{Accepted, Input, OpenInput},
+    jitter::jitter,
     permissions::{ACCESS, Grant},
     reconnecting_client::client,
+    reviews::{NotReviewed, Review, Reviewer, TOKEN_HEADER},
     watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming, WatchesEnded},
 };
 use crate::facts::{ClusterFacts, Gap, Source, Why};
 
-/// Reads everything from `source`. `node` is this node's name where it is configured or comes from the downward API;
+/// Reads everything from `source`, of files only those that can be read again. `node` is this node's name where it is configured or comes from the downward API;
 /// otherwise `hostname` finds it among the Nodes. Never fails as a whole: each fact carries its own gap.
 pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) -> ClusterFacts {
     match source {
         ClusterSource::None => nothing(node),
         ClusterSource::Files(inputs) => {
             let (inputs, node, hostname) = (inputs.clone(), node.map(str::to_owned), hostname.to_owned());
-            let reader = task::spawn_blocking(move || of_files(&inputs, node.as_deref(), &hostname));
+            let reader =
+                task::spawn_blocking(move || of_files(&inputs, Accepted::RegularFiles, node.as_deref(), &hostname));
             // A panic in the reader is a bug; it must not be mistaken for an empty cluster.
             reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
         }
@@ -71,14 +85,14 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
     }
 }
 
-/// The same, blocking. Must not be called on an async runtime.
+/// The same, blocking, and once: pipes are read too. Must not be called on an async runtime.
 ///
 /// # Errors
 /// When the operating system has no means left to wait for an API server.
 pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> io::Result<ClusterFacts> {
     Ok(match source {
         ClusterSource::None => nothing(node),
-        ClusterSource::Files(inputs) => of_files(inputs, node, hostname),
+        ClusterSource::Files(inputs) => of_files(inputs, Accepted::Anything, node, hostname),
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(of_api(access, node, hostname))
@@ -86,9 +100,9 @@ pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> i
     })
 }
 
-fn of_files(inputs: &[Input], node: Option<&str>, hostname: &str) -> ClusterFacts {
+fn of_files(inputs: &[Input], accepted: Accepted, node: Option<&str>, hostname: &str) -> ClusterFacts {
     let origin = inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let facts = manifests::read(inputs);
+    let facts = manifests::read(inputs, accepted);
     let node = facts.node_name(node, hostname);
     facts.finish(origin, true, node)
 }

@@ -8,7 +8,8 @@ use super::{
     collection::Collection,
     error::Error,
     facts_builder::FactsBuilder,
-    requests::{Server, encoded},
+    pages::Recency,
+    requests::{Format, Server, encoded},
 };
 use crate::facts::{Family, NodeAddressKind};
 
@@ -25,30 +26,32 @@ const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 pub(super) async fn read(server: &Server, own: Option<&str>) -> Result<FactsBuilder, Error> {
     let collection = Collection::of::<Node>();
     let Some(own) = own else { return server.list(&collection, "").await };
-    let path = |operator: &str, labels: &str| {
+    let selector = |operator: &str, labels: &str| {
         let fields = encoded(&format!("metadata.name{operator}{own}"));
-        format!("{}?resourceVersion=0&fieldSelector={fields}{labels}", collection.path)
+        format!("&fieldSelector={fields}{labels}")
     };
-    // A LIST of one: the chart's roles allow no `get` of Nodes.
-    let mut all = server.typed(&path("=", ""), collection.kind, add).await?;
+    let read = async |format, labels: &str| {
+        let selector = selector("!=", labels);
+        server.pages_as(format, &collection, &selector, Recency::Any, FactsBuilder::default).await
+    };
+    let path = format!("{}?resourceVersion=0{}", collection.path, selector("=", ""));
+    let mut all = server.typed(&path, collection.kind, add).await?;
     let internal = all.nodes.iter().flat_map(|node| &node.addresses);
     let internal = internal.filter(|address| address.kind == NodeAddressKind::InternalIp);
     if internal.map(|address| Family::of(address.ip)).collect::<BTreeSet<_>>().len() > 1 {
-        let (others, _) = server.objects(&path("!=", ""), collection.kind).await?;
-        all.merge(others);
+        all.merge(read(Format::Whole, "").await?.0);
         return Ok(all);
     }
-    let with_role = |selector: &str| path("!=", &format!("&labelSelector={}", encoded(selector)));
-    let (control_plane, _) = server.objects(&with_role(CONTROL_PLANE), collection.kind).await?;
-    all.merge(control_plane);
+    let with_role = |selector: &str| format!("&labelSelector={}", encoded(selector));
+    all.merge(read(Format::Whole, &with_role(CONTROL_PLANE)).await?.0);
     let rows = format!("{}&includeObject=None", with_role(&format!("!{CONTROL_PLANE}")));
-    let (others, _) = server.table(&rows, collection.kind).await?;
-    all.merge(others);
+    all.merge(read(Format::Table, &rows).await?.0);
     Ok(all)
 }
 
-fn add(facts: &mut FactsBuilder, place: &str, List { items, .. }: List<Node>) -> bool {
-    let any = !items.is_empty();
+fn add(facts: &mut FactsBuilder, place: &str, List { items, metadata }: List<Node>) -> bool {
+    // One that goes on is read, and refused, elsewhere.
+    let any = !items.is_empty() && metadata.continue_.is_none_or(|token| token.is_empty());
     items.into_iter().for_each(|node| facts.add_node(place, node));
     any
 }

@@ -10,7 +10,7 @@ use serde::{
 use super::{
     slim_object::SlimObject,
     table_format::{TableColumn, TableRows},
-    tolerant_field::Field,
+    tolerant_field::{Field, quoted},
 };
 
 /// Reads one document: an object, a List of them (or of Lists), or a bare list. Every object that is no List goes to
@@ -29,12 +29,18 @@ pub(super) struct ObjectReader<'a> {
 pub(super) struct DocumentSummary {
     /// It had `items`.
     pub(super) list: bool,
+    /// Its own `kind`, where it had `items` and that is a text.
+    pub(super) kind: Option<String>,
+    /// Whether a List has a next page cannot be told: its `metadata` or their `continue` are of the wrong type.
+    pub(super) next_page_unread: bool,
     /// `metadata.continue` of a List.
     pub(super) next_page: Option<String>,
     /// `metadata.resourceVersion` of a List.
     pub(super) version: Option<String>,
     /// It had items but no `kind`, which kubectl writes after them: the rest is missing.
     pub(super) cut: bool,
+    /// The kind of a List that is whole and has no items: an answer, and not the end of a file.
+    pub(super) empty: Option<String>,
 }
 
 impl<'de> DeserializeSeed<'de> for ObjectReader<'_> {
@@ -59,10 +65,11 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<DocumentSummary, A::Error> {
         let Self { kind, closed, sink } = self;
         let items = Items { kind, closed, sink: &mut *sink };
-        if let Some(last) = items.visit_seq(list)? {
+        let ItemsRead { last, count, .. } = items.visit_seq(list)?;
+        if let Some(last) = last {
             sink(*last);
         }
-        Ok(DocumentSummary::default())
+        Ok(DocumentSummary { list: count == 0, ..DocumentSummary::default() })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<DocumentSummary, A::Error> {
@@ -84,7 +91,7 @@ enum Parsed {
 }
 
 /// A key of an object, a List or a Table.
-#[derive(Deserialize)]
+#[derive(Clone, Copy, Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
 enum Key {
     ApiVersion,
@@ -103,6 +110,38 @@ enum Key {
     Other,
 }
 
+/// The keys of a mapping so far.
+#[derive(Default)]
+struct Keys {
+    known: u32,
+    twice: Option<&'static str>,
+}
+
+impl Keys {
+    const NAMES: [&str; 12] = [
+        "apiVersion",
+        "kind",
+        "metadata",
+        "spec",
+        "status",
+        "data",
+        "addressType",
+        "ports",
+        "endpoints",
+        "items",
+        "columnDefinitions",
+        "rows",
+    ];
+
+    fn note(&mut self, key: Key) {
+        let Some(name) = Self::NAMES.get(key as usize) else { return };
+        if self.known & (1 << key as u32) != 0 {
+            self.twice = Some(name);
+        }
+        self.known |= 1 << key as u32;
+    }
+}
+
 fn read_map<'de, A: MapAccess<'de>>(
     mut map: A,
     inherited: Option<&str>,
@@ -113,8 +152,14 @@ fn read_map<'de, A: MapAccess<'de>>(
     let mut object = Box::<SlimObject>::default();
     let mut items = false;
     let mut last = None;
+    let mut count = 0;
+    // Whether the items are null, which is how a cut List looks as long as nothing follows.
+    let mut null = false;
+    let mut keys = Keys::default();
     let mut columns: Vec<TableColumn> = Vec::new();
     while let Some(key) = map.next_key()? {
+        keys.note(key);
+        null &= !matches!(key, Key::Kind);
         match key {
             Key::ApiVersion => object.api_version = map.next_value()?,
             Key::Kind => object.kind = map.next_value()?,
@@ -130,11 +175,12 @@ fn read_map<'de, A: MapAccess<'de>>(
                 let own = object.kind.seen().and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
                 let kind = own.map(str::to_owned).or_else(|| inherited.map(str::to_owned));
                 items = true;
-                last = map.next_value_seed(Items { kind: kind.as_deref(), closed, sink: &mut *sink })?;
+                let read = map.next_value_seed(Items { kind: kind.as_deref(), closed, sink: &mut *sink })?;
+                (last, count, null) = (read.last, read.count, read.null && !closed);
             }
             Key::ColumnDefinitions if is_table(&object) => columns = map.next_value::<Option<_>>()?.unwrap_or_default(),
             Key::Rows if is_table(&object) => {
-                items = true;
+                (items, count) = (true, 1);
                 map.next_value_seed(TableRows { columns: &columns, sink: &mut *sink })?;
             }
             Key::ColumnDefinitions | Key::Rows | Key::Other => {
@@ -143,6 +189,7 @@ fn read_map<'de, A: MapAccess<'de>>(
         }
     }
     if !items {
+        object.broken = keys.twice.map(|key| format!("{key} is there twice, wanted every key once"));
         if matches!(object.kind, Field::Absent)
             && let Some(kind) = inherited
         {
@@ -150,18 +197,27 @@ fn read_map<'de, A: MapAccess<'de>>(
         }
         return Ok(Parsed::Object(object));
     }
+    if let Some(key) = keys.twice {
+        sink(SlimObject::broken(format!("{key} of a List is there twice, wanted every key once")));
+    }
     let cut = !closed && object.kind.seen().is_none();
+    let empty = object.kind.seen().filter(|_| count == 0 && !null).cloned();
     // Where the List was cut, its last item may have been too: half a port number is worse than none.
     if let Some(last) = last.filter(|_| !cut) {
         sink(*last);
     }
+    let wrong = matches!(object.metadata, Field::WrongType(_));
     let metadata = object.metadata.seen();
+    let next_page_unread = wrong || metadata.is_some_and(|it| matches!(it.next_page, Field::WrongType(_)));
     let next_page = metadata.and_then(|metadata| metadata.next_page.seen()).map(|token| token.0.clone());
     Ok(Parsed::List(DocumentSummary {
         list: true,
+        kind: object.kind.seen().cloned(),
+        next_page_unread,
         next_page: next_page.filter(|token| !token.is_empty()),
         version: metadata.and_then(|metadata| metadata.version.seen()).cloned(),
         cut,
+        empty,
     }))
 }
 
@@ -177,8 +233,16 @@ struct Items<'a> {
     sink: &'a mut dyn FnMut(SlimObject),
 }
 
+/// What became of the items.
+#[derive(Default)]
+struct ItemsRead {
+    last: Option<Box<SlimObject>>,
+    count: usize,
+    null: bool,
+}
+
 impl<'de> DeserializeSeed<'de> for Items<'_> {
-    type Value = Option<Box<SlimObject>>;
+    type Value = ItemsRead;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
@@ -186,36 +250,38 @@ impl<'de> DeserializeSeed<'de> for Items<'_> {
 }
 
 impl<'de> Visitor<'de> for Items<'_> {
-    type Value = Option<Box<SlimObject>>;
+    type Value = ItemsRead;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of Kubernetes objects")
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
+        Ok(ItemsRead { null: true, ..ItemsRead::default() })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let Self { kind, closed, sink } = self;
         let mut last: Option<Box<SlimObject>> = None;
-        loop {
+        for count in 0.. {
             // What came before is whole: either another item follows, or the document broke inside one.
-            let next = list.next_element_seed(Item { kind, closed, sink: &mut *sink });
+            let next = list.next_element_seed(Item { kind, closed, index: count, sink: &mut *sink });
             if let Some(whole) = last.take_if(|_| !matches!(next, Ok(None))) {
                 sink(*whole);
             }
             match next? {
-                None => return Ok(last),
+                None => return Ok(ItemsRead { last, count, null: false }),
                 Some(item) => last = item,
             }
         }
+        unreachable!("a list has an end")
     }
 }
 
 struct Item<'a> {
     kind: Option<&'a str>,
     closed: bool,
+    index: usize,
     sink: &'a mut dyn FnMut(SlimObject),
 }
 
@@ -224,6 +290,14 @@ impl<'de> DeserializeSeed<'de> for Item<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
+    }
+}
+
+impl Item<'_> {
+    /// Something else than an object costs nothing but itself.
+    fn broken<E>(&self, is: impl fmt::Display) -> Result<Option<Box<SlimObject>>, E> {
+        let why = format!("items[{}] is {is}, wanted a Kubernetes object", self.index);
+        Ok(Some(Box::new(SlimObject::broken(why))))
     }
 }
 
@@ -236,6 +310,43 @@ impl<'de> Visitor<'de> for Item<'_> {
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
         Ok(None)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Self::Value, E> {
+        self.broken(flag)
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+        self.broken(number)
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+        self.broken(number)
+    }
+
+    fn visit_i128<E>(self, number: i128) -> Result<Self::Value, E> {
+        self.broken(number)
+    }
+
+    fn visit_u128<E>(self, number: u128) -> Result<Self::Value, E> {
+        self.broken(number)
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+        self.broken(number)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        self.broken(quoted(text))
+    }
+
+    fn visit_bytes<E>(self, _: &[u8]) -> Result<Self::Value, E> {
+        self.broken("binary data")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        self.broken("a list")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {

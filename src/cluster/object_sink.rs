@@ -4,18 +4,15 @@ use super::{facts_builder::FactsBuilder, slim_object::SlimObject};
 
 /// Takes objects as they are parsed, so that no list is held as objects of Kubernetes.
 pub(super) trait ObjectSink: Default + Send + 'static {
-    /// Adds one object; `place` is where it was read.
-    fn add(&mut self, place: &str, object: SlimObject);
-    /// Adds the objects of another page.
-    fn merge(&mut self, other: Self);
+    /// Adds one object; `place` is where it was read. Returns how much memory is kept of it, roughly, in bytes: 0 where
+    /// nothing is.
+    fn add(&mut self, place: &str, object: SlimObject) -> usize;
 }
 
 impl ObjectSink for FactsBuilder {
-    fn add(&mut self, place: &str, object: SlimObject) {
+    fn add(&mut self, place: &str, object: SlimObject) -> usize {
+        let before = self.counts();
         self.add(place, object);
-    }
-
-    fn merge(&mut self, other: Self) {
-        self.merge(other);
+        self.memory_since(before)
     }
 }

@@ -3,6 +3,8 @@
 use k8s_openapi::{
     Resource as _,
     api::{
+        authentication::v1::TokenReview,
+        authorization::v1::SubjectAccessReview,
         core::v1::{ConfigMap, Node, Pod, Service},
         discovery::v1::EndpointSlice,
     },
@@ -89,6 +91,22 @@ pub const ACCESS: &[Grant] = &[
         names: &[],
         verbs: &["get"],
         why: "the NodePort range of kube-apiserver (Kubernetes 1.36)",
+        optional: true,
+    },
+    Grant {
+        group: TokenReview::GROUP,
+        resource: TokenReview::URL_PATH_SEGMENT,
+        names: &[],
+        verbs: &["create"],
+        why: "whose token it is that a request for `/findings` or `/snapshot` holds",
+        optional: true,
+    },
+    Grant {
+        group: SubjectAccessReview::GROUP,
+        resource: SubjectAccessReview::URL_PATH_SEGMENT,
+        names: &[],
+        verbs: &["create"],
+        why: "whether that user may read it",
         optional: true,
     },
 ];

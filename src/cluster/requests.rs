@@ -1,23 +1,23 @@
-//! Requests to the API server: their time limit, their retry, their pages.
+//! Requests to the API server: their time limits and their retry.
 
 use std::time::Duration;
 
 use http::{Request, StatusCode, header};
 use kube::client::{Body, Client};
 use serde::de::DeserializeOwned;
-use tokio::time;
+use tokio::time::{self, Instant};
 
 use super::{
-    answer::{Answer, parse, retry_after, wrong},
+    answer::{Answer, Limits, parse, retry_after, wrong},
     collection::Collection,
-    error::{Error, causes},
+    error::{Error, NO_ANSWER, causes},
     facts_builder::FactsBuilder,
+    jitter::{jitter, spread},
+    meter::Meter,
     object_reader::DocumentSummary,
     object_sink::ObjectSink,
 };
 
-/// The `limit` of a list that is read once.
-const PAGE: usize = 500;
 /// The longest answer that is held whole to be read as a type of `k8s_openapi`, in bytes. etcd stores no object of more
 /// than 1.5 MB.
 const TYPED: usize = 8 << 20;
@@ -26,18 +26,47 @@ const WHOLE: &str = "application/json, */*;q=0.8";
 /// `Accept` of a Table, from servers that know Tables.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io, application/json;q=0.9";
 
+/// The format in which objects are requested.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Format {
+    /// Whole objects.
+    Whole,
+    /// A Table, with the columns of `kubectl get --output wide`; whole objects from a server that knows no Tables.
+    Table,
+}
+
+impl Format {
+    fn accept(self) -> &'static str {
+        match self {
+            Self::Whole => WHOLE,
+            Self::Table => TABLE,
+        }
+    }
+}
+
 /// An API server.
 #[derive(Clone)]
 pub(super) struct Server {
     client: Client,
     address: String,
     timeout: Duration,
+    retries: bool,
 }
 
 impl Server {
-    /// A server, and the time that each request may take.
+    /// A server, and the time that each phase of a request may take. One that is busy gets a second request.
     pub(super) fn new(client: Client, address: String, timeout: Duration) -> Self {
-        Self { client, address, timeout }
+        Self { client, address, timeout, retries: true }
+    }
+
+    /// The same for those who come back later by themselves: they are told that it is busy.
+    pub(super) fn without_retry(self) -> Self {
+        Self { retries: false, ..self }
+    }
+
+    /// The time that each phase of a request may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Its address, for people.
@@ -45,78 +74,33 @@ impl Server {
         &self.address
     }
 
-    /// Every object of a collection, as of now. `selector` goes to the end of the query.
-    pub(super) async fn list(&self, collection: &Collection, selector: &str) -> Result<FactsBuilder, Error> {
-        let pages = self.pages(collection, &format!("limit={PAGE}{selector}"), "", FactsBuilder::default).await;
-        pages.map(|(facts, _)| facts)
-    }
-
-    /// Every object of a collection, page by page into what `empty` makes, and the resource version of the list.
-    /// `recency` goes into the query of the first page: how old the answer may be. A list that expired between two pages
-    /// is read once more from its start, as of now.
-    pub(super) async fn pages<S: ObjectSink>(
-        &self,
-        collection: &Collection,
-        query: &str,
-        recency: &str,
-        empty: impl Fn() -> S,
-    ) -> Result<(S, Option<String>), Error> {
-        let path = &collection.path;
-        let not_a_list = |what: &str| wrong(self.request(path), "json".to_owned(), what);
-        let mut all = empty();
-        let mut version_of_all: Option<String> = None;
-        let mut next: Option<String> = None;
-        let mut restarted = false;
-        loop {
-            let recency = if restarted { "" } else { recency };
-            let page =
-                next.as_ref().map_or_else(|| recency.to_owned(), |token| format!("&continue={}", encoded(token)));
-            match self.objects(&format!("{path}?{query}{page}"), collection.kind).await {
-                Ok((part, DocumentSummary { list: true, next_page, version, .. })) => {
-                    all.merge(part);
-                    version_of_all = version_of_all.or(version);
-                    let stuck = next_page.is_some() && next_page == next;
-                    match next_page {
-                        Some(_) if stuck => return Err(not_a_list("it ends with the page it began with")),
-                        Some(token) => next = Some(token),
-                        None => return Ok((all, version_of_all)),
-                    }
-                }
-                Ok(_) => return Err(not_a_list(&format!("it is no list of {}", collection.kind))),
-                Err(Error::Status { code: 410, .. }) if next.is_some() && !restarted => {
-                    (all, version_of_all, next, restarted) = (empty(), None, None, true);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// The objects of one answer, and what kind of document it was.
+    /// The object of one answer, and what kind of document it was.
     pub(super) async fn objects<S: ObjectSink>(
         &self,
         path: &str,
         kind: &'static str,
     ) -> Result<(S, DocumentSummary), Error> {
-        self.objects_as(WHOLE, path, kind).await
+        let limits = Limits { silence: self.timeout, until: Instant::now() + self.timeout };
+        let read = self.objects_into(Format::Whole, path, kind, Default::default(), limits).await;
+        read.map(|(objects, _, summary)| (objects, summary))
     }
 
-    /// The same as a Table, with the columns of `kubectl get --output wide`; whole objects from a server that knows no
-    /// Tables.
-    pub(super) async fn table<S: ObjectSink>(
+    /// The objects of one answer, added to `into`.
+    pub(super) async fn objects_into<S: ObjectSink>(
         &self,
+        format: Format,
         path: &str,
         kind: &'static str,
-    ) -> Result<(S, DocumentSummary), Error> {
-        self.objects_as(TABLE, path, kind).await
+        into: (S, Meter),
+        limits: Limits,
+    ) -> Result<(S, Meter, DocumentSummary), Error> {
+        let mut answer = self.answer(format.accept(), path, Some(limits)).await?;
+        answer.objects(self.address.clone(), kind, into).await
     }
 
-    async fn objects_as<S: ObjectSink>(
-        &self,
-        accept: &'static str,
-        path: &str,
-        kind: &'static str,
-    ) -> Result<(S, DocumentSummary), Error> {
-        self.in_time(path, async { self.answer(accept, path).await?.objects(self.address.clone(), kind).await }).await
+    /// An answer that is no list of this collection.
+    pub(super) fn not_a_list(&self, collection: &Collection, what: &str) -> Error {
+        wrong(self.request(&collection.path), "json".to_owned(), what)
     }
 
     /// A small answer, read as `T`, a type of `k8s_openapi`. `add` takes it with the address of the server, and is
@@ -131,61 +115,59 @@ impl Server {
         add: impl FnOnce(&mut FactsBuilder, &str, T) -> bool,
     ) -> Result<FactsBuilder, Error> {
         self.in_time(path, async {
-            let mut answer = self.answer(WHOLE, path).await?;
+            let mut answer = self.answer(WHOLE, path, None).await?;
             let body = answer.bytes(TYPED).await?;
             let mut facts = FactsBuilder::default();
             if serde_json::from_slice(&body).is_ok_and(|object| add(&mut facts, &self.address, object)) {
                 return Ok(facts);
             }
-            let parsed = parse(&self.address, kind, body.as_slice());
-            parsed.map(|(facts, _)| facts).map_err(|error| answer.wrong(&error.to_string()))
+            let parsed = parse(&self.address, kind, body.as_slice(), Default::default());
+            let (facts, _, summary) = parsed.map_err(|what| answer.wrong(&what))?;
+            if summary.next_page.is_some() { Err(answer.wrong("it goes on with another page")) } else { Ok(facts) }
         })
         .await
     }
 
     /// An answer as text, cut at 256 KiB.
     pub(super) async fn text(&self, path: &str) -> Result<String, Error> {
-        self.in_time(path, async { self.answer(WHOLE, path).await?.text().await }).await
-    }
-
-    /// An answer as it is, of at most `most` bytes.
-    pub(super) async fn bytes(&self, path: &str, most: usize) -> Result<Vec<u8>, Error> {
-        self.in_time(path, async { self.answer(WHOLE, path).await?.bytes(most).await }).await
+        self.in_time(path, async { self.answer(WHOLE, path, None).await?.text().await }).await
     }
 
     /// The answer to a watch, whose body arrives line by line without a time limit.
     pub(super) async fn watch(&self, path: &str) -> Result<Answer, Error> {
-        self.in_time(path, self.answer(WHOLE, path)).await
+        self.answer(WHOLE, path, None).await
     }
 
     async fn in_time<T>(&self, path: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let late = |_| Err(Error::TimedOut { request: self.request(path), limit: self.timeout });
+        let late = |_| Err(Error::TimedOut { request: self.request(path), what: NO_ANSWER, limit: self.timeout });
         time::timeout(self.timeout, work).await.unwrap_or_else(late)
     }
 
-    /// A successful answer. A busy server that names a time gets one retry after it.
-    async fn answer(&self, accept: &'static str, path: &str) -> Result<Answer, Error> {
+    /// A successful answer, whose head arrives in time. A busy server that names a time gets one retry after it.
+    async fn answer(&self, accept: &'static str, path: &str, limits: Option<Limits>) -> Result<Answer, Error> {
         let unreachable = |error: &(dyn std::error::Error + 'static)| Error::Unreachable {
             request: self.request(path),
             what: causes(error),
         };
-        let mut may_retry = true;
+        let mut may_retry = self.retries;
         loop {
             let request = Request::get(path).header(header::ACCEPT, accept).body(Body::empty());
             let request = request.map_err(|error| unreachable(&error))?;
-            let response = self.client.send(request).await.map_err(|error| unreachable(&error))?;
+            let sent = self.in_time(path, async { Ok(self.client.send(request).await) }).await?;
+            let response = sent.map_err(|error| unreachable(&error))?;
             let status = response.status();
             if status.is_success() {
-                return Ok(Answer::new(self.request(path), response));
+                return Ok(Answer::new(self.request(path), response, limits));
             }
             let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-            let wait = retry_after(&response).filter(|wait| *wait < self.timeout / 2);
+            let wait = retry_after(&response).filter(|wait| *wait < self.timeout / 4);
             if let (true, true, Some(wait)) = (busy, may_retry, wait) {
                 may_retry = false;
-                time::sleep(wait).await;
+                time::sleep(spread(wait, jitter())).await;
                 continue;
             }
-            return Err(Answer::new(self.request(path), response).into_refusal().await);
+            let refused = Answer::new(self.request(path), response, None).into_refusal();
+            return Err(self.in_time(path, async { Ok(refused.await) }).await?);
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
     field_values::{each, lenient_ip, short},
     flags::{Flags, RANGE_FLAG},
     slim_object::SlimObject,
-    tolerant_field::{Field, FieldErrors, FieldType, LongText, NumberOrText, quoted},
+    tolerant_field::{Field, FieldErrors, FieldType, LongText, Name, NumberOrText, quoted},
 };
 use crate::facts::{
     Claimant, Gap, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource, Reading, Source, Why,
@@ -96,11 +96,11 @@ impl Settings {
     /// A Pod of kube-system: kube-apiserver's arguments name the range, or leave it at its default.
     pub(super) fn api_server_pod(&mut self, pod: &SlimObject) {
         let Some(metadata) = pod.metadata.seen() else { return };
-        let name = metadata.name.seen().map_or("", String::as_str);
+        let name = metadata.name.seen().map_or("", |Name(name)| name);
         let component = metadata.labels.seen().and_then(|labels| labels.component.seen());
         let named =
             component.is_some_and(|component| component == "kube-apiserver") || name.starts_with("kube-apiserver");
-        if !named || metadata.namespace.seen().is_none_or(|namespace| namespace != "kube-system") {
+        if !named || metadata.namespace.seen().is_none_or(|Name(namespace)| namespace != "kube-system") {
             return;
         }
         let containers = pod.spec.seen().and_then(|spec| spec.containers.seen()).into_iter().flatten();

@@ -3,16 +3,17 @@
 //! `kind` may come after everything else, so an object holds the fields of all kinds; keys that no rule uses are
 //! skipped by the parser and never kept. Upstream names: k8s.io/api `core/v1`, `discovery/v1`.
 
-use serde::Deserialize;
-
 use super::{
     managed_fields::ManagedPorts,
-    tolerant_field::{Field, LongText, NumberOrText, Present},
+    mapping::mappings,
+    tolerant_field::{Field, LongText, Name, NumberOrText, Present},
 };
 
 /// One object of any kind. What is large is boxed: it is handed on several times while it is read.
 #[derive(Debug, Default)]
 pub(super) struct SlimObject {
+    /// Why it is no object at all: what stands in its place, and what was wanted.
+    pub(super) broken: Option<String>,
     pub(super) api_version: Field<String>,
     pub(super) kind: Field<String>,
     pub(super) metadata: Field<Box<Metadata>>,
@@ -24,19 +25,10 @@ pub(super) struct SlimObject {
     pub(super) endpoints: Field<Vec<Field<Endpoint>>>,
 }
 
-macro_rules! mappings {
-    ($($name:ident { $($field:ident: $type:ty = $key:literal,)* })*) => {$(
-        #[derive(Debug, Default, Deserialize)]
-        #[serde(default)]
-        pub(super) struct $name { $(#[serde(rename = $key)] pub(super) $field: Field<$type>,)* }
-        super::tolerant_field::mapping!($name);
-    )*};
-}
-
 mappings! {
     Metadata {
-        name: String = "name",
-        namespace: String = "namespace",
+        name: Name = "name",
+        namespace: Name = "namespace",
         uid: String = "uid",
         labels: Labels = "labels",
         annotations: Annotations = "annotations",
@@ -64,7 +56,7 @@ mappings! {
         external_traffic_policy: String = "externalTrafficPolicy",
         health_check_node_port: i64 = "healthCheckNodePort",
         ports: Vec<Field<Port>> = "ports",
-        node_name: String = "nodeName",
+        node_name: Name = "nodeName",
         host_network: bool = "hostNetwork",
         containers: Vec<Field<Container>> = "containers",
         security_context: SecurityContext = "securityContext",
@@ -121,7 +113,7 @@ mappings! {
     Endpoint {
         addresses: Vec<Field<String>> = "addresses",
         conditions: Conditions = "conditions",
-        node_name: String = "nodeName",
+        node_name: Name = "nodeName",
     }
     Conditions {
         ready: bool = "ready",
@@ -137,10 +129,22 @@ mappings! {
 }
 
 impl SlimObject {
+    /// An object that is none.
+    pub(super) fn broken(why: String) -> Self {
+        Self { broken: Some(why), ..Self::default() }
+    }
+
     /// `namespace/name`, or `name`; empty when it has none.
     pub(super) fn title(&self) -> String {
+        fn word(field: &Field<Name>) -> Option<&str> {
+            match field {
+                Field::Absent => None,
+                Field::Value(Name(name)) => Some(name),
+                Field::WrongType(is) => Some(is),
+            }
+        }
         let Some(metadata) = self.metadata.seen() else { return String::new() };
-        let name = metadata.name.seen().map_or("", String::as_str);
-        metadata.namespace.seen().map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
+        let name = word(&metadata.name).unwrap_or_default();
+        word(&metadata.namespace).map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
     }
 }

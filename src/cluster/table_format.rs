@@ -65,7 +65,7 @@ impl<'de> Visitor<'de> for TableRows<'_> {
                 Some(Field::Value(text)) if text == NOTHING => Field::Absent,
                 cell => cell.unwrap_or_default(),
             };
-            let metadata = Metadata { name: cell(name), ..Metadata::default() };
+            let metadata = Metadata { name: cell(name).into_name(), ..Metadata::default() };
             let node_info = NodeInfo { kubelet_version: cell(version) };
             let addresses = [("InternalIP", cell(internal)), ("ExternalIP", cell(external))];
             let address = |(kind, address): (&str, Field<String>)| {

@@ -10,7 +10,7 @@ use serde::{
     de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-use crate::facts::text;
+use crate::facts::{names, text};
 
 /// The longest text kept as it is, in bytes: settings in ConfigMaps and annotations are far shorter.
 const LONG: usize = 256 << 10;
@@ -45,6 +45,17 @@ impl<T: FieldType> Field<T> {
     /// The value, if the field holds one. A wrong type is noted where the field is taken.
     pub(super) fn seen(&self) -> Option<&T> {
         if let Self::Value(value) = self { Some(value) } else { None }
+    }
+}
+
+impl Field<String> {
+    /// The same text as a name.
+    pub(super) fn into_name(self) -> Field<Name> {
+        match self {
+            Self::Absent => Field::Absent,
+            Self::Value(text) => Name::from_text(&text).into(),
+            Self::WrongType(is) => Field::WrongType(is),
+        }
     }
 }
 
@@ -185,20 +196,6 @@ impl<'de, T: FieldType> Visitor<'de> for FieldVisitor<T> {
     }
 }
 
-/// Lets types with a derived `Deserialize` be read from a mapping.
-macro_rules! mapping {
-    ($($name:ty),*) => {$(
-        impl $crate::cluster::tolerant_field::FieldType for $name {
-            const EXPECTED: &'static str = "a mapping";
-
-            fn from_map<'de, A: serde::de::MapAccess<'de>>(map: A) -> Result<Result<Self, String>, A::Error> {
-                serde::Deserialize::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Ok)
-            }
-        }
-    )*};
-}
-pub(super) use mapping;
-
 impl<T: FieldType> FieldType for Box<T> {
     const EXPECTED: &'static str = T::EXPECTED;
 
@@ -223,12 +220,25 @@ impl FieldType for bool {
     }
 }
 
-/// A name: cleaned, and cut at [`text::NAME`].
+/// A short text: cleaned, and cut at [`text::NAME`].
 impl FieldType for String {
     const EXPECTED: &'static str = "a text";
 
     fn from_text(text: &str) -> Result<Self, String> {
         Ok(text::clean(text, text::NAME))
+    }
+}
+
+/// The name of an object, a DNS subdomain. One that is none could be an option of a command that is to be typed.
+#[derive(Clone, Debug)]
+pub(super) struct Name(pub(super) String);
+
+impl FieldType for Name {
+    const EXPECTED: &'static str = names::SUBDOMAIN;
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        // An empty one counts as absent.
+        if text.is_empty() || names::is_subdomain(text) { Ok(Self(text.to_owned())) } else { Err(quoted(text)) }
     }
 }
 

@@ -55,8 +55,14 @@ impl ClusterFacts {
     /// What was not read, EndpointSlices apart: these follow from what the rest makes rules ask about.
     pub fn lacks(&self) -> BTreeSet<Source> {
         let Self { services, pods, nodes, node_port_range, proxy_config, .. } = self;
-        let gaps = [services.gap(), pods.gap(), nodes.gap(), node_port_range.gap(), proxy_config.gap()];
-        gaps.into_iter().flatten().map(|gap| gap.source).collect()
+        let gaps = [
+            (Source::Services, services.gap()),
+            (Source::Pods, pods.gap()),
+            (Source::Nodes, nodes.gap()),
+            (Source::NodePortRange, node_port_range.gap()),
+            (Source::ConfigMaps, proxy_config.gap()),
+        ];
+        gaps.into_iter().filter(|(_, gap)| gap.is_some()).map(|(source, _)| source).collect()
     }
 
     /// The EndpointSlices, where those of Services of this name are among them.

@@ -6,6 +6,7 @@ mod cluster;
 #[cfg(test)]
 pub(crate) mod healthy;
 mod masquerade;
+pub mod names;
 mod node;
 mod ports;
 mod proxy;

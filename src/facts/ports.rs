@@ -3,7 +3,7 @@
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 /// A transport protocol that a Service port can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -68,7 +68,7 @@ impl fmt::Display for Family {
 }
 
 /// An inclusive range of ports, `first <= last`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 pub struct PortRange {
     /// The lowest port.
     pub first: u16,
@@ -105,6 +105,20 @@ impl PortRange {
     /// Every port, in order.
     pub fn iter(self) -> impl Iterator<Item = u16> {
         self.first..=self.last
+    }
+}
+
+/// A range that somebody else wrote may be inverted.
+impl<'de> Deserialize<'de> for PortRange {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Written {
+            first: u16,
+            last: u16,
+        }
+        let Written { first, last } = Written::deserialize(deserializer)?;
+        Self::new(first, last)
+            .ok_or_else(|| Error::custom(format_args!("a port range from {first} to {last}, wanted first <= last")))
     }
 }
 

@@ -1,10 +1,11 @@
 //! Text that somebody else wrote, made safe to print.
 
+use unicode_general_category::{GeneralCategory, get_general_category};
+
 /// The longest name kept from outside, in bytes: Kubernetes' own limit for a DNS subdomain (RFC 1123).
 pub const NAME: usize = 253;
 
-/// A copy of at most `limit` bytes, cut on a character boundary, without control, bidirectional and zero-width
-/// characters; what was removed or cut is not replaced, so the result is safe in a terminal, a table and an Event.
+/// A copy of at most `limit` bytes, cut on a character boundary, of the characters that print something; what was removed or cut is not replaced, so the result is safe in a terminal, a table and an Event.
 pub fn clean(text: &str, limit: usize) -> String {
     // Nearly every name is such a one.
     if text.len() <= limit && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
@@ -29,12 +30,34 @@ pub fn shell_word(text: &str) -> String {
     }
 }
 
-/// Whether a character is one that `clean` removes: control characters, and those of Unicode's general category Cf that hide or reorder text.
+/// Whether a character is one that `clean` removes. Only what prints something and stays where it was written is kept:
+/// letters, marks, numbers, punctuation, symbols, and the plain space.
 pub fn is_invisible(character: char) -> bool {
-    character.is_control()
-        || matches!(character,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    !matches!(character, ' '..='~') && (!prints(character) || is_blank(character))
+}
+
+/// By general category (Unicode Standard, 4.5): not control, format, separators, surrogates, private use, unassigned.
+fn prints(character: char) -> bool {
+    use GeneralCategory as C;
+    !matches!(
+        get_general_category(character),
+        C::Control
+            | C::Format
+            | C::LineSeparator
+            | C::ParagraphSeparator
+            | C::SpaceSeparator
+            | C::Surrogate
+            | C::PrivateUse
+            | C::Unassigned
+    )
+}
+
+/// What has a category that prints and yet shows nothing: `Other_Default_Ignorable_Code_Point` and `Variation_Selector`
+/// of Unicode's `PropList.txt`, and the Braille pattern without dots.
+fn is_blank(character: char) -> bool {
+    matches!(character,
+        '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
+        | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -45,6 +68,17 @@ mod tests {
     #[test]
     fn escape_codes_newlines_and_right_to_left_marks_vanish() {
         assert_eq!(clean("a\u{1b}[31mb\r\nc\u{202e}d\u{200b}", 99), "a[31mbcd");
+    }
+
+    #[test]
+    fn whatever_prints_nothing_or_turns_the_writing_vanishes() {
+        let bad = "\u{ad}\u{34f}\u{61c}\u{115f}\u{17b4}\u{180e}\u{2028}\u{2066}\u{2800}\u{3000}\u{3164}\u{a0}\u{e000}\u{fe0f}\u{feff}\u{ffa0}\u{1bca0}\u{1d173}\u{e0041}\u{e0100}\u{10ffff}";
+        for character in bad.chars() {
+            assert!(is_invisible(character), "{character:?}");
+        }
+        assert_eq!(clean(bad, 999), "");
+        let good = "aZ0 ~é\u{301}ßяאبक्षणไทย中あ한€→😀½";
+        assert_eq!(clean(good, 999), good);
     }
 
     #[test]

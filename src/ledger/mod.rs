@@ -50,12 +50,14 @@ pub struct Board {
     pub findings: Vec<Finding>,
     /// What could not be judged.
     pub unknown: Vec<Unknown>,
+    /// Those of them that are failures of the rules themselves.
+    pub failed: Vec<Gap>,
 }
 
 impl Board {
     fn of(mut findings: Vec<Finding>, unknown: Vec<Unknown>) -> Self {
         findings.sort_by(|a, b| b.evidence.severity.cmp(&a.evidence.severity).then_with(|| a.key.cmp(&b.key)));
-        Self { findings, unknown }
+        Self { findings, unknown, failed: Vec::new() }
     }
 }
 

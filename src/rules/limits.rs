@@ -20,6 +20,26 @@ pub struct Limits {
     pub proxy_lag_seconds: i64,
 }
 
+impl Limits {
+    /// The first limit that no measurement could keep to, and what is wrong with it.
+    pub fn impossible(&self) -> Option<(&'static str, String)> {
+        let Self { ephemeral_warning_percent, ephemeral_critical_percent, fds_warning_percent, .. } = *self;
+        let Self { fds_critical_percent, band_warning_percent, proxy_lag_seconds, .. } = *self;
+        let percents = [
+            ("ephemeral_warning_percent", u64::from(ephemeral_warning_percent)),
+            ("ephemeral_critical_percent", u64::from(ephemeral_critical_percent)),
+            ("fds_warning_percent", fds_warning_percent),
+            ("fds_critical_percent", fds_critical_percent),
+            ("band_warning_percent", u64::from(band_warning_percent)),
+        ];
+        let wrong = percents.into_iter().find(|(_, percent)| !(1..=100).contains(percent));
+        let wrong = wrong.map(|(name, percent)| (name, format!("{percent}, wanted 1 to 100")));
+        let lag = (!(1..=86_400).contains(&proxy_lag_seconds))
+            .then(|| ("proxy_lag_seconds", format!("{proxy_lag_seconds}, wanted 1 to 86400")));
+        wrong.or(lag)
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -1,7 +1,7 @@
 //! Another process has the port on which this agent answers.
 //!
 //! ## Why it hurts
-//! Prometheus gets nothing, or another program's numbers, and no client can read `/findings` of this node. Detection
+//! Prometheus gets nothing, or another program's numbers, and `kubectl portreeve` cannot read this node. Detection
 //! and Events go on: nothing else in this agent needs the port, and it takes it as soon as it is free.
 //!
 //! ## Silent when

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Report,
+    LookAge, Report,
     indented_json::write_indented_json,
     remedies::{joined, lines},
     terminal::tidy,
@@ -32,6 +32,12 @@ pub struct FindingsDocument {
     /// When the look began, RFC 3339.
     #[schemars(extend("format" = "date-time"))]
     at: String,
+    /// How old the look was when this was written, in seconds of a clock that nobody sets; absent in what `check` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_seconds: Option<u64>,
+    /// From which age on the look is too old to be believed, in seconds; absent in what `check` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_after_seconds: Option<u64>,
     /// How Services are programmed here; absent when nobody could tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy: Option<Proxy>,
@@ -140,6 +146,19 @@ pub fn write_json(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     write_indented_json(&FindingsDocument::of(report), out)
 }
 
+/// Writes the document of an agent, whose look has an age.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_json_with_age(
+    report: &Report<'_>,
+    LookAge { age, old_after }: LookAge,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let (age_seconds, old_after_seconds) = (Some(age.as_secs()), Some(old_after.as_secs()));
+    write_indented_json(&FindingsDocument { age_seconds, old_after_seconds, ..FindingsDocument::of(report) }, out)
+}
+
 /// Writes the document as YAML.
 ///
 /// # Errors
@@ -170,6 +189,8 @@ impl FindingsDocument {
             schema: "portreeve/v1".to_owned(),
             node: tidy(snapshot.node_name()),
             at: format!("{:.0}", snapshot.at),
+            age_seconds: None,
+            old_after_seconds: None,
             proxy: snapshot.proxy_mode().ok().map(|mode| Proxy {
                 mode: mode.value,
                 source: tidy(&mode.place),

@@ -1,5 +1,5 @@
-//! The page for people: what is wrong on a node, since when, what could not be seen, and the NodePort range as a picture. No
-//! script, nothing from elsewhere.
+//! The page for people: what is wrong on a node, since when, what could not be seen, and the NodePort range as a picture. To
+//! anybody it tells no more than metrics do. No script, nothing from elsewhere.
 
 use std::io::{self, Write};
 
@@ -16,11 +16,20 @@ const STYLE: &str = include_str!("html_page.css");
 /// How many findings it explains, the worst; what follows is in the document.
 const EXPLAINED: usize = 50;
 
+/// How much the page tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageDetail {
+    /// What metrics tell anyway, for anybody: rule, severity, Service or Node, port, since when.
+    AsMetrics,
+    /// All that is known, for who may know it.
+    Everything,
+}
+
 /// Writes the page about a look; nothing has been looked at before the first look.
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_html_page(report: Option<&Report<'_>>, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_html_page(report: Option<&Report<'_>>, detail: PageDetail, out: &mut dyn Write) -> io::Result<()> {
     let heading = match report {
         None => "Portreeve".to_owned(),
         Some(report) => format!("Node {}", tidy(report.snapshot.node_name())),
@@ -35,17 +44,25 @@ pub fn write_html_page(report: Option<&Report<'_>>, out: &mut dyn Write) -> io::
         Some(report) => {
             let seen = time_element(report.snapshot.at);
             writeln!(out, "<p>{state}. <span class=\"faint\">Looked at {seen}.</span></p>\n</header>\n<main>")?;
-            write_findings(report, out)?;
-            write_gaps(report, out)?;
-            write_ports(report, out)?;
+            write_findings(report, detail, out)?;
+            if detail == PageDetail::Everything {
+                write_gaps(report, out)?;
+                write_ports(report, out)?;
+            }
             writeln!(out, "</main>")?;
         }
     }
-    writeln!(
-        out,
-        "<footer>\n<p>The same for programs: <a href=\"/findings\">findings</a>, <a href=\"/metrics\">metrics</a>, \
-         <a href=\"/snapshot\">snapshot</a>.</p>\n</footer>\n</html>"
-    )
+    let elsewhere = match detail {
+        PageDetail::Everything => {
+            "The same for programs: <a href=\"/findings\">findings</a>, <a href=\"/metrics\">metrics</a>, \
+             <a href=\"/snapshot\">snapshot</a>."
+        }
+        PageDetail::AsMetrics => {
+            "Evidence, remedies, and what could not be seen: <code>kubectl portreeve findings</code>. For programs: \
+             <a href=\"/metrics\">metrics</a>."
+        }
+    };
+    writeln!(out, "<footer>\n<p>{elsewhere}</p>\n</footer>\n</html>")
 }
 
 /// In a few words, for the title and the head.
@@ -61,32 +78,37 @@ fn state(report: &Report<'_>) -> String {
     }
 }
 
-fn write_findings(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn write_findings(report: &Report<'_>, detail: PageDetail, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "<section aria-labelledby=\"wrong\">\n<h2 id=\"wrong\">What is wrong</h2>")?;
     for finding in report.findings().take(EXPLAINED) {
-        write_finding(finding, report.snapshot.at, out)?;
+        write_finding(finding, detail, report.snapshot.at, out)?;
     }
     match report.findings().count() {
         0 if report.result() == CheckResult::NotChecked => {
-            writeln!(out, "<p><b class=\"critical\">It is not known</b>: see below what failed.</p>")?;
+            writeln!(out, "<p><b class=\"critical\">It is not known</b>: something could not be read.</p>")?;
         }
         0 => writeln!(out, "<p class=\"well\">Nothing that could be seen.</p>")?,
         all if all > EXPLAINED => {
-            writeln!(out, "<p>{} more are in <a href=\"/findings\">findings</a>.</p>", all - EXPLAINED)?;
+            writeln!(out, "<p>{} more are not on this page.</p>", all - EXPLAINED)?;
         }
         _ => {}
     }
     writeln!(out, "</section>")
 }
 
-fn write_finding(finding: &Finding, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
+fn write_finding(finding: &Finding, detail: PageDetail, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
     let Finding { key, evidence, since } = finding;
     let (severity, subject) = (evidence.severity, key.subject.to_string());
     let port = table::port(key.port, key.protocol).map_or_else(String::new, |port| format!(", port {port}"));
     writeln!(out, "<article class=\"{severity}\">\n<h3><b>{severity}</b> {}{port}</h3>", Escaped(&subject))?;
-    writeln!(out, "<p>{}</p>", Escaped(&evidence.summary))?;
+    if detail == PageDetail::Everything {
+        writeln!(out, "<p>{}</p>", Escaped(&evidence.summary))?;
+    }
     let lasting = duration_in_words(now.duration_since(*since));
     write!(out, "<p class=\"faint\">{} since {}, {lasting}.", key.rule, time_element(*since))?;
+    if detail == PageDetail::AsMetrics {
+        return writeln!(out, "</p>\n</article>");
+    }
     if !evidence.affects.is_empty() {
         let who: Vec<String> = evidence.affects.iter().map(ToString::to_string).collect();
         write!(out, " Affects {}.", who.join(", "))?;
@@ -167,6 +189,36 @@ fn duration_in_words(time: SignedDuration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        facts::{Protocol, Snapshot},
+        findings::{Evidence, Key, Remedy, RuleId, Step, Subject},
+        ledger::Board,
+    };
+
+    #[test]
+    fn to_anybody_it_tells_no_more_than_metrics() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        let subject = Subject::service(&world.cluster.services.seen().expect("Services")[0]);
+        let key =
+            Key { rule: RuleId("listener-on-node-port"), subject, port: Some(30080), protocol: Some(Protocol::Tcp) };
+        let evidence = Evidence::new(Severity::Critical, "perl <b>listens</b>")
+            .value("process", "perl")
+            .remedy(Remedy::from(vec![Step::command("kill 4242")]));
+        let board = Board { findings: vec![Finding { key, evidence, since: world.at }], ..Board::default() };
+        let page = |detail| {
+            let mut html = Vec::new();
+            write_html_page(Some(&Report::of(&world, &board)), detail, &mut html).expect("memory takes everything");
+            String::from_utf8(html).expect("UTF-8")
+        };
+        let (brief, whole) = (page(PageDetail::AsMetrics), page(PageDetail::Everything));
+        for part in ["Node n1: 1 critical", "Service default/web, port 30080/tcp", "listener-on-node-port since <time"]
+        {
+            assert!(brief.contains(part) && whole.contains(part), "{part}: {brief}");
+        }
+        for part in ["perl", "kill", "<svg", "/findings", "/snapshot"] {
+            assert!(!brief.contains(part) && whole.contains(part), "{part}: {brief}");
+        }
+    }
 
     #[test]
     fn a_time_is_told_in_the_unit_that_a_person_would_use() {

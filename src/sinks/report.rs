@@ -62,10 +62,10 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// What had to be readable and was not: a configured cluster, and the core of the node: sockets, addresses, settings.
-    /// Nothing excuses sockets and addresses, which no profile hides; without them no port was compared with anything.
-    /// Then what had to be decided and was not: whether a listener on a NodePort is a conflict, where nobody names the
-    /// proxy's mode.
+    /// What had to be readable and was not, each reason once: a configured cluster, and the core of the node: sockets,
+    /// addresses, settings. Nothing excuses sockets and addresses, which no profile hides; without them no port was
+    /// compared with anything. Then rules that failed, and what had to be decided and was not: whether a listener on a
+    /// NodePort is a conflict, where nobody names the proxy's mode.
     pub fn failures(&self) -> Vec<&'a Gap> {
         let Snapshot { kernel, cluster, .. } = self.snapshot;
         let sysctls = &kernel.sysctls;
@@ -84,7 +84,15 @@ impl<'a> Report<'a> {
             gap_of(&sysctls.route_localnet),
         ];
         failures.extend(core.into_iter().flatten().filter(|gap| is_failure(gap.source, gap.why)));
+        failures.extend(&self.board.failed);
         failures.extend(self.undecided());
+        let mut known = Vec::new();
+        failures.retain(|gap| {
+            !known.contains(gap) && {
+                known.push(*gap);
+                true
+            }
+        });
         failures
     }
 
@@ -118,7 +126,7 @@ mod tests {
     };
 
     fn result(snapshot: &Snapshot, unknown: Vec<Unknown>) -> CheckResult {
-        Report::of(snapshot, &Board { findings: Vec::new(), unknown }).result()
+        Report::of(snapshot, &Board { findings: Vec::new(), unknown, ..Board::default() }).result()
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn rich() -> (Snapshot, Board) {
         unknown("host-port-equals-node-port", Some(web), Source::Pods, Why::NotAsked, "the input holds no Pod"),
         unknown("node-port-range-crowded", None, Source::Pods, Why::NotAsked, "the input holds no Pod"),
     ];
-    (world, Board { findings, unknown })
+    (world, Board { findings, unknown, failed: Vec::new() })
 }
 
 fn healthy() -> (Snapshot, Board) {
@@ -92,7 +92,7 @@ fn blind() -> (Snapshot, Board) {
     world.cluster.node_port_range = gap(Source::NodePortRange, Why::Ambiguous);
     world.kernel.listeners = gap(Source::Listeners, Why::Torn);
     let unknown = Unknown { rule: RuleId("listener-on-node-port"), subject: None, gap: refused() };
-    (world, Board { findings: Vec::new(), unknown: vec![unknown] })
+    (world, Board { unknown: vec![unknown], ..Board::default() })
 }
 
 fn style() -> Style {
@@ -121,7 +121,7 @@ fn every_form(report: &Report<'_>) -> Vec<(&'static str, String)> {
         ("junit", written(|out| write_junit(report, out))),
         ("sarif", written(|out| write_sarif(report, out))),
         ("npd", npd_line(report)),
-        ("page", written(|out| write_html_page(Some(report), out))),
+        ("page", written(|out| write_html_page(Some(report), PageDetail::Everything, out))),
     ]
 }
 
@@ -164,7 +164,7 @@ fn the_outcome_counts_from_warning_on_unless_chosen() {
     let outcome = |min_severity| Report { min_severity, ..report(&rich) }.result();
     assert_eq!(outcome(None), CheckResult::Findings);
     assert_eq!(outcome(Some(Severity::Critical)), CheckResult::Findings);
-    let mild = (rich.0.clone(), Board { findings: rich.1.findings[2..].to_vec(), unknown: rich.1.unknown.clone() });
+    let mild = (rich.0.clone(), Board { findings: rich.1.findings[2..].to_vec(), ..rich.1.clone() });
     assert_eq!(report(&mild).result(), CheckResult::Clear, "what a profile may not see changes nothing");
     assert_eq!(Report { min_severity: Some(Severity::Info), ..report(&mild) }.result(), CheckResult::Findings);
     assert_eq!(report(&healthy()).result(), CheckResult::Clear);
@@ -201,7 +201,7 @@ fn hostile_text_breaks_no_line_of_any_form() {
 
 /// The page, and for messages its words without the picture.
 fn page_of(world: &(Snapshot, Board)) -> (String, String) {
-    let page = written(|out| write_html_page(Some(&report(world)), out));
+    let page = written(|out| write_html_page(Some(&report(world)), PageDetail::Everything, out));
     let words = page.split("<svg").next().unwrap_or_default().to_owned();
     (page, words)
 }
@@ -232,7 +232,7 @@ fn the_page_of_a_node_that_could_not_be_checked_never_says_that_all_is_well() {
     assert!(!page.contains("class=\"well\""), "{words}");
     let (calm, words) = page_of(&healthy());
     assert!(calm.contains("<p class=\"well\">Nothing that could be seen.</p>"), "{words}");
-    let early = written(|out| write_html_page(None, out));
+    let early = written(|out| write_html_page(None, PageDetail::Everything, out));
     assert!(early.contains("Nothing has been looked at yet.") && !early.contains("class=\"well\""), "{early}");
 }
 

@@ -16,7 +16,7 @@ use tempfile::{NamedTempFile, TempDir};
 const FORMS: [&str; 7] = ["table", "wide", "json", "yaml", "npd", "junit", "sarif"];
 const HOSTILE: &str = "ng\u{1b}[2Jinx\n\u{202e}<forged>&\u{200b}";
 
-fn binary() -> Command {
+pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
     command.env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env_remove("NODE_NAME");
     command.env("HOME", "/nonexistent").stdin(Stdio::null());
@@ -24,13 +24,13 @@ fn binary() -> Command {
 }
 
 /// Exit code, standard output, standard error.
-fn ended(command: &mut Command) -> (i32, String, String) {
+pub(crate) fn ended(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("portreeve runs");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (status.code().expect("an exit code, not a signal"), text(stdout), text(stderr))
 }
 
-fn healthy() -> Snapshot {
+pub(crate) fn healthy() -> Snapshot {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");
     serde_json::from_slice(&fs::read(path).expect("the recorded world")).expect("a snapshot")
 }
@@ -111,8 +111,10 @@ fn the_exit_code_tells_findings_from_failures_from_neither() {
 fn every_form_is_read_by_its_own_parser_and_no_line_is_broken() {
     let mut world = squatted();
     world.cluster.rejected.push(gap(Source::Services, Why::Malformed));
+    world.cluster.origin = HOSTILE.to_owned();
+    world.kernel.release = HOSTILE.to_owned();
     if let Reading::Seen(services) = &mut world.cluster.services {
-        Arc::make_mut(&mut services[0]).name = HOSTILE.to_owned();
+        Arc::make_mut(&mut services[0]).uid = Some(HOSTILE.to_owned());
     }
     let schema = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/findings.schema.json"));
     let schema: Value = serde_json::from_slice(&schema.expect("the committed schema")).expect("JSON");
@@ -197,7 +199,7 @@ fn usage_errors_end_with_64_and_say_what_was_wanted() {
         (vec!["check", "--proxy-mode", "bridge"], Mode::WORDS),
         (vec!["check", "--node-port-range", "2-1"], "FIRST-LAST"),
         (vec!["check", "--min-severity", "fatal"], "critical"),
-        (vec!["check", "--request-timeout", "0s"], "longer than nothing"),
+        (vec!["check", "--request-timeout", "0s"], "from 1ms to 1h"),
         (vec!["check", "--services", "a", "--kubeconfig", "b"], "--kubeconfig"),
         (vec!["replay", path, "--set", "ip_local_portrange=1-2"], "ip_local_port_range"),
         (vec!["rules", "explain", "listener-on-node-prot"], "listener-on-node-port"),

@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "a test program has no outside")]
 
 mod architecture;
+mod bad_input;
 mod catalogue;
 mod cli;
 mod documents;

@@ -87,8 +87,8 @@ fn a_syntax_error_is_placed_by_line_and_costs_only_its_document() {
     let facts =
         facts_of(&[format!("{GOOD}---\nkind: Service\nmetadata:\n  name: [broken\n---{}", GOOD.replace("good", "b"))]);
     let gap = only(&facts);
-    assert!(gap.detail.contains("0.txt: line ") && gap.detail.contains(", column "), "{}", gap.detail);
-    let place = gap.detail.split("line ").nth(1).and_then(|rest| rest.split(',').next());
+    assert!(gap.detail.contains(": not YAML: ") && gap.detail.ends_with("-o json prints"), "{}", gap.detail);
+    let place = gap.detail.split("0.txt:").nth(1).and_then(|rest| rest.split(':').next());
     let line: u64 = place.and_then(|line| line.parse().ok()).expect("a line");
     assert!((6..=9).contains(&line), "the broken document spans lines 6 to 9: {}", gap.detail);
     assert_eq!(names(&facts), ["good", "b"]);
@@ -101,7 +101,11 @@ fn json_that_breaks_says_where_and_keeps_what_came_before() {
         {"kind":"Service","metadata":{"name":"a"}},
         {"kind":"Service","metadata":{"name":"b"}},
         {"kind":"Service","metadata":{"name":"c",}}]}"#]);
-    assert!(only(&facts).detail.contains("0.txt: line 4, column 50: "), "{}", only(&facts).detail);
+    assert!(
+        only(&facts).detail.contains("0.txt:4:50: not JSON: trailing comma; wanted what kubectl get"),
+        "{}",
+        only(&facts).detail
+    );
     assert_eq!(names(&facts), ["a", "b"]);
 }
 
@@ -153,14 +157,14 @@ fn a_file_that_is_no_manifest_is_one_clear_error() {
     assert!(bad("comments", Some(b"\n# nothing\n---\n\n")).detail.contains("holds nothing"));
     assert!(bad("wide", Some(b"\xff\xfek\0i\0n\0d\0")).detail.contains("is UTF-16, wanted UTF-8"));
     let text = bad("text", Some(b"hello"));
-    assert!(text.detail.contains("text: line 1, column 1: "), "{}", text.detail);
+    assert!(text.detail.contains("text:1:1: invalid type"), "{}", text.detail);
     let html = bad("html", Some(b"<html><body>: no</body></html>"));
     assert_eq!(html.why, Why::Malformed);
-    assert!(bad("binary", Some(b"\x00\xc3\x28\x07")).detail.contains("binary: line 1"));
+    assert!(bad("binary", Some(b"\x00\xc3\x28\x07")).detail.contains("binary:1:"));
     assert!(bad("anonymous", Some(b"metadata: {name: x}")).detail.contains("kind is absent"));
 
     let facts = facts_of_paths(vec![directory.path().to_owned(), good.clone()]);
-    assert!(only(&facts).detail.contains("is a directory, wanted a file"));
+    assert!(only(&facts).detail.contains("cannot be read: is a directory; wanted a file with what"));
     let facts = facts_of_paths(vec![directory.path().join("missing")]);
     assert_eq!(facts.services.gap().map(|gap| gap.why), Some(Why::Unreachable), "nothing read is not no Services");
 }
@@ -175,8 +179,9 @@ fn hostile_texts_come_out_clean_and_bounded() {
     assert!(gap.detail.len() <= 512 && !gap.detail.contains(char::is_control), "{:?}", gap.detail);
 
     let facts = facts_of(&[format!("kind: Service\nmetadata:\n  name: \"a\\e[31m\\n\\u202e{long}\"\n")]);
-    let name = &facts.services.get().expect("services")[0].name;
-    assert!(name.starts_with("a[31mxxx") && name.len() == 253, "{name}");
+    let gap = only(&facts);
+    assert!(gap.detail.contains("metadata.name is \"a[31mxxx"), "{}", gap.detail);
+    assert!(gap.detail.len() <= 512 && !gap.detail.contains(char::is_control), "{:?}", gap.detail);
 }
 
 #[test]
@@ -198,6 +203,133 @@ fn a_billion_laughs_are_refused() {
     let facts = facts_of(&[format!("{yaml}kind: Service\n---{GOOD}")]);
     assert_eq!(only(&facts).why, Why::Malformed);
     assert_eq!(names(&facts), ["good"]);
+}
+
+#[test]
+fn a_name_that_the_api_server_would_not_take_is_refused_where_it_comes_in() {
+    let longest = "x".repeat(64);
+    for name in ["--all", "-f", "--kubeconfig=/tmp/x", "a b", "Web", "a_b", "a.b", "web\\u200b", longest.as_str()] {
+        let facts = facts_of(&[format!("kind: Service\nmetadata: {{name: \"{name}\"}}\n---{GOOD}")]);
+        let detail = &only(&facts).detail;
+        assert!(detail.contains("metadata.name is ") && detail.contains(", wanted a name of"), "{detail}");
+        assert_eq!(names(&facts), ["good"], "{name}");
+        let text = format!("kind: Service\nmetadata: {{name: a, namespace: \"{name}\"}}\n---{GOOD}");
+        assert!(only(&facts_of(&[text])).detail.contains("metadata.namespace is "), "{name}");
+        if name == "a.b" {
+            continue;
+        }
+        for kind in ["Pod", "Node"] {
+            let facts = facts_of(&[format!("kind: {kind}\nmetadata: {{name: \"{name}\"}}\n---{GOOD}")]);
+            assert!(name == longest || facts.rejected.iter().any(|gap| gap.detail.contains("metadata.name")), "{name}");
+            assert!(name == longest || facts.pods.seen().is_none() && facts.nodes.seen().is_none(), "{kind} {name}");
+        }
+    }
+}
+
+#[test]
+fn a_key_that_is_twice_costs_its_object_and_no_other() {
+    let twice = [
+        ("{kind: Service, metadata: {name: a}, kind: Service}", "kind is there twice"),
+        ("{kind: Service, metadata: {name: a}, spec: {}, spec: {}}", "spec is there twice"),
+        ("{kind: Service, metadata: {name: a}, spec: {type: NodePort, type: ClusterIP}}", "a mapping with type twice"),
+        ("{kind: Service, metadata: {name: a, name: b}}", "a mapping with name twice"),
+    ];
+    for (object, wanted) in twice {
+        let quoted = object.replace("kind", "\"kind\"").replace("metadata", "\"metadata\"").replace("spec", "\"spec\"");
+        let quoted = quoted.replace("type", "\"type\"").replace("name:", "\"name\":").replace(": a", ": \"a\"");
+        let quoted =
+            quoted.replace(": b", ": \"b\"").replace("NodePort", "\"NodePort\"").replace("ClusterIP", "\"ClusterIP\"");
+        let quoted = quoted.replace(": Service", ": \"Service\"");
+        let good = r#"{"kind":"Service","metadata":{"name":"good"}}"#;
+        let json = format!(r#"{{"kind":"List","items":[{quoted},{good}]}}"#);
+        for text in [json, format!("kind: List\nitems:\n- {object}\n- {good}\n")] {
+            let facts = facts_of(&[&text]);
+            assert_eq!(names(&facts), ["good"], "{text}");
+            assert!(facts.rejected.iter().any(|gap| gap.detail.contains(wanted)), "{text}: {:?}", facts.rejected);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_object_among_items_loses_nothing_else() {
+    for odd in ["5", "-1", "1.5", "true", "\"text\"", "[1, [2]]", "99999999999999999999"] {
+        let good = |name: &str| format!(r#"{{"kind": "Service", "metadata": {{"name": "{name}"}}}}"#);
+        let items = format!("[{}, {odd}, {}]", good("a"), good("b"));
+        for text in [format!(r#"{{"kind":"List","items":{items}}}"#), format!("kind: List\nitems: {items}\n"), items] {
+            let facts = facts_of(&[&text]);
+            assert_eq!(names(&facts), ["a", "b"], "{text}");
+            assert!(only(&facts).detail.contains("items[1] is "), "{}", only(&facts).detail);
+        }
+    }
+}
+
+#[test]
+fn only_a_whole_list_shows_that_there_are_no_services() {
+    let known = [
+        "apiVersion: v1\nitems: []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n",
+        "kind: List\nitems: []\n",
+        r#"{"kind":"List","items":[]}"#,
+        r#"{"kind":"ServiceList","items":null}"#,
+        "kind: Service\nmetadata: {name: a}\nspec: {clusterIP: None}\n",
+    ];
+    for text in known {
+        let facts = facts_of(&[text]);
+        assert_eq!((facts.services.seen().map(Vec::len), facts.rejected.len()), (Some(0), 0), "{text}");
+    }
+    let unknown = [
+        "apiVersion: v1\nitems:\n",
+        "kind: List\nitems:\n",
+        r#"{"items":null}"#,
+        r#"{"items":[]}"#,
+        r#"{"kind":"List"}"#,
+        "[]",
+        r#"{"kind":"PodList","items":[]}"#,
+        "kind: Pod\nmetadata: {name: a}\n",
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n",
+        "apiVersion: core/v1\nkind: Service\nmetadata: {name: a}\n",
+        "kind: service\nmetadata: {name: a}\n",
+    ];
+    for text in unknown {
+        let facts = facts_of(&[text]);
+        let gap = facts.services.gap().unwrap_or_else(|| panic!("{text}: {:?}", facts.services));
+        assert!(gap.detail.contains("0.txt: "), "{text}: {}", gap.detail);
+    }
+    let facts = facts_of(&["kind: Deployment\nmetadata: {name: a}\n"]);
+    assert!(
+        facts
+            .services
+            .gap()
+            .expect("a gap")
+            .detail
+            .ends_with("holds no Service but for example Deployment, wanted Services")
+    );
+}
+
+#[test]
+fn one_broken_file_is_one_gap_whatever_it_held() {
+    let facts = facts_of(&["kind: [Service"]);
+    let gap = only(&facts);
+    let missing = [facts.services.gap(), facts.endpoint_slices.gap(), facts.pods.gap(), facts.nodes.gap()];
+    assert_eq!(missing, [Some(gap); 4]);
+}
+
+#[test]
+fn what_is_too_large_is_refused_with_its_bound_and_what_came_before_counts() {
+    let long = "x".repeat(5 << 20);
+    let yaml =
+        format!("{GOOD}---\nkind: Service\nmetadata: {{name: b}}\ndata: {long}\n---{}", GOOD.replace("good", "c"));
+    let json = format!(r#"[{{"kind":"Service","metadata":{{"name":"good"}}}},{{"kind":"Service","data":"{long}"}}]"#);
+    for text in [yaml, json] {
+        let facts = facts_of(&[text]);
+        assert_eq!(names(&facts), ["good"]);
+        assert!(only(&facts).detail.contains("4 MiB without a whole object"), "{}", only(&facts).detail);
+    }
+    // A text of 60 kB that is named a thousand times would become 60 MB, and one of 10 MB 990 GB.
+    let scalar = "x".repeat(100_000);
+    let aliases = "- *a\n".repeat(990);
+    let facts = facts_of(&[format!("kind: Service\nx: &a {scalar}\ny:\n{aliases}\n---{GOOD}")]);
+    assert_eq!(names(&facts), ["good"]);
+    assert_eq!(facts.rejected.len(), 1, "{:?}", facts.rejected);
 }
 
 proptest! {

@@ -161,6 +161,17 @@ fn the_first_numbers_about_cost_are_those_of_the_rows() {
 }
 
 #[test]
+fn the_watches_that_a_fleet_renews_are_those_that_its_agents_do() {
+    let page = text(&root().join("docs/performance.md"));
+    let watch_duration = portreeve::cluster::WatchTiming::default().watch_duration.as_secs();
+    // Each lasts up to twice as long by chance.
+    let renewed = 10_000 * 2 / (3 * watch_duration);
+    let said = format!("10,000 open watches; {renewed} of them are renewed each second");
+    assert!(page.contains(&said), "docs/performance.md: {said}");
+    assert_eq!(watch_duration, 300, "docs/performance.md: each watch is renewed after five to ten minutes");
+}
+
+#[test]
 fn the_page_about_data_planes_names_every_field_of_one() {
     let source = text(&root().join("src/dataplane/plane.rs"));
     let (_, body) = source.split_once("struct DataPlane {\n").expect("the shape of a data plane");

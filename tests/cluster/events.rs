@@ -23,6 +23,8 @@ use serde_json::Value;
 #[derive(Clone, Copy)]
 enum Whim {
     Status(u16),
+    /// 429 with a `Retry-After` of so many seconds.
+    Busy(u32),
     Silence,
 }
 
@@ -87,18 +89,20 @@ impl Server {
             let mut whims = self.whims.lock().expect("the whims");
             (!whims.is_empty()).then(|| whims.remove(0))
         };
+        let wait = if let Some(Whim::Busy(wait)) = whim { wait } else { 0 };
         let (code, answer) = match whim {
             Some(Whim::Silence) => {
                 thread::sleep(Duration::from_secs(30));
                 return;
             }
+            Some(Whim::Busy(_)) => (429, serde_json::json!({"kind": "Status", "message": "a whim"})),
             Some(Whim::Status(code)) => (code, serde_json::json!({"kind": "Status", "message": "a whim"})),
             None => self.answer(&asked, serde_json::from_slice(&body).expect("JSON")),
         };
         self.kept.lock().expect("the Events").asked.push(asked);
         let body = answer.to_string();
         let head = format!(
-            "HTTP/1.1 {code} X\r\nContent-Type: application/json\r\nRetry-After: 0\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 {code} X\r\nContent-Type: application/json\r\nRetry-After: {wait}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
             body.len()
         );
         // The client may have hung up; what it makes of that is what the test looks at.
@@ -151,7 +155,7 @@ impl Clock {
 
 fn start(server: &Server, clock: &Clock) -> Recorder {
     let clock = clock.clone();
-    Recorder::start(server.client(), Duration::from_millis(500), move || clock.now()).0
+    Recorder::start(server.client(), Duration::from_millis(500), move || clock.now(), || 0.0).0
 }
 
 fn place() -> Place {
@@ -262,6 +266,22 @@ async fn a_server_that_is_down_busy_or_mute_gets_the_event_when_it_is_back() {
         counted(&recorder, Counters { written: 1, failed: 1, ..Counters::default() }).await;
         assert_eq!(server.events().len(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_server_that_names_a_time_is_sent_no_event_before() {
+    let (server, clock) = (Server::new(&[Whim::Busy(60)]), Clock::new());
+    let recorder = start(&server, &clock);
+    recorder.offer(clock.now(), &raised(), &place());
+    let busy = Counters { failed: 1, ..Counters::default() };
+    counted(&recorder, busy).await;
+    clock.forward(SignedDuration::from_secs(59));
+    recorder.offer(clock.now(), &[], &place());
+    recorder.idle().await;
+    assert_eq!(server.kept.lock().expect("the Events").asked.len(), 1);
+    clock.forward(SignedDuration::from_secs(1));
+    recorder.offer(clock.now(), &[], &place());
+    counted(&recorder, Counters { written: 1, ..busy }).await;
 }
 
 #[tokio::test]

@@ -26,6 +26,10 @@ pub(crate) enum Reply {
     Busy(u32),
     /// A body that ends before its announced length.
     Torn(&'static str),
+    /// These pieces, with a pause after each.
+    Slow(Vec<String>, Duration),
+    /// A beginning, and then the same again and again until the client hangs up.
+    Endless(&'static str, String),
     /// Nothing, and the connection stays open.
     Silence,
     /// Nothing, and the connection is closed.
@@ -126,6 +130,9 @@ pub(crate) fn access(address: &str, directory: &TempDir, token: &str, request_ti
     Access { credentials, api_server: None, request_timeout }
 }
 
+/// The head of an answer that ends with its connection.
+const OPEN_END: &str = "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
+
 fn serve(mut stream: &TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &RequestLog, token: &Mutex<String>) {
     let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
     let Some(Ok(request)) = lines.next() else { return };
@@ -148,11 +155,26 @@ fn serve(mut stream: &TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &Re
         Reply::Busy(wait) => (429, json, format!("Retry-After: {wait}\r\n"), "{}".to_owned(), 0),
         Reply::Hangup => return,
         Reply::Watch(events, after) => {
-            let head = "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
             // The client may have hung up, as below.
-            drop(stream.write_all(format!("{head}{}", events.concat()).as_bytes()));
+            drop(stream.write_all(format!("{OPEN_END}{}", events.concat()).as_bytes()));
             if matches!(after, After::Goes) {
                 thread::sleep(Duration::from_secs(30));
+            }
+            return;
+        }
+        Reply::Slow(pieces, pause) => {
+            drop(stream.write_all(OPEN_END.as_bytes()));
+            for piece in pieces {
+                thread::sleep(pause);
+                drop(stream.write_all(piece.as_bytes()));
+            }
+            return;
+        }
+        Reply::Endless(beginning, again) => {
+            let again = again.repeat((64 << 10) / again.len() + 1);
+            let mut sent = stream.write_all(format!("{OPEN_END}{beginning}").as_bytes());
+            while sent.is_ok() {
+                sent = stream.write_all(again.as_bytes());
             }
             return;
         }

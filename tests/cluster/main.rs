@@ -5,6 +5,7 @@
 mod api;
 mod events;
 mod fake;
+mod hostile;
 mod nodes;
 mod plugin;
 mod watch;

@@ -67,7 +67,8 @@ fn pod(node: &str, ready: bool) -> String {
 
 fn told(node: &str, findings: &Value) -> Reply {
     let document = json!({
-        "schema": "portreeve/v1", "node": node, "at": "2026-11-21T12:00:00Z", "findings": findings, "unknown": [],
+        "schema": "portreeve/v1", "node": node, "at": jiff::Timestamp::now().to_string(), "findings": findings,
+        "unknown": [],
     });
     Reply::Json(document.to_string())
 }
@@ -107,11 +108,29 @@ fn statuses(document: &Value) -> BTreeMap<String, String> {
     nodes.map(|node| (node["node"].as_str().expect("a name").to_owned(), status(node))).collect()
 }
 
-const WORLD: &[&str] =
-    &["fine", "forbidden", "garbage", "gone", "huge", "hung", "liar", "old", "refused", "silent", "torn", "unready"];
+const WORLD: &[&str] = &[
+    "ancient",
+    "fine",
+    "forbidden",
+    "garbage",
+    "gone",
+    "huge",
+    "hung",
+    "liar",
+    "old",
+    "refused",
+    "silent",
+    "torn",
+    "unready",
+];
 
 fn misbehave(node: &str, _: &str, _: usize) -> Reply {
     match node {
+        "ancient" => {
+            let document = json!({"schema": "portreeve/v1", "node": node, "at": "1970-01-01T00:00:00Z", "findings": [],
+                                  "unknown": []});
+            Reply::Json(document.to_string())
+        }
         "forbidden" => Reply::Status(403, "pods is forbidden"),
         "garbage" => Reply::Html("<html>who are you?</html>"),
         "gone" => Reply::Status(404, "pods not found"),
@@ -133,6 +152,7 @@ fn an_agent_that_cannot_be_asked_is_unknown_with_its_node_and_why() {
     let (code, stdout, stderr) = plugin.run(&fake, &["findings", "-o", "json", "--request-timeout", "3s"]);
     let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
     let expected = [
+        ("ancient", "told"),
         ("fine", "told"),
         ("forbidden", "not-permitted"),
         ("garbage", "malformed"),
@@ -149,6 +169,7 @@ fn an_agent_that_cannot_be_asked_is_unknown_with_its_node_and_why() {
     let expected = expected.map(|(node, why)| (node.to_owned(), why.to_owned()));
     assert_eq!(statuses(&document), BTreeMap::from(expected), "{document:#}");
     assert_eq!((code, stderr.as_str()), (2, ""), "no findings, but not everybody was asked");
+    assert_eq!(document["nodes"][0]["unknown"][0]["why"], "stale", "what was seen in 1970 is not known now");
     assert!(!fake.requests().iter().any(|path| path.contains("unready")), "nobody is there to be asked");
     assert!(!stdout.contains("listener-on-node-port"), "nobody speaks for another node");
     let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/fleet.schema.json"));

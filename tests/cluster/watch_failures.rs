@@ -18,8 +18,8 @@ use crate::{
     api::{list, page, small},
     fake::{After, Fake, Reply},
     watch::{
-        A, B, PATIENT, View, about, calm, errors, event, from, is_watch, names, start, start_within, timing, until,
-        whole,
+        A, B, PATIENT, View, about, calm, errors, event, from, is_list, is_watch, names, start, start_within, timing,
+        until, whole,
     },
 };
 
@@ -142,9 +142,7 @@ async fn a_version_that_expired_leads_to_a_list_as_of_now() {
     for expired in ways {
         let fake = Fake::new(move |path, before| match path {
             path if from(path, 1) && before == 0 => expired(),
-            path if path.starts_with("/api/v1/services?limit") && !path.contains("resourceVersion") => {
-                list("Service", &[A, B])
-            }
+            path if is_list(path) && !path.contains("resourceVersion") => list("Service", &[A, B]),
             path => calm(path),
         });
         let (_watch, views) = start(&fake);
@@ -160,7 +158,7 @@ async fn a_version_that_expired_leads_to_a_list_as_of_now() {
 #[tokio::test]
 async fn a_list_that_expires_between_pages_is_read_again_as_of_now() {
     let fake = Fake::new(|path, _| match path {
-        path if !path.starts_with("/api/v1/services?limit") => calm(path),
+        path if !is_list(path) => calm(path),
         path if path.contains("continue=") => Reply::Status(410, "expired"),
         path if path.contains("resourceVersion=0") => page("Service", &[A], "t"),
         _ => list("Service", &[B]),
@@ -179,7 +177,10 @@ async fn a_line_that_is_none_leads_to_a_new_list() {
         path if from(path, 1) && before == 0 => {
             Reply::Watch(vec![event("ADDED", B, 2), "{\"type\":\"ADDED\",\"obj\n".to_owned()], After::Goes)
         }
-        path if path.starts_with("/api/v1/services?limit") && before > 0 => list("Service", &[A, B]),
+        // Whichever server answers it must have seen what is known already.
+        path if is_list(path) && path.contains("resourceVersion=2&resourceVersionMatch=NotOlderThan") => {
+            list("Service", &[A, B])
+        }
         path => calm(path),
     });
     let (_watch, views) = start(&fake);
@@ -200,6 +201,54 @@ async fn a_server_that_names_a_time_is_left_alone_until_then() {
     // Ten times as long as the watcher would wait otherwise.
     sleep(Duration::from_millis(400)).await;
     assert_eq!(fake.requests().iter().filter(|path| from(path, 1)).count(), 1);
+}
+
+#[tokio::test]
+async fn another_selection_does_not_shorten_the_wait_that_a_server_named() {
+    let fake = Fake::new(|path, _| if path.contains("/endpointslices") { Reply::Busy(3600) } else { calm(path) });
+    let (asks, endpoints_of) = about(&["b"]);
+    let (_watch, views) = Watch::start_with(fake.access("t", PATIENT), None, "n1".to_owned(), endpoints_of, timing());
+    until(&views, "it is busy", |view| errors(view, Resource::EndpointSlices, "429") == 1).await;
+    for name in ["c", "d", "e"] {
+        asks.send_replace(about(&[name]).1.borrow().clone());
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(fake.requests().iter().filter(|path| path.contains("/endpointslices")).count(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_lost_its_latest_versions_is_read_as_of_now() {
+    const FUTURE: &str = "Too large resource version: 2, current: 1";
+    let fake = Fake::new(|path, before| match path {
+        path if from(path, 1) && before == 0 => {
+            Reply::Watch(vec![event("ADDED", B, 2), "{\"type\":\"ADDED\",\"obj\n".to_owned()], After::Ends)
+        }
+        path if is_list(path) && path.contains("NotOlderThan") => Reply::Status(504, FUTURE),
+        path if is_list(path) && path.contains("?limit=500") => list("Service", &[A]),
+        path => calm(path),
+    });
+    let (_watch, views) = start(&fake);
+    until(&views, "the version is gone", |view| errors(view, Resource::Services, "504") == 1).await;
+    until(&views, "what it still has", |view| names(view) == ["a"] && whole(view)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_gives_a_little_before_it_fails_is_asked_less_and_less() {
+    const GONE: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"no\",\"code\":500}}\n";
+    let fake = Fake::new(|path, _| match path {
+        path if path.starts_with("/api/v1/services?") && is_watch(path) => {
+            Reply::Watch(vec![event("BOOKMARK", A, 2), GONE.to_owned()], After::Ends)
+        }
+        path => calm(path),
+    });
+    let slow = WatchTiming { max_backoff: Duration::from_secs(600), ..timing() };
+    let (_watch, views) = start_within(&fake, PATIENT, slow);
+    until(&views, "failures", |view| errors(view, Resource::Services, "500") >= 5).await;
+    // By now it waits for at least 160 ms each time, and then for twice as long.
+    let before = errors(&View::of(&views), Resource::Services, "500");
+    sleep(Duration::from_millis(600)).await;
+    let after = errors(&View::of(&views), Resource::Services, "500");
+    assert!(after - before <= 3, "{before} and then {after}");
 }
 
 #[tokio::test]

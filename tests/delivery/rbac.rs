@@ -17,8 +17,21 @@ const EVENTS: Grant = Grant {
     optional: true,
 };
 
-const SWITCHED_OFF: [&str; 2] =
-    ["rbac.events=false", r#"rbac.optional={"configMaps":false,"flagz":false,"calico":false,"openshift":false}"#];
+/// What agents ask about the user of a token, and the reader's ServiceAccount has.
+const READ: Grant = Grant {
+    group: "",
+    resource: "/portreeve/findings",
+    names: &[],
+    verbs: &["get"],
+    why: "reading the agents",
+    optional: true,
+};
+
+const SWITCHED_OFF: [&str; 3] = [
+    "rbac.events=false",
+    "reader.enabled=false",
+    r#"rbac.optional={"configMaps":false,"flagz":false,"calico":false,"openshift":false}"#,
+];
 
 /// Group, resource or path, name (empty for any), verb.
 type Permission = (String, String, String, String);
@@ -59,7 +72,8 @@ fn granted(objects: &[Value]) -> BTreeSet<Permission> {
 
 #[test]
 fn the_roles_grant_exactly_what_is_asked() {
-    assert_eq!(granted(&objects(&render(&[]))), asked(ACCESS.iter().chain([&EVENTS])));
+    let read = [READ, Grant { resource: "/portreeve/snapshot", ..READ }];
+    assert_eq!(granted(&objects(&render(&[]))), asked(ACCESS.iter().chain([&EVENTS]).chain(&read)));
 }
 
 #[test]
@@ -67,16 +81,17 @@ fn every_optional_grant_can_be_switched_off_and_nothing_else() {
     assert_eq!(granted(&objects(&render(&SWITCHED_OFF))), asked(ACCESS.iter().filter(|grant| !grant.optional)));
 }
 
-/// What `kubectl portreeve` asks for, in the agents' namespace.
-const PLUGIN: [(&str, &str); 2] = [("pods", "list"), ("pods/proxy", "get")];
+/// What `kubectl portreeve` asks for, in the agents' namespace: resource, name, verb.
+const PLUGIN: [(&str, &str, &str); 3] =
+    [("pods", "", "list"), ("pods/proxy", "", "get"), ("serviceaccounts/token", "portreeve-reader", "create")];
 
 #[test]
-fn a_reader_is_granted_two_things_in_the_agents_namespace() {
+fn a_reader_is_granted_three_things_in_the_agents_namespace() {
     let subject = r#"{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"operators"}"#;
     let subjects = format!("[{subject}]");
     let settings = [format!(r#"reader={{"create":true,"subjects":{subjects}}}"#), "rbac.create=false".to_owned()];
     let objects = objects(&render(&settings.each_ref().map(String::as_str)));
-    let wanted = PLUGIN.map(|(resource, verb)| ["", resource, "", verb].map(str::to_owned).into());
+    let wanted = PLUGIN.map(|(resource, name, verb)| ["", resource, name, verb].map(str::to_owned).into());
     assert_eq!(granted(&objects), BTreeSet::from(wanted));
     let of_kind = |kind: &str| objects.iter().find(|object| object["kind"] == kind).expect("one").clone();
     let (role, binding) = (of_kind("Role"), of_kind("RoleBinding"));
@@ -104,21 +119,27 @@ fn configmaps_are_granted_in_kube_system_only() {
 }
 
 #[test]
-fn every_role_is_bound_to_the_account_of_the_pods() {
+fn every_role_is_bound_to_the_account_of_the_pods_and_reading_to_the_readers() {
     let objects = objects(&render(&[r#"serviceAccount={"create":true,"name":"reeve"}"#]));
     let place = |object: &Value| object["metadata"]["namespace"].clone();
     let roles = objects.iter().filter(|object| object.get("rules").is_some());
-    let roles: Vec<_> = roles.map(|role| (&role["kind"], &role["metadata"]["name"], place(role))).collect();
+    let mut roles: Vec<_> = roles.map(|role| (&role["kind"], &role["metadata"]["name"], place(role))).collect();
     let bindings: Vec<&Value> = objects.iter().filter(|object| object.get("roleRef").is_some()).collect();
-    let bound: Vec<_> = bindings.iter().map(|it| (&it["roleRef"]["kind"], &it["roleRef"]["name"], place(it))).collect();
-    assert_eq!(roles.len(), 2);
+    let mut bound: Vec<_> =
+        bindings.iter().map(|it| (&it["roleRef"]["kind"], &it["roleRef"]["name"], place(it))).collect();
+    assert_eq!(roles.len(), 3);
+    roles.sort_by_key(|role| format!("{role:?}"));
+    bound.sort_by_key(|role| format!("{role:?}"));
     assert_eq!(bound, roles);
-    let account = objects.iter().find(|object| object["kind"] == "ServiceAccount").expect("an account");
+    let accounts = objects.iter().filter(|object| object["kind"] == "ServiceAccount");
+    let accounts: Vec<_> = accounts.map(|account| account["metadata"]["name"].as_str().expect("a name")).collect();
+    assert_eq!(accounts, ["portreeve-reader", "reeve"]);
     let pods = objects.iter().find(|object| object["kind"] == "DaemonSet").expect("pods");
-    assert_eq!(account["metadata"]["name"], "reeve");
     assert_eq!(pods["spec"]["template"]["spec"]["serviceAccountName"], "reeve");
     for binding in bindings {
         let subject = &binding["subjects"][0];
-        assert_eq!(["kind", "name", "namespace"].map(|it| &subject[it]), ["ServiceAccount", "reeve", "portreeve"]);
+        let account = if binding["roleRef"]["name"] == "portreeve-reader" { "portreeve-reader" } else { "reeve" };
+        assert_eq!(binding["subjects"].as_array().map(Vec::len), Some(1));
+        assert_eq!(["kind", "name", "namespace"].map(|it| &subject[it]), ["ServiceAccount", account, "portreeve"]);
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::parts::{Answer, Person, WholeNode, ask, events, http_get, reasons, until};
+use crate::parts::{Answer, Person, WholeNode, ask, events, reasons, until};
 
 /// What the chart's README says.
 const PREPARE: [&str; 2] = [
@@ -52,8 +52,8 @@ fn the_agent(node: &WholeNode) -> u32 {
 }
 
 /// The findings and unknowns that the agent tells now.
-fn told() -> Option<Value> {
-    Some(serde_json::from_str(&http_get(PLACE, "/findings")?).expect("JSON"))
+fn told(node: &WholeNode) -> Option<Value> {
+    Some(serde_json::from_str(&node.findings()?).expect("JSON"))
 }
 
 /// The sources that it may not read.
@@ -122,7 +122,7 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     let line = described.lines().find(|line| line.ends_with(&note)).unwrap_or_else(|| panic!("{described}"));
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!((&words[..2], words[3]), (&["Warning", "ListenerOnNodePort"][..], "portreeve"));
-    let with_minimal = told().expect("an answer");
+    let with_minimal = told(&node).expect("an answer");
     assert!(with_minimal.to_string().contains("only processes of this pid namespace are to be seen"));
     let hidden = ["netfilter", "pod-namespaces", "processes", "proxy-process"];
     assert_eq!(not_permitted(&with_minimal), BTreeSet::from(hidden));
@@ -130,13 +130,13 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     person.types(&format!("{UPGRADE} --set profile=attribution"));
     roll_out(&person);
     let with_attribution = until("name of the process", || {
-        told().filter(|told| told["findings"][0]["evidence"].to_string().contains(r#""stranger (pid "#))
+        told(&node).filter(|told| told["findings"][0]["evidence"].to_string().contains(r#""stranger (pid "#))
     });
     assert_eq!(not_permitted(&with_attribution), BTreeSet::from(["netfilter"]));
 
     person.types(&format!("{UPGRADE} --set profile=guard"));
     roll_out(&person);
-    let with_guard = until("finding", || told().filter(|told| told["findings"][0].is_object()));
+    let with_guard = until("finding", || told(&node).filter(|told| told["findings"][0].is_object()));
     assert_eq!(with_guard["unknown"], json!([]), "this profile sees everything");
 }
 

@@ -25,6 +25,7 @@ mod parts;
 mod pictures;
 mod plugin;
 mod prometheus;
+mod readers;
 mod runbooks;
 mod server;
 mod settings;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     panels::{EMPTY_WHEN_WELL, questions},
-    parts::{Agent, ControlPlane, PRIMARY, Prometheus, Proxy, Role, Wired, http_get, objects, sysctl},
+    parts::{Agent, ControlPlane, PRIMARY, Prometheus, Proxy, Role, Wired, objects, sysctl},
 };
 
 /// How long something is to be seen before the next thing happens.
@@ -46,11 +46,6 @@ fn keep(name: &str, text: &str) {
     fs::write(folder.join(name), text).expect("a file");
 }
 
-#[track_caller]
-fn keep_page(name: &str) {
-    keep(name, &http_get(AGENTS[0].1, "/").expect("a page"));
-}
-
 fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later than 1970").as_secs()
 }
@@ -62,14 +57,14 @@ fn every_panel_has_something_to_draw_while_one_thing_after_the_other_goes_wrong(
     let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
     let arguments = ["--request-timeout", "2s"];
     // As the chart has it by default.
-    let _here = Agent::start_as_nobody(&cluster, &arguments);
+    let here = Agent::start_as_nobody(&cluster, &arguments);
     let kubeconfig = cluster.kubeconfig("observer");
     // No proxy answers there: the agent says what it cannot tell.
     let _there = wired.client.run(move || Agent::with(&kubeconfig, AGENTS[1].0, AGENTS[1].1, &arguments));
     let prometheus = Prometheus::start(&AGENTS);
     let begin = now();
     sleep(SCENE);
-    keep_page("page-well.html");
+    keep("page-well.html", &here.page());
 
     sysctl("net.ipv4.ip_local_port_range", "32500 33099");
     let mut connections = Vec::new();
@@ -85,7 +80,7 @@ fn every_panel_has_something_to_draw_while_one_thing_after_the_other_goes_wrong(
     let _second = wired.client.run(|| TcpListener::bind("0.0.0.0:30025").expect("the port is free"));
     sleep(SCENE);
     let span = [begin, now()];
-    keep_page("page.html");
+    keep("page.html", &here.page());
 
     let mut answers = json!({});
     for it in questions("15s") {

@@ -1,4 +1,4 @@
-//! `kubectl portreeve` by the real kubectl, on two nodes that run pods, by somebody who may do two things.
+//! `kubectl portreeve` by the real kubectl, on two nodes that run pods, by somebody who may do three things.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -25,7 +25,7 @@ fn two_findings(observer: &Plugin) -> Value {
 }
 
 #[test]
-fn an_incident_on_each_of_two_nodes_is_seen_by_who_may_only_list_pods_and_get_their_proxy() {
+fn an_incident_on_each_of_two_nodes_is_seen_by_who_has_the_rights_of_a_reader_and_no_others() {
     let node = WholeNode::start();
     let second = SecondNode::join(&node);
     for name in ["shop", "office"] {
@@ -138,6 +138,8 @@ fn nothing_else_is_granted(observer: &Plugin) {
         "list pods -n shop",
         "get pods/log -n portreeve",
         "create pods/proxy -n portreeve",
+        "create serviceaccounts/portreeve --subresource=token -n portreeve",
+        "create serviceaccounts/portreeve-reader --subresource=token -n kube-system",
     ] {
         let (_, answer, _) = observer.types(&format!("kubectl auth can-i {question}"));
         assert_eq!(answer.trim(), "no", "{question}");

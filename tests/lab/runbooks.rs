@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     chart::{INSTALL, prepare, roll_out},
-    parts::{AGENT, ControlPlane, Reader, WholeNode, Wired, enter_alone, http_get, objects, reasons, sysctl, until},
+    parts::{AGENT, ControlPlane, Reader, WholeNode, Wired, enter_alone, objects, reasons, sysctl, until},
 };
 
 /// A Service of `shop` whose pods are labelled `app: web`.
@@ -24,8 +24,8 @@ fn node_port(port: u16) -> Value {
 
 /// Waits until the agent tells something.
 #[track_caller]
-fn until_told(words: &str) {
-    until(words, || http_get("192.0.2.1:29517", "/findings").filter(|text| text.contains(words)));
+fn until_told(node: &WholeNode, words: &str) {
+    until(words, || node.findings().filter(|text| text.contains(words)));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn what_a_runbook_has_people_type_prints_what_it_says() {
     reader(&node, "PortreeveCriticalFinding");
 
     node.cluster.api().create(&service("api", &node_port(31000)));
-    until_told("fixed-node-port-in-dynamic-band");
+    until_told(&node, "fixed-node-port-in-dynamic-band");
     reader(&node, "PortreeveInfoFinding");
     reader(&node, "PortreeveNodePortRangeFilling");
 
@@ -78,7 +78,7 @@ fn what_a_runbook_has_people_type_prints_what_it_says() {
     reader(&node, "ServiceExternalIPIsNodeAddress");
 
     node.stop_proxy();
-    until_told("\"unreachable\"");
+    until_told(&node, "\"unreachable\"");
     reader(&node, "PortreeveAgentBlind");
 }
 

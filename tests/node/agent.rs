@@ -3,10 +3,10 @@
 use std::{
     cell::RefCell,
     fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
-    os::fd::OwnedFd,
-    path::Path,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::{Path, PathBuf},
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
     thread::sleep,
     time::{Duration, Instant},
@@ -28,9 +28,17 @@ const SOON: Duration = Duration::from_secs(60);
 /// Where it answers.
 pub(crate) const PLACE: &str = "127.0.0.1:29517";
 
+/// What is not for everybody: it is read at the agent's socket.
+const PRIVATE: [&str; 2] = ["/findings", "/snapshot"];
+
+thread_local! {
+    /// The socket of this thread's agent.
+    static SOCKET: RefCell<PathBuf> = const { RefCell::new(PathBuf::new()) };
+}
+
 /// An agent on this thread's node; it ends with this value.
 pub(crate) struct Agent {
-    child: Child,
+    pub(crate) child: Child,
     log: BufReader<ChildStderr>,
 }
 
@@ -40,10 +48,14 @@ impl Agent {
     }
 
     pub(crate) fn of(command: Command, stage: &Stage, arguments: &[&str]) -> Self {
-        Self::beating(command, &stage.path("heartbeat"), arguments)
+        let socket = stage.path("agent.socket");
+        let arguments = [&["--socket", socket.to_str().expect("a path")], arguments].concat();
+        let agent = Self::beating(command, &stage.path("heartbeat"), &arguments);
+        SOCKET.set(socket);
+        agent
     }
 
-    /// The same with a heartbeat elsewhere.
+    /// The same with a heartbeat elsewhere, and without a socket.
     pub(crate) fn beating(mut command: Command, heartbeat: &Path, arguments: &[&str]) -> Self {
         command.env("PORTREEVE_INTERVAL", "300ms").args(["--cpu-percent", "100", "--log-format", "json"]);
         command.arg("--heartbeat").arg(heartbeat).args(arguments);
@@ -96,14 +108,25 @@ impl Drop for Agent {
     }
 }
 
-/// The head and the body of an answer of the agent.
+/// The head and the body of an answer of the agent, at its socket where it is not for everybody.
 pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
-    exchange_with(PLACE, method, path, headers)
+    match PRIVATE.contains(&path) {
+        true => exchange_at_socket(method, path, headers),
+        false => exchange_with(PLACE, method, path, headers),
+    }
 }
 
-/// The same of somebody else.
+/// The same at its socket, whatever it is.
+pub(crate) fn exchange_at_socket(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
+    talk(SOCKET.with_borrow(|path| UnixStream::connect(path)).ok()?, method, path, headers)
+}
+
+/// The same of somebody else, or of the agent over the network.
 pub(crate) fn exchange_with(place: &str, method: &str, path: &str, headers: &str) -> Option<(String, String)> {
-    let mut stream = TcpStream::connect(place).ok()?;
+    talk(TcpStream::connect(place).ok()?, method, path, headers)
+}
+
+fn talk(mut stream: impl Read + Write, method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     // In 1.0 the end of the connection is that of the answer.
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: n1\r\n{headers}\r\n").ok()?;
     let mut answer = String::new();
@@ -157,6 +180,12 @@ fn a_squatter_is_found_and_its_end_is_seen() {
     assert!(words.contains("perl") && !words.contains("IO::Socket::INET"), "its name, and no command line: {words}");
     assert!(agent.says("raised").contains("default/web"));
     assert!(wait_for("/", |_| true).contains("Service default/web"));
+    let (_, whole) = exchange_at_socket("GET", "/", "").expect("a page");
+    assert!(whole.contains("perl") && whole.contains("<svg"), "{whole}");
+    for path in ["/", "/metrics", "/findings", "/snapshot"] {
+        let (_, told) = exchange_with(PLACE, "GET", path, "").expect("an answer");
+        assert!(!told.contains("perl") && !told.contains("10.244.0.5"), "anybody may read this: {told}");
+    }
     let snapshot = wait_for("/snapshot", |_| true);
     assert!(!snapshot.contains("IO::Socket::INET"), "a command line");
     assert!(snapshot.contains("portreeve.snapshot/v1"));

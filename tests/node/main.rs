@@ -6,6 +6,7 @@
 
 mod addresses;
 mod agent;
+mod agent_files;
 mod agent_http;
 mod agent_metrics;
 mod claims;

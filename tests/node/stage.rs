@@ -37,7 +37,9 @@ impl Stage {
         for address in ADDRESSES {
             ip(&format!("address add {address} dev eth0{}", if address.contains(':') { " nodad" } else { "" }));
         }
-        let stage = Self { directory: TempDir::new().expect("a directory"), manifest: String::new() };
+        // A cluster in which nobody has made a Service.
+        let manifest = "apiVersion: v1\nkind: ServiceList\nitems: []\n".to_owned();
+        let stage = Self { directory: TempDir::new().expect("a directory"), manifest };
         stage.node("n1", &["192.0.2.1", "2001:db8::1"]).node("n2", &[PEER])
     }
 

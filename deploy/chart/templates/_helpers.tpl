@@ -10,6 +10,11 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The ServiceAccount whose tokens agents accept, and the Role of who may ask for them. */}}
+{{- define "portreeve.reader" -}}
+{{ include "portreeve.name" . | trunc 56 | trimSuffix "-" }}-reader
+{{- end -}}
+
 {{/* Cluster-wide objects carry the namespace, so that two releases do not meet. */}}
 {{- define "portreeve.clusterName" -}}
 {{- $name := include "portreeve.name" . -}}

@@ -29,6 +29,7 @@ async fn agent(read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Age
         overrides: Overrides::default(),
         node_port_range: None,
         listen: "127.0.0.1:0".parse().expect("an address"),
+        socket: None,
         interval: Duration::from_secs(10),
         cpu_percent: SHARE,
         heartbeat: None,

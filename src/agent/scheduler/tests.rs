@@ -134,9 +134,18 @@ fn work_beside_the_looks_is_part_of_the_share() {
 }
 
 #[test]
+fn costly_looks_and_costly_changes_together_stay_within_the_share() {
+    // As a node with two thousand conflicts on a busy machine: 0.4 ms to take in each change.
+    let world = World::quiet(22 * MILLISECOND, 60 * MILLISECOND).storm(300 * MILLISECOND, 4 * MILLISECOND / 10);
+    let looks = world.run();
+    assert!(looks.share_used(world.lasts, world.whole) <= 1.0, "{:?}", looks.used);
+    assert!(looks.longest_gap(any) <= LONGEST_TICK + Duration::from_secs(1), "{:?}", looks.longest_gap(any));
+}
+
+#[test]
 fn work_beside_the_looks_that_takes_more_than_the_share_keeps_no_look_away() {
     let looks = World::quiet(MILLISECOND, 400 * MILLISECOND).storm(10 * MILLISECOND, MILLISECOND).run();
-    assert!(looks.longest_gap(any) <= INTERVAL + Duration::from_secs(1));
+    assert!(looks.longest_gap(any) <= LONGEST_TICK + Duration::from_secs(1), "{:?}", looks.longest_gap(any));
     assert!(looks.longest_gap(is_whole) <= LONGEST + 2 * INTERVAL, "{:?}", looks.longest_gap(is_whole));
 }
 

@@ -2,8 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io::stderr,
-    panic,
+    io, panic,
     sync::{Mutex, PoisonError},
 };
 
@@ -17,6 +16,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
+use super::log_queue::LogQueue;
 use crate::{cli::console::Console, facts::text};
 
 /// The form of log lines.
@@ -43,8 +43,12 @@ pub(super) enum LogLevel {
     Debug,
 }
 
-/// Starts logging.
-pub(super) fn start(format: LogFormat, level: LogLevel, console: &Console) {
+/// Starts logging. What is logged is written beside the work, and flushed through what is returned.
+///
+/// # Errors
+/// When there can be no thread.
+pub(super) fn start(format: LogFormat, level: LogLevel, console: &Console) -> io::Result<LogQueue> {
+    let queue = LogQueue::start()?;
     // A failed request of the client library is logged by us too, and once.
     let quiet = |others| Targets::new().with_default(others).with_target("kube_client", LevelFilter::OFF);
     let filter = match level {
@@ -53,13 +57,14 @@ pub(super) fn start(format: LogFormat, level: LogLevel, console: &Console) {
         LogLevel::Info => quiet(LevelFilter::WARN).with_target("portreeve", LevelFilter::INFO),
         LogLevel::Debug => Targets::new().with_default(LevelFilter::INFO).with_target("portreeve", LevelFilter::DEBUG),
     };
-    let lines = fmt::layer().with_writer(stderr);
+    let lines = fmt::layer().with_writer(queue.clone());
     let lines = match format {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
         LogFormat::Text => lines.compact().with_ansi(console.style.colour).boxed(),
     };
     tracing_subscriber::registry().with(lines).with(filter).init();
     log_panics();
+    Ok(queue)
 }
 
 /// Logs a panic as a line like any other; one that repeats with every scan is logged once.

@@ -1,6 +1,7 @@
 //! `agent`: the loop of a DaemonSet, with its settings from flags, the environment and a file.
 
 mod log;
+mod log_queue;
 mod settings;
 
 use std::{
@@ -8,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
 };
+
+use anyhow::Context as _;
 
 use self::settings::Settings;
 use super::{console::Console, values::environment};
@@ -47,9 +50,10 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let together =
         move || Ok::<_, String>(merged(&settings, config.as_deref())?.within(host_ip.as_deref(), node_name.clone()));
     let first = together().map_err(anyhow::Error::msg)?;
-    log::start(first.log_format(), first.log_level(), console);
-    agent::run(Box::new(move || Ok(together()?.into_config(&environment()))))?;
-    Ok(ExitCode::SUCCESS)
+    let log = log::start(first.log_format(), first.log_level(), console).context("starting to log")?;
+    let ended = agent::run(Box::new(move || Ok(together()?.into_config(&environment()))));
+    log.flush();
+    ended.map(|()| ExitCode::SUCCESS)
 }
 
 /// Where an agent with these settings writes its heartbeat. The file of --config is read only where it decides: one that

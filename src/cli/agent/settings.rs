@@ -2,8 +2,7 @@
 
 use std::{
     fmt::Display,
-    fs::File,
-    io::Read as _,
+    io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     str::FromStr,
@@ -21,7 +20,7 @@ use super::{
 };
 use crate::{
     agent::Config,
-    cluster::{ApiServer, ClusterSource, Environment, Input, SourceOptions},
+    cluster::{Accepted, ApiServer, ClusterSource, Environment, Input, SourceOptions},
     facts::{Learned, Mode, Overrides, PortRange, text},
     rules::Limits,
 };
@@ -99,6 +98,12 @@ pub(super) struct Settings {
     )]
     #[serde(deserialize_with = "address_in_words")]
     listen: Option<SocketAddr>,
+    /// Answer at a socket in the file tree too, with everything and without a token
+    ///
+    /// It is made for the agent's user only, and removed at the end: use a directory into which nobody else writes. Over
+    /// the network, findings and snapshots are for those whom the API server lets read them.
+    #[arg(long, value_name = "FILE", env = "PORTREEVE_SOCKET", hide_env_values = true)]
+    socket: Option<PathBuf>,
     /// From one look at the node to the next [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "PORTREEVE_INTERVAL", hide_env_values = true)]
     #[serde(deserialize_with = "duration_in_words")]
@@ -145,6 +150,7 @@ impl Settings {
             node_port_range: self.node_port_range.or(under.node_port_range),
             host_root: self.host_root.or(under.host_root),
             listen: self.listen.or(under.listen),
+            socket: self.socket.or(under.socket),
             interval: self.interval.or(under.interval),
             cpu_percent: self.cpu_percent.or(under.cpu_percent),
             heartbeat: self.heartbeat.or(under.heartbeat),
@@ -191,6 +197,7 @@ impl Settings {
             },
             node_port_range: self.node_port_range.map(|range| configured_range(range, "node-port-range")),
             listen: self.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),
+            socket: self.socket,
             interval: self.interval.unwrap_or(INTERVAL),
             cpu_percent: self.cpu_percent.unwrap_or(CPU_PERCENT),
             heartbeat,
@@ -201,13 +208,11 @@ impl Settings {
 
 /// Reads a file of settings. The error is one line: the file, the line in it, what is wrong there.
 pub(super) fn read(path: &Path) -> Result<Settings, String> {
-    let place = text::clean(&path.to_string_lossy(), text::NAME);
-    let mut yaml = String::new();
-    let file = File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_string(&mut yaml));
-    let length = file.map_err(|error| format!("reading {place}: {error}"))?;
-    if length as u64 > LONGEST {
-        return Err(format!("reading {place}: longer than {LONGEST} bytes"));
-    }
+    let input = Input::File(path.to_owned());
+    let place = input.to_string();
+    let read = input.read(Accepted::RegularFiles, LONGEST);
+    let yaml = read.and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("is not UTF-8 text")));
+    let yaml = yaml.map_err(|error| format!("reading {place}: {error}"))?;
     parse(&yaml).map_err(|(line, what)| text::clean(&format!("{place}:{line}: {what}"), 1024))
 }
 
@@ -216,7 +221,7 @@ fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
     if yaml.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
         return Ok(Settings::default());
     }
-    serde_saphyr::from_str(yaml).map_err(|error| {
+    let settings: Settings = serde_saphyr::from_str(yaml).map_err(|error| {
         let error = error.without_snippet();
         let line = error.location().map_or(1, |location| location.line());
         let what = match error {
@@ -228,7 +233,14 @@ fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
             }
         };
         (line, what)
-    })
+    })?;
+    match settings.limits.as_ref().and_then(Limits::impossible) {
+        None => Ok(settings),
+        Some((key, what)) => {
+            let at = yaml.lines().position(|line| line.contains(key)).unwrap_or(0);
+            Err((at as u64 + 1, format!("{key} is {what}")))
+        }
+    }
 }
 
 fn in_words<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) -> Result<Option<T>, D::Error> {
@@ -289,6 +301,9 @@ mod tests {
         assert_eq!(wrong("limits:\n  band_warning: 3\n"), (2, meant("band_warning", "band_warning_percent")));
         assert_eq!(wrong("node: n1\n\ninterval: soon\n").0, 3);
         assert_eq!(wrong("cpu-percent: 0\n").0, 1);
+        let limit = wrong("node: n1\nlimits:\n  band_warning_percent: 101\n");
+        assert_eq!(limit, (3, "band_warning_percent is 101, wanted 1 to 100".to_owned()));
+        assert_eq!(wrong("limits: {proxy_lag_seconds: -1}\n").0, 1);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use tokio::runtime::{self, Runtime};
 
 use crate::{
     cli::values::{duration, environment},
-    cluster::{Access, Agent, Agents, ClusterSource, Impersonation, SourceOptions},
+    cluster::{Access, Agent, AgentPlace, Agents, ClusterSource, Impersonation, SourceOptions},
     facts::Gap,
 };
 
@@ -31,9 +31,15 @@ pub(super) struct AgentFlags {
     request_timeout: Duration,
     /// The namespace the agents run in
     ///
-    /// What is needed there is `list` of pods and `get` of pods/proxy.
+    /// What is needed there is `list` of pods, `get` of pods/proxy, and `create` of serviceaccounts/token for the
+    /// ServiceAccount of --reader.
     #[arg(long, value_name = "NAMESPACE", help_heading = "Agents", default_value = "portreeve")]
     agent_namespace: String,
+    /// The ServiceAccount in that namespace whose tokens agents accept
+    ///
+    /// The API server is asked for a token of it for each agent, which is valid for ten minutes and at that agent only.
+    #[arg(long, value_name = "NAME", help_heading = "Agents", default_value = "portreeve-reader")]
+    reader: String,
     /// Ask only agents whose pods have these labels, like app.kubernetes.io/instance=blue
     #[arg(short = 'l', long, value_name = "SELECTOR", help_heading = "Agents")]
     selector: Option<String>,
@@ -48,7 +54,8 @@ impl AgentFlags {
     /// Makes a client for the agents.
     pub(super) async fn connect(&self) -> anyhow::Result<Agents> {
         let impersonation = Impersonation { user: self.user.clone(), groups: self.groups.clone() };
-        Agents::connect(&self.access()?, &impersonation, &self.agent_namespace).await.map_err(failed)
+        let place = AgentPlace { namespace: self.agent_namespace.clone(), reader: self.reader.clone() };
+        Agents::connect(&self.access()?, &impersonation, place).await.map_err(failed)
     }
 
     /// The agents of these nodes, or of all.

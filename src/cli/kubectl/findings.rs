@@ -3,6 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::ValueEnum;
+use jiff::Timestamp;
 use tokio::time::sleep;
 
 use super::agents::{AgentFlags, runtime};
@@ -84,7 +85,7 @@ impl Args {
         let answers = answered
             .filter_map(|(agent, answer)| Some(AgentAnswer { node: agent.node, pod: agent.pod, answer: answer? }));
         let wanted = Wanted { namespace: self.namespace.clone(), min_severity: self.counting.min_severity };
-        Ok(Fleet::of(self.agent_flags.agent_namespace(), answers.collect(), &wanted))
+        Ok(Fleet::of(self.agent_flags.agent_namespace(), answers.collect(), &wanted, Timestamp::now()))
     }
 
     /// Prints it, perhaps after earlier output, and returns whether the output is still read.

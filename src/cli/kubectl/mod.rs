@@ -32,8 +32,9 @@ Exit codes:
 
 /// Finds, explains and foretells port conflicts on the nodes of a cluster
 ///
-/// Asks the agents of the nodes through the API server, with your own rights: `list` of pods and `get` of pods/proxy in
-/// the agents' namespace is all it takes. It speaks of the nodes whose agents are listed there, and changes nothing.
+/// Asks the agents of the nodes through the API server, with your own rights: `list` of pods, `get` of pods/proxy, and
+/// `create` of serviceaccounts/token for the ServiceAccount portreeve-reader, in the agents' namespace, is all it takes.
+/// It speaks of the nodes whose agents are listed there, and changes nothing.
 #[derive(Debug, Parser)]
 #[command(name = "portreeve", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub(super) struct Cli {

@@ -11,7 +11,8 @@ pub(super) use self::{
 };
 use super::{
     field_values::{
-        NODE_PORT, PORT, address, addresses, each, families, name, namespace, optional_port, port, protocol,
+        NODE_PORT, PORT, address, addresses, each, families, label, name, namespace, optional_port, port, protocol,
+        reference,
     },
     managed_fields::ManagedPorts,
     slim_object::{self, SlimObject},
@@ -24,7 +25,11 @@ use crate::facts::{
 /// A Service; `None` for ExternalName and headless ones, which no proxy serves, and for impossible ones.
 pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Service> {
     let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
-    let spec = object.spec.take("spec", errors).unwrap_or_default();
+    let spec = match object.spec {
+        Field::Absent => Box::default(),
+        // Without its spec it would be a Service that captures nothing.
+        spec => spec.take("spec", errors)?,
+    };
     let status = object.status.take("status", errors);
 
     let kind = match spec.kind.take("spec.type", errors).as_deref() {
@@ -70,8 +75,8 @@ pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Se
             .labels
             .take("metadata.labels", errors)
             .and_then(|labels| labels.proxy_name.seen().cloned()),
-        namespace: namespace(metadata.namespace, errors),
-        name: name(metadata.name, errors)?,
+        namespace: namespace(metadata.namespace, errors)?,
+        name: label(metadata.name, errors)?,
         uid: metadata.uid.take("metadata.uid", errors),
         kind,
     })
@@ -92,7 +97,7 @@ pub(super) fn endpoint_slice(object: SlimObject, errors: &mut FieldErrors) -> Op
         }
     };
     Some(EndpointSlice {
-        namespace: namespace(metadata.namespace, errors),
+        namespace: namespace(metadata.namespace, errors)?,
         service,
         family,
         ports: each(object.ports, "ports", errors, |port, path, errors| {
@@ -112,7 +117,7 @@ pub(super) fn endpoint_slice(object: SlimObject, errors: &mut FieldErrors) -> Op
                 terminating: flag(conditions.terminating, "terminating").unwrap_or(false),
                 // An endpoint whose address cannot be read still counts as one.
                 addresses: addresses(endpoint.addresses, format_args!("{path}.addresses"), errors),
-                node: endpoint.node_name.take(format_args!("{path}.nodeName"), errors),
+                node: reference(endpoint.node_name, format_args!("{path}.nodeName"), errors),
             })
         }),
     })
@@ -142,11 +147,11 @@ pub(super) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<Pod> {
     let security = spec.security_context.take("spec.securityContext", errors).unwrap_or_default();
 
     Some(Pod {
-        namespace: namespace(metadata.namespace, errors),
+        namespace: namespace(metadata.namespace, errors)?,
         name: name(metadata.name, errors)?,
         uid: metadata.uid.take("metadata.uid", errors),
         config_hash: annotations.config_hash.take("metadata.annotations[kubernetes.io/config.hash]", errors),
-        node: spec.node_name.take("spec.nodeName", errors).filter(|node| !node.is_empty()),
+        node: reference(spec.node_name, "spec.nodeName", errors),
         host_network,
         finished: matches!(status.phase.take("status.phase", errors).as_deref(), Some("Succeeded" | "Failed")),
         ready: conditions.iter().any(|condition| {

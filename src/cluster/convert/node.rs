@@ -8,7 +8,7 @@ use crate::{
         field_values::{address, lenient_ip, short},
         tolerant_field::{FieldErrors, quoted},
     },
-    facts::{Family, Node, NodeAddress, NodeAddressKind},
+    facts::{Family, Node, NodeAddress, NodeAddressKind, names},
 };
 
 /// The label of a Node that external load balancers leave out.
@@ -18,9 +18,14 @@ pub(in crate::cluster) const EXCLUDED: &str = "node.kubernetes.io/exclude-from-e
 pub(in crate::cluster) fn node(node: v1::Node, errors: &mut FieldErrors) -> Option<Node> {
     let v1::Node { metadata, spec, status } = node;
     let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
-    let name = metadata.name.as_deref().map(short).filter(|name| !name.is_empty());
-    if name.is_none() {
-        errors.note("metadata.name", "absent", "a name");
+    let name = metadata.name.filter(|name| !name.is_empty());
+    match &name {
+        None => errors.note("metadata.name", "absent", "a name"),
+        Some(name) if !names::is_subdomain(name) => {
+            errors.note("metadata.name", quoted(name), names::SUBDOMAIN);
+            return None;
+        }
+        Some(_) => {}
     }
     let version = status.node_info.map(|info| short(&info.kubelet_version));
     Some(Node {

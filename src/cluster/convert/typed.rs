@@ -10,7 +10,7 @@ use k8s_openapi::{
 
 use super::node::EXCLUDED;
 use crate::cluster::{
-    field_values::{each, short},
+    field_values::{each, reference, short},
     slim_object::{Metadata, SlimObject},
     tolerant_field::{Field, FieldErrors, LongText, NumberOrText},
 };
@@ -74,8 +74,8 @@ fn typed_metadata(metadata: Metadata, errors: &mut FieldErrors) -> ObjectMeta {
     };
     let annotations = arguments.into_iter().filter_map(text).collect();
     ObjectMeta {
-        name: metadata.name.take("metadata.name", errors),
-        namespace: metadata.namespace.take("metadata.namespace", errors),
+        name: reference(metadata.name, "metadata.name", errors),
+        namespace: reference(metadata.namespace, "metadata.namespace", errors),
         uid: metadata.uid.take("metadata.uid", errors),
         labels: labels.excluded.seen().map(|_| [(EXCLUDED.to_owned(), String::new())].into()),
         annotations: Some(annotations),

@@ -64,8 +64,8 @@ impl CachedObject {
 #[derive(Debug, Default)]
 pub(super) struct ObjectBatch {
     pub(super) objects: BTreeMap<String, Option<CachedObject>>,
-    /// Objects of another page that are outside of it are dropped: a cluster has far more EndpointSlices than are
-    /// needed.
+    /// Objects that are outside of it are dropped as soon as they are read: a cluster has far more EndpointSlices than
+    /// are needed.
     selection: Selection,
 }
 
@@ -82,16 +82,16 @@ impl ObjectBatch {
 }
 
 impl ObjectSink for ObjectBatch {
-    fn add(&mut self, place: &str, object: SlimObject) {
+    fn add(&mut self, place: &str, object: SlimObject) -> usize {
         let title = object.title();
         let mut facts = FactsBuilder::default();
         facts.add(place, object);
-        self.objects.insert(title, CachedObject::new(facts));
-    }
-
-    fn merge(&mut self, other: Self) {
-        let Self { objects, selection } = self;
-        let is_within = |object: &Option<CachedObject>| object.as_ref().is_none_or(|it| it.is_within(selection));
-        objects.extend(other.objects.into_iter().filter(|(_, object)| is_within(object)));
+        let memory = title.len() + facts.memory_since([0; 4]);
+        let object = CachedObject::new(facts);
+        if object.as_ref().is_some_and(|object| !object.is_within(&self.selection)) {
+            return 0;
+        }
+        self.objects.insert(title, object);
+        memory
     }
 }

@@ -21,6 +21,7 @@
 
 mod cached_object;
 mod index;
+mod patience;
 mod poll;
 mod resource;
 mod resource_feed;

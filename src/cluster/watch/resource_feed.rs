@@ -8,13 +8,14 @@ use super::{
     cached_object::{CachedObject, ObjectBatch},
     resource::Resource,
     selection::Selection,
-    timing::{WatchTiming, jitter},
+    timing::WatchTiming,
     update::Update,
 };
 use crate::cluster::{
     connect::{Access, connect},
     error::Error,
     facts_builder::FactsBuilder,
+    jitter::jitter,
     requests::Server,
 };
 
@@ -39,7 +40,7 @@ impl ResourceFeed {
     /// rotated token or certificate authority is taken up.
     pub(super) async fn connect(&self) -> Result<Server, Error> {
         let (client, address) = connect(&self.access).await?;
-        Ok(Server::new(client, address, self.access.request_timeout))
+        Ok(Server::new(client, address, self.access.request_timeout).without_retry())
     }
 
     /// Reports a failure and waits; `failures` is how many there were in succession.

@@ -126,13 +126,10 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::cluster::{
-        facts_builder::FactsBuilder,
-        watch::{
-            cached_object::{CachedObject, ObjectBatch},
-            selection::Selection,
-            update::Update,
-        },
+    use crate::cluster::watch::{
+        cached_object::{CachedObject, ObjectBatch},
+        selection::Selection,
+        update::Update,
     };
 
     fn view() -> (ViewWriter, ClusterView) {
@@ -140,7 +137,7 @@ mod tests {
     }
 
     fn empty(resource: Resource) -> impl FnOnce(&mut Index) -> bool {
-        let nothing = ObjectBatch::of_one(CachedObject::More(Box::new(FactsBuilder::default())));
+        let nothing = ObjectBatch::of_one(CachedObject::More(Box::default()));
         move |index| index.apply(resource, Update::Replaced(Selection::All, nothing), Instant::now())
     }
 

@@ -29,6 +29,10 @@ impl WatchEvent {
         let mut parser = serde_json::Deserializer::from_slice(line);
         let (word, object) = Envelope { kind }.deserialize(&mut parser)?;
         parser.end()?;
+        let is_wrong = |object: &SlimObject| object.kind.seen().is_some_and(|it| it != kind) && word != "ERROR";
+        if object.as_ref().is_some_and(is_wrong) {
+            return Err(serde_json::Error::custom(format!("it holds something else than a {kind}")));
+        }
         let object = || object.map(Box::new).ok_or_else(|| serde_json::Error::custom("it holds no object"));
         match word.as_str() {
             "ADDED" | "MODIFIED" => Ok(Self::Applied(object()?)),
@@ -121,6 +125,14 @@ mod tests {
         assert!(
             matches!(WatchEvent::read(line, "Service"), Ok(WatchEvent::Error(410, message)) if message == "too old")
         );
+    }
+
+    #[test]
+    fn an_object_of_another_kind_is_none() {
+        for word in ["ADDED", "DELETED", "BOOKMARK"] {
+            let line = format!(r#"{{"type":"{word}","object":{{"kind":"Pod","metadata":{{"name":"a"}}}}}}"#);
+            assert!(WatchEvent::read(line.as_bytes(), "Service").is_err(), "{line}");
+        }
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use std::mem;
 
-use crate::cluster::{answer::Answer, error::Error};
-
-/// The longest line, in bytes; etcd stores no object of more than 1.5 MB.
-const LONGEST: usize = 8 << 20;
+use crate::cluster::{
+    answer::Answer,
+    error::Error,
+    meter::{OBJECT, VALUES},
+};
 
 /// The lines of an answer that goes on until one side ends it.
 pub(super) struct WatchLines {
@@ -27,11 +28,15 @@ impl WatchLines {
             if let Some(length) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
                 let rest = self.buffer.split_off(self.searched + length + 1);
                 self.searched = 0;
-                return Ok(Some(mem::replace(&mut self.buffer, rest)));
+                let line = mem::replace(&mut self.buffer, rest);
+                if line.iter().filter(|byte| **byte == b',').count() > VALUES {
+                    return Err(self.wrong(&format!("a line holds more than {VALUES} values")));
+                }
+                return Ok(Some(line));
             }
             self.searched = self.buffer.len();
-            if self.searched > LONGEST {
-                return Err(self.wrong(&format!("a line is longer than {LONGEST} bytes")));
+            if self.searched > OBJECT {
+                return Err(self.wrong(&format!("a line is longer than {OBJECT} bytes")));
             }
             match self.answer.frame().await? {
                 None if self.buffer.is_empty() => return Ok(None),

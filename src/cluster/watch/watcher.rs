@@ -1,6 +1,6 @@
 //! One resource: LIST, then WATCH from its resource version, until the task ends.
 
-use std::{convert::Infallible, mem, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use tokio::{
     select,
@@ -9,15 +9,16 @@ use tokio::{
 };
 
 use super::{
-    cached_object::ObjectBatch, resource_feed::ResourceFeed, selection::Selection, timing::jitter, update::Update,
+    cached_object::ObjectBatch, patience::Patience, resource_feed::ResourceFeed, selection::Selection, update::Update,
     watch_event::WatchEvent, watch_lines::WatchLines,
 };
-use crate::cluster::{collection::Collection, error::Error, object_sink::ObjectSink, requests::Server};
+use crate::cluster::{
+    collection::Collection, error::Error, jitter::jitter, object_sink::ObjectSink, pages::Recency, requests::Server,
+};
 
-/// The `limit` of a LIST. A server may answer a first LIST whole, from its cache.
-const PAGE: usize = 50;
-/// Any answer from the server's cache will do.
-const ANY_VERSION: &str = "&resourceVersion=0";
+/// What a server says of a version that it has not reached: its state was restored from before it, or it lags behind
+/// (apimachinery `NewTooLargeResourceVersionError`).
+const FROM_THE_FUTURE: &str = "Too large resource version";
 /// A server that cannot go on from a version accepts the watch all the same, and refuses in its first line. Only after
 /// so long without a line does the watch confirm that nothing has changed.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
@@ -27,32 +28,43 @@ const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
 struct WatchPosition {
     /// The resource version from which to watch; `None`: LIST first.
     version: Option<String>,
+    /// The last version that was seen. No LIST may be older, whichever server answers it.
+    seen: Option<String>,
     /// The version is gone (410): the next LIST asks for the present state, not for the server's cache.
     expired: bool,
     /// The server knows no field selector for this resource.
     without_selector: bool,
-    /// Failures in succession. They count from 1 again when a server that was unreachable answers with a refusal: it
-    /// has just started, and will know the client and its versions soon.
-    failures: u32,
-    /// The last failure was such a refusal.
-    refused: bool,
+    patience: Patience,
 }
 
 impl WatchPosition {
-    fn succeeded(&mut self) {
-        (self.failures, self.refused) = (0, false);
-    }
-
     fn failed(&mut self, error: &Error, selection: &Selection) {
-        let refused = matches!(error, Error::Status { code: 401 | 403 | 410, .. });
-        let first_refusal = !mem::replace(&mut self.refused, refused) && refused;
-        self.failures = if first_refusal { 1 } else { self.failures.saturating_add(1) };
         match error {
-            Error::Status { code: 410, .. } => (self.version, self.expired) = (None, true),
+            Error::Status { code: 504, message, .. } if message.contains(FROM_THE_FUTURE) => {
+                (self.version, self.seen, self.expired) = (None, None, true);
+            }
+            Error::Status { code: 410, .. } => (self.version, self.seen, self.expired) = (None, None, true),
             Error::Status { code: 400, .. } if *selection == Selection::Served => self.without_selector = true,
             // After an answer that made no sense, everything is read again.
             Error::Answer { .. } => self.version = None,
             _ => {}
+        }
+    }
+
+    /// Everything up to this version is known.
+    fn reached(&mut self, version: Option<String>) {
+        if version.is_some() {
+            self.seen.clone_from(&version);
+            self.version = version;
+        }
+    }
+
+    /// How old a LIST may be.
+    fn recency(&self) -> Recency {
+        match &self.seen {
+            _ if self.expired => Recency::Now,
+            Some(version) => Recency::NotOlderThan(version.clone()),
+            None => Recency::Any,
         }
     }
 }
@@ -75,13 +87,22 @@ pub(super) async fn watcher(
             if selection.is_nothing() {
                 feed.idle(&selection).await;
             }
-            let Err(error) = session(&feed, &collection, &selection, &mut position).await;
-            position.failed(&error, &selection);
-            feed.back_off(error, position.failures).await;
+            session(&feed, &collection, &selection, &mut position).await
         };
-        select! {
-            () = session => {}
-            Ok(()) = selections.changed() => position.version = None,
+        let ended = select! {
+            Err(error) = session => Some(error),
+            Ok(()) = selections.changed() => None,
+        };
+        let Some(error) = ended else {
+            position.version = None;
+            continue;
+        };
+        position.failed(&error, &selection);
+        let failures = position.patience.failed(&error, feed.timing.lasting(), Instant::now());
+        // Nothing shortens this: another selection is no reason to come back to a server that wants to be left alone.
+        feed.back_off(error, failures).await;
+        if selections.borrow().as_ref() != Some(&selection) {
+            position.version = None;
         }
     }
 }
@@ -100,13 +121,13 @@ async fn session(
         let version = match &position.version {
             Some(version) => version.clone(),
             None => {
-                let recency = if position.expired { "" } else { ANY_VERSION };
                 let empty = || ObjectBatch::within(selection.clone());
-                let listed = server.pages(collection, &format!("limit={PAGE}{query}"), recency, empty).await;
+                let listed = server.pages(collection, &query, position.recency(), empty).await;
                 let (objects, version) = listed?;
                 feed.send(Update::Replaced(selection.clone(), objects)).await;
                 position.expired = false;
-                position.version.insert(version.unwrap_or_default()).clone()
+                position.reached(Some(version.clone()));
+                version
             }
         };
         let began = Instant::now();
@@ -144,7 +165,7 @@ async fn follow(
         accepted = true;
         let Some(line) = next else {
             feed.send(Update::Confirmed).await;
-            position.succeeded();
+            position.patience.succeeded(Instant::now());
             return Ok(());
         };
         if line.trim_ascii().is_empty() {
@@ -163,7 +184,7 @@ async fn follow(
             WatchEvent::Error(code, message) => return Err(lines.refused(code, &message)),
         })
         .await;
-        position.succeeded();
-        position.version = version.or(position.version.take());
+        position.patience.succeeded(Instant::now());
+        position.reached(version);
     }
 }

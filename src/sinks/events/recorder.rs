@@ -21,6 +21,7 @@ use tracing::{info, warn};
 
 use super::{
     object::Place,
+    pause::LONGEST,
     plan::{Counters, Plan},
     request::{Reply, Request, Series, Write},
 };
@@ -33,6 +34,8 @@ pub const VERBS: [&str; 2] = ["create", "patch"];
 const ANSWER: usize = 256 << 10;
 /// The longest message of a server that is passed on, in bytes.
 const MESSAGE: usize = 256;
+/// How far those who failed at the same moment come back apart from each other, at least.
+const APART: Duration = Duration::from_secs(2);
 /// The longest sleep: the clock may be set meanwhile.
 const NAP: Duration = Duration::from_secs(60);
 
@@ -67,17 +70,18 @@ impl Shared {
 }
 
 impl Recorder {
-    /// Starts to write through `client`, with `limit` for each request. Needs a tokio runtime. The task that writes ends
-    /// only if this is dropped, or by a bug.
+    /// Starts to write through `client`, with `limit` for each request. `chance` throws numbers from 0 to 1. Needs a tokio
+    /// runtime. The task that writes ends only if this is dropped, or by a bug.
     pub fn start(
         client: Client,
         limit: Duration,
         clock: impl Fn() -> Timestamp + Send + 'static,
+        chance: impl Fn() -> f64 + Send + 'static,
     ) -> (Self, JoinHandle<()>) {
         let shared = Arc::<Shared>::default();
         let task = tokio::spawn({
             let shared = Arc::clone(&shared);
-            async move { work(shared, Writer { client, limit, failure: None }, clock).await }
+            async move { work(shared, Writer { client, limit, failure: None }, clock, chance).await }
         });
         (Self { shared, task: task.abort_handle() }, task)
     }
@@ -111,12 +115,15 @@ impl Drop for Recorder {
     }
 }
 
-async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Timestamp) {
+async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Timestamp, chance: impl Fn() -> f64) {
     loop {
         match shared.next(clock()) {
             Some(write) => {
                 let reply = writer.send(&write).await;
                 shared.plan().answer(clock(), &write, reply);
+                if let Reply::Unavailable(wanted) = reply {
+                    time::sleep(apart(wanted, chance())).await;
+                }
             }
             None => {
                 let now = clock();
@@ -131,6 +138,13 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
             }
         }
     }
+}
+
+/// What those who failed at the same moment, and were named the same time, wait on top of that: each by chance another
+/// time, up to as much again.
+fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
+    let most = wanted.map_or(APART, SignedDuration::unsigned_abs).clamp(APART, LONGEST.unsigned_abs());
+    most.mul_f64(chance.clamp(0.0, 1.0))
 }
 
 /// Sends requests of events.k8s.io/v1.
@@ -234,4 +248,17 @@ fn series(body: &[u8]) -> Result<Series, Failed> {
 fn retry_after(response: &Response<Body>) -> Option<SignedDuration> {
     let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(|seconds: u32| SignedDuration::from_secs(seconds.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_were_named_the_same_time_come_back_apart() {
+        let waits = |wanted| [0.0, 0.5, 1.0].map(|chance| apart(wanted, chance).as_secs());
+        assert_eq!(waits(None), [0, 1, 2]);
+        assert_eq!(waits(Some(SignedDuration::from_secs(60))), [0, 30, 60]);
+        assert_eq!(waits(Some(SignedDuration::from_hours(9))), [0, 150, 300]);
+    }
 }

@@ -9,6 +9,7 @@ use std::{
     io::{self, Write},
 };
 
+use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 
@@ -106,13 +107,13 @@ pub fn fleet_schema() -> Schema {
 }
 
 impl Fleet {
-    /// Of the answers of the agents listed in a namespace.
-    pub fn of(agent_namespace: &str, answers: Vec<AgentAnswer>, wanted: &Wanted) -> Self {
+    /// Of the answers that the agents listed in a namespace gave just now.
+    pub fn of(agent_namespace: &str, answers: Vec<AgentAnswer>, wanted: &Wanted, now: Timestamp) -> Self {
         let mut nodes = Vec::new();
         let mut shared: BTreeMap<(String, Subject, Option<u16>, Option<Protocol>), Shared> = BTreeMap::new();
         let mut hidden = 0;
         for AgentAnswer { node, pod, answer } in answers {
-            let report = answer.and_then(|answer| NodeReport::read(&node, &answer));
+            let report = answer.and_then(|answer| NodeReport::read(&node, &answer, now));
             let (node, pod) = (tidy(&node), tidy(&pod));
             nodes.push(match report {
                 Err(gap) => Node { node, pod, at: None, findings: None, unknown: vec![Unknown::of(&gap)] },

@@ -1,6 +1,6 @@
 //! What one agent reports at `/findings`, read with suspicion: its node may have been taken over.
 
-use std::{fmt, marker::PhantomData};
+use std::{fmt, marker::PhantomData, time::Duration};
 
 use jiff::Timestamp;
 use serde::{
@@ -11,7 +11,10 @@ use serde::{
 use crate::{
     facts::{Gap, Source, Why, text},
     findings::SubjectKind,
-    sinks::findings_document::{Problem, Unknown},
+    sinks::{
+        LookAge,
+        findings_document::{Problem, Unknown},
+    },
 };
 
 /// The schema of what agents report.
@@ -39,16 +42,20 @@ struct Header {
 struct Wire {
     node: String,
     at: Timestamp,
+    #[serde(rename = "ageSeconds")]
+    age: Option<u64>,
+    #[serde(rename = "oldAfterSeconds")]
+    old_after: Option<u64>,
     findings: Entries<Problem>,
     unknown: Entries<Unknown>,
 }
 
 impl NodeReport {
-    /// Reads what the agent on `node` answered.
+    /// Reads what the agent on `node` answered just now.
     ///
     /// # Errors
     /// When it is no such document, or one about another node: an agent speaks for its own.
-    pub(super) fn read(node: &str, answer: &[u8]) -> Result<Self, Gap> {
+    pub(super) fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Self, Gap> {
         let wrong = |what: &str| Err(Gap::new(Source::Agent, Why::Malformed, text::clean(what, DETAIL)));
         match serde_json::from_slice::<Header>(answer) {
             Ok(Header { schema: Some(schema) }) if schema == SCHEMA => {}
@@ -79,6 +86,11 @@ impl NodeReport {
         for (count, what) in remarks.into_iter().filter(|(count, _)| *count > 0) {
             unknown.push(Unknown::of(&Gap::new(Source::Agent, Why::Malformed, format!("{count} {what}"))));
         }
+        let age = wire.age.zip(wire.old_after).map(|(age, old_after)| LookAge {
+            age: Duration::from_secs(age),
+            old_after: Duration::from_secs(old_after),
+        });
+        unknown.extend(LookAge::gap(wire.at, age, now).map(|gap| Unknown::of(&gap)));
         Ok(Self { at: wire.at, findings, unknown })
     }
 }
@@ -143,6 +155,10 @@ mod tests {
         })
     }
 
+    fn read(node: &str, answer: &[u8]) -> Result<NodeReport, Gap> {
+        NodeReport::read(node, answer, "2026-11-21T12:00:30Z".parse().expect("a time"))
+    }
+
     fn answer(findings: &[Value], unknown: &[Value]) -> Vec<u8> {
         let answer = json!({
             "schema": SCHEMA, "node": "n1", "at": "2026-11-21T12:00:00Z", "findings": findings, "unknown": unknown,
@@ -153,7 +169,7 @@ mod tests {
     #[test]
     fn what_an_agent_writes_cannot_reach_a_terminal() {
         let service = json!({"kind": "Service", "namespace": "a\u{9b}", "name": "web\r"});
-        let report = NodeReport::read("n1", &answer(&[finding(&service)], &[])).expect("a report");
+        let report = read("n1", &answer(&[finding(&service)], &[])).expect("a report");
         let reported = format!("{:?}", serde_json::to_string(&report.findings).expect("JSON"));
         for escape in ["u001b", "u{1b}", "u{202e}", "u{9b}", "u{200b}", "\\\\r", "\\\\n", "u0007"] {
             assert!(!reported.contains(escape), "{escape}: {reported}");
@@ -163,10 +179,10 @@ mod tests {
 
     #[test]
     fn an_agent_speaks_for_its_own_node_only() {
-        let error = NodeReport::read("n2", &answer(&[], &[])).expect_err("another node");
+        let error = read("n2", &answer(&[], &[])).expect_err("another node");
         assert_eq!((error.why, error.detail.as_str()), (Why::Malformed, "it runs on n2 and speaks of the node \"n1\""));
         let findings = ["n1", "n2"].map(|name| finding(&json!({"kind": "Node", "name": name})));
-        let report = NodeReport::read("n1", &answer(&findings, &[])).expect("a report");
+        let report = read("n1", &answer(&findings, &[])).expect("a report");
         assert_eq!(report.findings.len(), 1);
         assert!(report.unknown[0].detail.starts_with("1 of its findings are about other nodes"));
     }
@@ -180,8 +196,7 @@ mod tests {
         odd["severity"] = json!("apocalyptic");
         let known = json!({"source": "netfilter", "why": "not-permitted", "detail": "x"});
         let of_unknown_source = json!({"source": "crystal-ball", "why": "foggy", "detail": "x"});
-        let report =
-            NodeReport::read("n1", &answer(&[newer, odd], &[known, of_unknown_source, json!(7)])).expect("a report");
+        let report = read("n1", &answer(&[newer, odd], &[known, of_unknown_source, json!(7)])).expect("a report");
         assert_eq!(report.findings.len(), 1);
         let details: Vec<&str> = report.unknown.iter().map(|it| it.detail.as_str()).collect();
         assert_eq!(details, ["x", "3 of its entries were not understood: it is of another version"]);
@@ -201,7 +216,7 @@ mod tests {
             ),
             (b"\xff\xfe", "no JSON object"),
         ] {
-            let error = NodeReport::read("n1", answer).expect_err("no report");
+            let error = read("n1", answer).expect_err("no report");
             assert!(error.why == Why::Malformed && error.detail.contains(wanted), "{error:?}");
         }
     }

@@ -44,8 +44,12 @@ fn without_answer(node: &str) -> AgentAnswer {
     AgentAnswer { node: node.to_owned(), pod: format!("portreeve-{node}"), answer: Err(gap) }
 }
 
+fn now() -> Timestamp {
+    "2026-11-21T12:00:30Z".parse().expect("a time")
+}
+
 fn fleet(answers: Vec<AgentAnswer>) -> Fleet {
-    Fleet::of("portreeve", answers, &Wanted::default())
+    Fleet::of("portreeve", answers, &Wanted::default(), now())
 }
 
 fn text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
@@ -87,7 +91,7 @@ fn what_is_filtered_neither_counts_nor_is_forgotten() {
         )]
     };
     let of = |namespace: Option<&str>, min_severity| {
-        Fleet::of("portreeve", all(), &Wanted { namespace: namespace.map(str::to_owned), min_severity })
+        Fleet::of("portreeve", all(), &Wanted { namespace: namespace.map(str::to_owned), min_severity }, now())
     };
     let shop = of(Some("shop"), None);
     assert_eq!((shop.problems().count(), shop.hidden, shop.result()), (1, 1, CheckResult::Findings));
@@ -204,11 +208,38 @@ fn only_the_time_of_a_look_is_no_change() {
         answer.answer = answer.answer.map(|bytes| {
             String::from_utf8(bytes)
                 .expect("JSON")
-                .replace("\"at\":\"2026-11-21T12", &format!("\"at\":\"{time}"))
+                .replace("\"at\":\"2026-11-21T12:00", &format!("\"at\":\"{time}"))
                 .into_bytes()
         });
         fleet(vec![answer])
     };
-    assert!(at("2026-11-21T12").reports_the_same_as(&at("2026-11-21T13")));
-    assert!(!at("2026-11-21T12").reports_the_same_as(&fleet(vec![without_answer("n1")])));
+    assert!(at("2026-11-21T12:00").reports_the_same_as(&at("2026-11-21T12:01")));
+    assert!(!at("2026-11-21T12:00").reports_the_same_as(&fleet(vec![without_answer("n1")])));
+}
+
+#[test]
+fn a_look_that_is_old_or_of_another_time_is_unknown_and_what_it_found_is_still_there() {
+    let with = |findings: &[Value], fields: &Value| {
+        let mut document = json!({
+            "schema": "portreeve/v1", "node": "n1", "at": "2026-11-21T12:00:00Z", "findings": findings, "unknown": [],
+        });
+        fields.as_object().expect("fields").iter().for_each(|(name, value)| document[name] = value.clone());
+        fleet(vec![answering("n1", &document)])
+    };
+    let fresh = json!({"ageSeconds": 30, "oldAfterSeconds": 50});
+    assert_eq!(with(&[], &fresh).result(), CheckResult::Clear);
+    for old in [
+        json!({"ageSeconds": 3600, "oldAfterSeconds": 50}),
+        json!({"ageSeconds": 30, "oldAfterSeconds": 50, "at": "9999-12-30T00:00:00Z"}),
+        json!({"ageSeconds": 30, "oldAfterSeconds": 50, "at": "1970-01-01T00:00:00Z"}),
+        json!({"at": "9999-12-30T00:00:00Z"}),
+        json!({"at": "1970-01-01T00:00:00Z"}),
+        json!({"at": "2026-11-21T09:00:00Z"}),
+    ] {
+        let (nothing, something) = (with(&[], &old), with(&[listener("critical")], &old));
+        assert_eq!(nothing.result(), CheckResult::NotChecked, "{old}");
+        assert_eq!((something.result(), something.is_whole()), (CheckResult::Findings, false), "{old}");
+        let table = text(|out| write_fleet_table(&nothing, &style(), out));
+        assert!(table.starts_with("no port conflicts in what could be asked") && table.contains("too old"), "{table}");
+    }
 }

@@ -125,7 +125,7 @@ fn at_the_very_worst_there_are_300_series_and_the_worst_findings_are_among_them(
             [gap(Source::Listeners, Why::TimedOut), gap(Source::Services, Why::Stale)]
                 .map(|gap| crate::findings::Unknown { rule: rule.id, subject: None, gap })
         });
-    let board = Board { findings: (0..1000).map(problem).collect(), unknown: unknown.collect() };
+    let board = Board { findings: (0..1000).map(problem).collect(), unknown: unknown.collect(), failed: Vec::new() };
     let mut telling = telling(world, board);
     let codes = ["400", "401", "403", "404", "410", "429", "500", "503", "timed-out", "unreachable"];
     (telling.work.took, telling.views) = (every_reader(), views(&codes.map(|code| (code.to_owned(), 1))));
@@ -169,7 +169,7 @@ fn a_thousand_hostile_findings_stay_bounded_and_break_nothing() {
     let world = Snapshot::healthy();
     let hostile =
         |n: usize| finding(&world, &format!("n{n}\"}} 1\n# EOF\n\\evil{{a=\"b\u{202e}\u{0}"), Severity::Critical);
-    let board = Board { findings: (0..1000).map(hostile).collect(), unknown: Vec::new() };
+    let board = Board { findings: (0..1000).map(hostile).collect(), ..Board::default() };
     let telling = telling(world, board);
     for form in [Exposition::OpenMetrics, Exposition::Text] {
         let series = expose(&telling, form);

@@ -59,7 +59,7 @@ const DOORS: [(&str, &[&str]); 36] = [
     ("netlink_sys", &["kernel"]),
     ("procfs_core", &["kernel"]),
     ("rtnetlink", &["kernel", "cli"]),
-    ("nix", &["kernel", "agent", "cli"]),
+    ("nix", &["kernel", "cluster", "agent", "cli"]),
     // The writer of Events is a sink that speaks to the API server.
     ("kube", &["cluster", "sinks", "agent"]),
     ("tower", &["cluster"]),

@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     thread::sleep,
     time::{Duration, Instant},
@@ -11,7 +11,13 @@ use std::{
 
 use serde_json::Value;
 
-use super::{control_plane::ControlPlane, directory::Directory, patience::patience, process::Process, talk::http_get};
+use super::{
+    control_plane::ControlPlane,
+    directory::Directory,
+    patience::patience,
+    process::Process,
+    talk::{http_get, socket_get},
+};
 
 /// How long something may take that takes two looks; far more than it needs on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -43,6 +49,7 @@ pub struct Agent {
     place: &'static str,
     _process: Process,
     heartbeat: String,
+    socket: PathBuf,
     _directory: Directory,
 }
 
@@ -106,13 +113,26 @@ impl Agent {
     #[track_caller]
     fn run(directory: Directory, words: &[&str], node: &str, place: &'static str, arguments: &[&str]) -> Self {
         let heartbeat = format!("--heartbeat={}/heartbeat", directory.path().display());
-        let ours =
-            ["agent", "--node", node, "--interval", "500ms", "--listen", place, "--cpu-percent", "100", &heartbeat];
+        let socket = directory.path().join("socket");
+        let listen = format!("--socket={}", socket.display());
+        let ours = [
+            "agent",
+            "--node",
+            node,
+            "--interval",
+            "500ms",
+            "--listen",
+            place,
+            "--cpu-percent",
+            "100",
+            &heartbeat,
+            &listen,
+        ];
         let all = [&words[1..], &ours, arguments].concat();
         let all: Vec<String> = all.into_iter().map(str::to_owned).collect();
         let mut process = Process::start(words[0], &all, directory.path());
         process.wait_for("first look", || http_get(place, "/readyz"));
-        Self { place, _process: process, heartbeat, _directory: directory }
+        Self { place, _process: process, heartbeat, socket, _directory: directory }
     }
 
     /// Whether kubelet's probes would leave it alone.
@@ -170,14 +190,20 @@ impl Agent {
     /// What it has found and could not tell, as JSON.
     #[track_caller]
     pub fn findings(&self) -> Value {
-        let findings = http_get(self.place, "/findings").expect("findings");
+        let findings = socket_get(&self.socket, "/findings").expect("findings");
         serde_json::from_str(&findings).expect("JSON")
+    }
+
+    /// Its page for who may know everything.
+    #[track_caller]
+    pub fn page(&self) -> String {
+        socket_get(&self.socket, "/").expect("a page")
     }
 
     /// Everything that it saw.
     #[track_caller]
     pub fn snapshot(&self) -> Value {
-        let snapshot = http_get(self.place, "/snapshot").expect("a snapshot");
+        let snapshot = socket_get(&self.socket, "/snapshot").expect("a snapshot");
         serde_json::from_str(&snapshot).expect("JSON")
     }
 }

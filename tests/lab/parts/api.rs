@@ -43,6 +43,12 @@ impl Api {
         self.runtime.block_on(self.client.request_text(request)).ok()
     }
 
+    /// The same with a header.
+    pub fn text_with(&self, path: &str, header: &str, value: &str) -> Option<String> {
+        let request = Request::get(path).header(header, value).body(Vec::new()).expect("a path");
+        self.runtime.block_on(self.client.request_text(request)).ok()
+    }
+
     /// Creates an object, and returns it as the server keeps it, or why it refused.
     ///
     /// # Panics

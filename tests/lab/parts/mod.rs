@@ -54,6 +54,6 @@ pub use self::{
     relay::Relay,
     role::Role,
     second_node::SecondNode,
-    talk::{Answer, Server, answer_within, ask, http_get},
+    talk::{Answer, Server, answer_within, ask, http_get, http_status},
     whole_node::WholeNode,
 };

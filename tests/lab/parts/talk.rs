@@ -1,9 +1,10 @@
 //! Real TCP connections: who answers, and servers that say who they are.
 
 use std::{
-    io::{self, ErrorKind, Read as _, Write as _},
+    io::{self, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    os::fd::AsRawFd as _,
+    os::{fd::AsRawFd as _, unix::net::UnixStream},
+    path::Path,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -94,13 +95,38 @@ fn said(mut address: SocketAddr, within: Duration) -> io::Result<Vec<u8>> {
 
 /// The body of `GET path`, where that is a success.
 pub fn http_get(address: &str, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(address).ok()?;
+    http_get_with(address, path, "")
+}
+
+/// The same with headers, each with its line end.
+pub fn http_get_with(address: &str, path: &str, headers: &str) -> Option<String> {
+    exchange(connect(address)?, path, headers).filter(|(status, _)| *status == 200).map(|(_, body)| body)
+}
+
+/// The status of `GET path` with headers, each with its line end.
+pub fn http_status(address: &str, path: &str, headers: &str) -> Option<u16> {
+    exchange(connect(address)?, path, headers).map(|(status, _)| status)
+}
+
+/// The body of `GET path` at a socket in the file tree, where that is a success.
+pub fn socket_get(socket: &Path, path: &str) -> Option<String> {
+    let stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(answer_within())).ok()?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
+    exchange(stream, path, "").filter(|(status, _)| *status == 200).map(|(_, body)| body)
+}
+
+fn connect(address: &str) -> Option<TcpStream> {
+    let stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(answer_within())).ok()?;
+    Some(stream)
+}
+
+fn exchange(mut stream: impl Read + Write, path: &str, headers: &str) -> Option<(u16, String)> {
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n{headers}\r\n").as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
-    head.split(' ').nth(1).is_some_and(|status| status == "200").then(|| body.to_owned())
+    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
 /// Accepts connections, says who it is, and hangs up, until it is dropped.

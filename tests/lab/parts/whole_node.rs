@@ -1,5 +1,7 @@
 //! The node `n1` with everything that runs pods, and the rest of its cluster.
 
+use std::cell::OnceCell;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -7,12 +9,18 @@ use super::{
     commands::Person,
     containerd,
     control_plane::ControlPlane,
-    controllers, images, kubelet,
+    controllers, images,
+    kubectl::kubectl,
+    kubelet,
     machine::Machine,
     node::{PRIMARY, Wired},
     process::Process,
     proxy::Proxy,
+    talk::http_get_with,
 };
+
+/// What an agent lets read it.
+const TOKEN: [&str; 6] = ["create", "token", "portreeve-reader", "--audience=portreeve/n1", "-n", "portreeve"];
 
 /// `kubernetes.default` leads to the API server, which looks nobody's name up to find a kubelet.
 const API_SERVER: [&str; 2] =
@@ -28,6 +36,7 @@ pub struct WholeNode {
     pub cluster: ControlPlane,
     /// Who else may ask the node.
     pub wired: Wired,
+    token: OnceCell<String>,
 }
 
 impl WholeNode {
@@ -41,7 +50,13 @@ impl WholeNode {
         containerd::start(&mut machine);
         kubelet::start(&mut machine, &cluster, "n1", PRIMARY);
         let proxy = Proxy::start_by(&machine.command(), &cluster, "iptables", &json!({}));
-        Self { machine, proxy: Some(proxy), _controllers: controllers, cluster, wired }
+        Self { machine, proxy: Some(proxy), _controllers: controllers, cluster, wired, token: OnceCell::new() }
+    }
+
+    /// The findings that the chart's agent has now, as a document; nothing where it does not answer.
+    pub fn findings(&self) -> Option<String> {
+        let token = self.token.get_or_init(|| kubectl(&self.cluster, &TOKEN).trim().to_owned());
+        http_get_with("192.0.2.1:29517", "/findings", &format!("Portreeve-Token: {token}\r\n"))
     }
 
     /// Somebody who uses the cluster with all rights.

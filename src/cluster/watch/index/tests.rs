@@ -6,10 +6,16 @@ use crate::cluster::{
 };
 
 fn objects(kind: &str, items: &[&str]) -> ObjectBatch {
-    let mut objects = ObjectBatch::default();
+    objects_within(&Selection::All, kind, items)
+}
+
+fn objects_within(selection: &Selection, kind: &str, items: &[&str]) -> ObjectBatch {
+    let mut objects = ObjectBatch::within(selection.clone());
     let text = format!(r#"{{"kind":"{kind}List","items":[{}]}}"#, items.join(","));
     let mut parser = serde_json::Deserializer::from_str(&text);
-    let mut sink = |object: SlimObject| objects.add("here", object);
+    let mut sink = |object: SlimObject| {
+        objects.add("here", object);
+    };
     let document = crate::cluster::object_reader::ObjectReader { kind: Some(kind), closed: true, sink: &mut sink };
     serde::de::DeserializeSeed::deserialize(document, &mut parser).expect("a list");
     objects
@@ -179,8 +185,7 @@ fn endpoints_are_known_only_of_the_services_they_were_read_for() {
 fn endpoint_slices_outside_of_the_selection_are_not_kept() {
     let (mut index, now) = index();
     let selection = names(&["kubernetes", "web"]);
-    let mut found = ObjectBatch::within(selection.clone());
-    found.merge(objects("EndpointSlice", &[&slice("web"), &slice("quiet")]));
+    let found = objects_within(&selection, "EndpointSlice", &[&slice("web"), &slice("quiet")]);
     assert_eq!(found.objects.keys().collect::<Vec<_>>(), ["d/web-x"]);
     index.apply(Resource::EndpointSlices, Update::Replaced(selection, found), now);
     let applied = |index: &mut Index, slice: &str| {

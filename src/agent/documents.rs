@@ -1,0 +1,184 @@
+//! Long documents, written beside the event loop and sent as they are written: a reader holds a few chunks of one, however
+//! long it is and however slowly it is read.
+
+use std::{
+    io::{self, Write},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use axum::{
+    body::Body,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use hyper::body::{Bytes, Frame};
+use tokio::{
+    sync::{
+        Semaphore,
+        mpsc::{Receiver, Sender, channel},
+    },
+    task::spawn_blocking,
+};
+
+use super::{refusal::Refusal, request_budget::RequestBudget, scanner::thread_cpu_time};
+
+/// How many documents are written at a time. Each holds the snapshot that it began with.
+const AT_ONCE: usize = 4;
+/// The length of a chunk, in bytes.
+const CHUNK: usize = 64 << 10;
+/// How many chunks may wait for the reader.
+const WAITING: usize = 2;
+
+/// Writes documents, a few at a time, within the processor time that there is for requests.
+pub(super) struct Documents {
+    permits: Arc<Semaphore>,
+    budget: Arc<RequestBudget>,
+}
+
+impl Documents {
+    pub(super) fn new(budget: Arc<RequestBudget>) -> Self {
+        Self { permits: Arc::new(Semaphore::new(AT_ONCE)), budget }
+    }
+
+    /// The document that `write` writes, of this content type. Refused at once where too many are being written, or more
+    /// processor time was used than there is.
+    pub(super) fn send<F>(&self, kind: &'static str, write: F) -> Result<Response, Refusal>
+    where
+        F: FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+    {
+        if let Some(retry_after) = self.budget.wait() {
+            return Err(Refusal::Busy { retry_after });
+        }
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        let Ok(permit) = permit else { return Err(Refusal::Busy { retry_after: 1 }) };
+        let (sender, receiver) = channel(WAITING);
+        let budget = Arc::clone(&self.budget);
+        spawn_blocking(move || {
+            let begun = thread_cpu_time();
+            let mut chunks = Chunks { sender, chunk: Vec::with_capacity(CHUNK) };
+            if let Err(error) = write(&mut chunks).and_then(|()| chunks.flush()) {
+                // The connection ends without its last chunk, so that nobody takes a part for the whole. A reader who has
+                // gone away does not hear it.
+                drop(chunks.sender.blocking_send(Err(error)));
+            }
+            budget.charge(thread_cpu_time().saturating_sub(begun));
+            drop(permit);
+        });
+        Ok(([(header::CONTENT_TYPE, kind)], Body::new(ChunkedBody(receiver))).into_response())
+    }
+}
+
+/// A writer whose chunks wait for their reader.
+struct Chunks {
+    sender: Sender<io::Result<Bytes>>,
+    chunk: Vec<u8>,
+}
+
+impl Write for Chunks {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(CHUNK - self.chunk.len());
+        self.chunk.extend_from_slice(&bytes[..taken]);
+        if self.chunk.len() == CHUNK {
+            self.flush()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.chunk.is_empty() {
+            return Ok(());
+        }
+        let chunk = Bytes::from(std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK)));
+        self.sender.blocking_send(Ok(chunk)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// The chunks as a body.
+struct ChunkedBody(Receiver<io::Result<Bytes>>);
+
+impl hyper::body::Body for ChunkedBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        self.0.poll_recv(context).map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn documents() -> Documents {
+        Documents::new(Arc::new(RequestBudget::new(100.0, Instant::now())))
+    }
+
+    async fn length(response: Response) -> usize {
+        axum::body::to_bytes(response.into_body(), usize::MAX).await.expect("a body").len()
+    }
+
+    #[tokio::test]
+    async fn a_document_comes_whole_whatever_its_length() {
+        let documents = documents();
+        for wanted in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 10 * CHUNK + 7] {
+            let write = move |out: &mut dyn Write| out.write_all(&vec![b'x'; wanted]);
+            let response = documents.send("text/plain", write).expect("a document");
+            assert_eq!(length(response).await, wanted);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_does_not_read_holds_a_few_chunks_and_keeps_out_no_more_than_a_few() {
+        let documents = documents();
+        let (sent, mut written) = channel::<usize>(10_000);
+        let silent: Vec<Response> = (0..AT_ONCE)
+            .map(|_| {
+                let sent = sent.clone();
+                let endless = move |out: &mut dyn Write| {
+                    loop {
+                        out.write_all(&[b'x'; CHUNK])?;
+                        sent.try_send(CHUNK).ok();
+                    }
+                };
+                documents.send("text/plain", endless).expect("a document")
+            })
+            .collect();
+        let refused = documents.send("text/plain", |_| Ok(())).expect_err("one too many");
+        assert_eq!(refused, Refusal::Busy { retry_after: 1 });
+        let chunks = async { while written.recv().await.is_some() {} };
+        drop(sent);
+        assert!(tokio::time::timeout(Duration::from_millis(300), chunks).await.is_err(), "they wait for a reader");
+        assert!(written.len() <= AT_ONCE * (WAITING + 1), "{}", written.len());
+        // Those who hang up make room.
+        drop(silent);
+        while documents.permits.available_permits() < AT_ONCE {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_document_that_cannot_be_written_is_never_taken_for_a_whole_one() {
+        let fails = |out: &mut dyn Write| {
+            out.write_all(b"half")?;
+            Err(io::Error::other("no more"))
+        };
+        let response = documents().send("text/plain", fails).expect("a document");
+        assert!(axum::body::to_bytes(response.into_body(), usize::MAX).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn where_readers_have_used_up_their_time_a_document_is_refused() {
+        let budget = Arc::new(RequestBudget::new(0.2, Instant::now()));
+        let documents = Documents::new(Arc::clone(&budget));
+        budget.charge(Duration::from_secs(60));
+        let refused = documents.send("text/plain", |_| Ok(())).expect_err("there is no time");
+        assert!(matches!(refused, Refusal::Busy { retry_after } if retry_after > 1), "{refused:?}");
+    }
+}

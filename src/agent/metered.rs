@@ -1,0 +1,54 @@
+//! A future whose processor time is charged to the budget of requests.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use super::{request_budget::RequestBudget, scanner::thread_cpu_time};
+
+/// A future that is measured whenever it is polled.
+pub(super) struct Metered<F> {
+    future: Pin<Box<F>>,
+    budget: Arc<RequestBudget>,
+}
+
+impl<F: Future> Metered<F> {
+    pub(super) fn new(future: F, budget: Arc<RequestBudget>) -> Self {
+        Self { future: Box::pin(future), budget }
+    }
+}
+
+impl<F: Future> Future for Metered<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let begun = thread_cpu_time();
+        let polled = self.future.as_mut().poll(context);
+        self.budget.charge(thread_cpu_time().saturating_sub(begun));
+        polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_future_does_is_charged_and_what_it_waits_for_is_not() {
+        let budget = Arc::new(RequestBudget::new(100.0, Instant::now()));
+        let toil = Duration::from_millis(20);
+        let work = async {
+            tokio::time::sleep(10 * toil).await;
+            let begun = thread_cpu_time();
+            while thread_cpu_time() - begun < toil {
+                std::hint::spin_loop();
+            }
+        };
+        Metered::new(work, Arc::clone(&budget)).await;
+        assert!((toil..5 * toil).contains(&budget.spent()), "{:?}", budget.spent());
+    }
+}

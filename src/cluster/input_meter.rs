@@ -1,0 +1,74 @@
+//! Bounds on what one input of manifests may hold. Documents are streamed, so it is objects that are bounded, and not files
+//! of an honest length.
+
+use std::{
+    cell::{Cell, RefCell},
+    io::{self, Read},
+};
+
+/// The longest object, in bytes as it is written: an API server takes 3 MiB.
+const OBJECT: u64 = 4 << 20;
+/// The longest input, in bytes.
+const INPUT: u64 = 1 << 30;
+/// The most objects in an input.
+const OBJECTS: u64 = 500_000;
+
+/// What was read so far.
+#[derive(Debug, Default)]
+pub(super) struct InputMeter {
+    /// Bytes since the last whole object.
+    since: Cell<u64>,
+    bytes: Cell<u64>,
+    objects: Cell<u64>,
+    fault: RefCell<Option<String>>,
+}
+
+impl InputMeter {
+    /// Counts a whole object; false for one that is too many.
+    pub(super) fn count_object(&self) -> bool {
+        self.since.set(0);
+        self.objects.set(self.objects.get() + 1);
+        self.objects.get() <= OBJECTS
+    }
+
+    /// The bound that was exceeded, or what kept an input from being read further.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.fault.borrow().clone()
+    }
+
+    fn check(&self, read: usize) -> Option<String> {
+        let read = read as u64;
+        self.since.set(self.since.get() + read);
+        self.bytes.set(self.bytes.get() + read);
+        if self.since.get() > OBJECT {
+            Some(format!("{} MiB without a whole object, wanted objects of at most that", OBJECT >> 20))
+        } else if self.bytes.get() > INPUT {
+            Some(format!("longer than {} MiB, the rest was not read", INPUT >> 20))
+        } else if self.objects.get() > OBJECTS {
+            Some(format!("more than {OBJECTS} objects, the rest was not read"))
+        } else {
+            None
+        }
+    }
+}
+
+/// A reader that is bounded by a meter.
+pub(super) struct MeteredInput<'a, R> {
+    pub(super) reader: R,
+    pub(super) meter: &'a InputMeter,
+}
+
+impl<R: Read> Read for MeteredInput<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer).inspect_err(|error| {
+            *self.meter.fault.borrow_mut() = Some(error.to_string());
+        })?;
+        match self.meter.check(read) {
+            None => Ok(read),
+            Some(fault) => {
+                *self.meter.fault.borrow_mut() = Some(fault.clone());
+                Err(io::Error::new(io::ErrorKind::FileTooLarge, fault))
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Files and arguments that cannot be used: one line that says which, where, and what was wanted, before anything else.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use nix::{sys::stat::Mode, unistd::mkfifo};
+use portreeve::facts::{PortRange, Reading, Snapshot};
+use tempfile::TempDir;
+
+use crate::cli::{binary, ended, healthy};
+
+const GOOD: &str =
+    "kind: Service\nmetadata: {name: good}\nspec: {type: NodePort, ports: [{port: 80, nodePort: 30080}]}\n";
+
+/// `check` of a file, on a node of which nothing is recorded.
+fn check(directory: &TempDir, content: &[u8], form: &str) -> (i32, String, String) {
+    let path = directory.path().join("services.yaml");
+    fs::write(&path, content).expect("a file");
+    ended(binary().arg("check").args(["-o", form, "--host-root", "/nonexistent", "--services"]).arg(path))
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_told_first_and_once() {
+    let directory = TempDir::new().expect("a directory");
+    for (content, wanted) in [
+        (&b"kind: Service\nmetadata:\n  name: [broken\n"[..], "services.yaml:3:9: not YAML: unclosed bracket"),
+        (b"{\"kind\": \"Service\",}", "services.yaml:1:20: not JSON: trailing comma; wanted what kubectl get"),
+        (b"kind: Service\nmetadata: {name: \xff\xfe}\n", "services.yaml:2:18: not YAML: not UTF-8 text; wanted what"),
+        (b"", "services.yaml: holds nothing, wanted what kubectl get -o yaml or -o json prints"),
+        (b"kind: Pod\nmetadata: {name: a}\n", "services.yaml: holds no Service, wanted Services"),
+    ] {
+        let (code, stdout, stderr) = check(&directory, content, "table");
+        assert_eq!(code, 2, "{stdout}{stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
+        assert!(stderr.contains(wanted), "{stderr}");
+        let told = stderr.trim_start_matches("error: ").trim_end().split(": ").nth(1).expect("what is wrong");
+        let table = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(table.matches(told).count(), 1, "{stdout}");
+        let (_, junit, _) = check(&directory, content, "junit");
+        assert_eq!(junit.matches(&format!("<error message=\"{}", directory.path().display())).count(), 1, "{junit}");
+    }
+}
+
+#[test]
+fn what_is_good_beside_it_is_judged() {
+    let directory = TempDir::new().expect("a directory");
+    let (_, stdout, stderr) = check(&directory, format!("{GOOD}---\nkind: [\n---\n{{").as_bytes(), "table");
+    assert!(stdout.contains("1 Service from"), "{stdout}");
+    assert!(stderr.lines().count() == 1 && stderr.contains("services.yaml:5:"), "{stderr}");
+    assert!(stderr.contains("(and 1 more)"), "{stderr}");
+}
+
+fn replayed(world: &Snapshot, arguments: &[&str]) -> (i32, String, String) {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("snapshot.json");
+    fs::write(&path, serde_json::to_vec(world).expect("JSON")).expect("a file");
+    ended(binary().arg("replay").arg(path).args(arguments))
+}
+
+#[test]
+fn a_range_that_cannot_be_is_refused_and_one_that_can_be_breaks_no_rule() {
+    for (first, last, wanted) in [(40000, 30000, 2), (65535, 65535, 0), (0, 65535, 0), (65535, 0, 2)] {
+        let mut world = healthy();
+        let range = PortRange { first, last };
+        world.kernel.sysctls.ip_local_port_range = Reading::Seen(range);
+        if let Reading::Seen(known) = &mut world.cluster.node_port_range {
+            known.range = range;
+        }
+        let (code, stdout, stderr) = replayed(&world, &[]);
+        assert!(code == wanted || (wanted == 0 && code == 1), "{first}-{last}: {stdout}{stderr}");
+        assert!(!stdout.contains("failed on these facts") && !stderr.contains("panicked"), "{stdout}{stderr}");
+        if wanted == 2 {
+            assert!(stderr.contains(&format!("a port range from {first} to {last}, wanted first <= last")), "{stderr}");
+        }
+    }
+}
+
+#[test]
+fn every_duration_and_number_says_what_is_allowed() {
+    for (arguments, given, wanted) in [
+        (&["agent", "--interval", "9223372036854775807s"][..], "9223372036854775807s", "from 1ms to 1h"),
+        (&["agent", "--interval", "1000h"], "1000h", "from 1ms to 1h"),
+        (&["agent", "--request-timeout", "61m"], "61m", "from 1ms to 1h"),
+        (&["agent", "--cpu-percent", "101"], "101", "above 0 and up to 100"),
+        (&["agent", "--cpu-percent", "nan"], "nan", "above 0 and up to 100"),
+        (&["check", "--request-timeout", "1us"], "1us", "from 1ms to 1h"),
+        (&["suggest", "--count", "0"], "'0'", "--count"),
+        (&["suggest", "--count", "65536"], "65536", "--count"),
+        (&["owner", "65536"], "65536", "65535"),
+        (&["check", "--node-port-range", "1-70000"], "1-70000", "0 to 65535"),
+    ] {
+        let (code, stdout, stderr) = ended(binary().args(arguments));
+        assert_eq!((code, stdout.as_str()), (64, ""), "{arguments:?}: {stderr}");
+        let first = stderr.lines().next().unwrap_or_default();
+        assert!(first.contains(given) && first.contains(wanted), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_message_about_an_argument_has_no_character_that_turns_or_hides_it() {
+    for strange in ["\u{202e}", "\u{200b}", "\u{1b}[31m", "\u{e0041}", "\u{fe0f}", "\n"] {
+        for arguments in [
+            vec![format!("che{strange}ck")],
+            vec!["check".to_owned(), format!("--ser{strange}vices")],
+            vec!["check".to_owned(), "--proxy-mode".to_owned(), format!("ip{strange}vs")],
+            vec!["replay".to_owned(), "x".to_owned(), "--set".to_owned(), format!("a{strange}b=1")],
+        ] {
+            let (code, stdout, stderr) = ended(binary().args(&arguments));
+            assert_eq!((code, stdout.as_str()), (64, ""), "{arguments:?}: {stderr}");
+            let clean = !stderr.contains(strange) || strange == "\n";
+            assert!(clean && stderr.starts_with("error: "), "{arguments:?}: {stderr:?}");
+        }
+    }
+}
+
+/// A command that is ended after a while, whether it has come to its end or not.
+fn within_seconds(command: &mut Command, seconds: u32) -> (i32, String, String) {
+    let mut bounded = Command::new("timeout");
+    bounded.arg("--signal=KILL").arg(seconds.to_string()).arg(command.get_program()).args(command.get_args());
+    bounded.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
+    let output = bounded.output().expect("timeout runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+fn pipe(directory: &Path) -> PathBuf {
+    let path = directory.join("pipe");
+    mkfifo(&path, Mode::S_IRWXU).expect("a pipe");
+    path
+}
+
+#[test]
+fn a_pipe_in_place_of_a_configuration_file_is_one_line_and_no_waiting() {
+    let directory = TempDir::new().expect("a directory");
+    let path = pipe(directory.path());
+    let (code, _, stderr) = within_seconds(binary().args(["agent", "--config"]).arg(&path), 30);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.lines().count() == 1 && stderr.contains("pipe: is no regular file"), "{stderr}");
+    let (code, _, stderr) = within_seconds(binary().args(["agent", "--probe", "--heartbeat"]).arg(&path), 30);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("it is no regular file"), "{stderr}");
+}
+
+#[test]
+fn a_file_without_an_end_ends_with_a_line() {
+    for (arguments, wanted) in [
+        (["check", "--services", "/dev/zero"], "/dev/zero"),
+        (["replay", "--no-headers", "/dev/zero"], "/dev/zero"),
+        (["agent", "--config", "/dev/zero"], "no regular file"),
+    ] {
+        let (code, _, stderr) = within_seconds(binary().args(arguments), 60);
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains(wanted), "{stderr}");
+    }
+}

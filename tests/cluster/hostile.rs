@@ -1,0 +1,132 @@
+//! Servers that answer for ever, or something else than was asked for: every answer has an end, and what is incomplete
+//! is unknown.
+
+use std::time::Duration;
+
+use portreeve::facts::{Gap, Why};
+
+use crate::{
+    api::{list, page, small},
+    fake::{Fake, Reply},
+    watch::{A, is_list},
+};
+
+/// Why Services are not known where `answer` gets the query of each LIST of them, and how often they were requested.
+fn services(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> (Option<Gap>, usize) {
+    services_within(Duration::from_secs(20), answer)
+}
+
+fn services_within(
+    request_timeout: Duration,
+    answer: impl Fn(&str) -> Reply + Send + Sync + 'static,
+) -> (Option<Gap>, usize) {
+    let fake = Fake::new(move |path, _| if is_list(path) { answer(path) } else { small(path) });
+    let facts = fake.facts_within(request_timeout);
+    assert!(facts.nodes.seen().is_some(), "one failure is not all of them");
+    let requests = fake.requests().iter().filter(|path| is_list(path)).count();
+    (facts.services.gap().cloned(), requests)
+}
+
+#[track_caller]
+fn is_malformed((gap, requests): (Option<Gap>, usize), wanted: &str) {
+    let gap = gap.expect("a gap");
+    assert_eq!(gap.why, Why::Malformed, "{gap:?}");
+    assert!(gap.detail.contains(wanted), "{gap:?}");
+    assert!(requests < 100, "{requests} requests");
+}
+
+fn token(path: &str) -> usize {
+    path.split_once("continue=t").map_or(0, |(_, number)| number.parse().expect("a number"))
+}
+
+#[test]
+fn tokens_that_alternate_have_an_end() {
+    let turn = |path: &str| page("Service", &[A], if path.contains("continue=a") { "b" } else { "a" });
+    is_malformed(services(turn), "a page that was there already");
+}
+
+#[test]
+fn ever_new_tokens_have_an_end() {
+    for items in [&[][..], &[A]] {
+        let next = |path: &str| page("Service", items, &format!("t{}", token(path) + 1));
+        is_malformed(services(next), "its pages bring hardly anything");
+    }
+    is_malformed(services(|_| page("Service", &[A], &"t".repeat(64 << 10))), "65536 bytes long");
+}
+
+#[test]
+fn full_pages_without_end_have_an_end() {
+    let next = |path: &str| {
+        let number = token(path);
+        let of = |index: usize| format!(r#"{{"metadata":{{"name":"s-{number}-{index}"}},"spec":{{}}}}"#);
+        let items: Vec<String> = (0..20_000).map(of).collect();
+        page("Service", &items.iter().map(String::as_str).collect::<Vec<_>>(), &format!("t{}", number + 1))
+    };
+    is_malformed(services(next), "more than 200000 objects");
+}
+
+#[test]
+fn strings_and_items_without_end_have_an_end() {
+    const ITEMS: &str = r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#;
+    is_malformed(services(|_| Reply::Endless("{\"kind\":\"", "x".to_owned())), "bytes in one object");
+    is_malformed(services(|_| Reply::Endless(ITEMS, " ".to_owned())), "bytes in one object");
+    is_malformed(services(|_| Reply::Endless(ITEMS, format!("{A},"))), "more than 200000 objects");
+    let ports = r#"{"kind":"ServiceList","items":[{"metadata":{"name":"a"},"spec":{"ports":["#;
+    is_malformed(services(|_| Reply::Endless(ports, "{},".to_owned())), "values in one object");
+}
+
+#[test]
+fn an_answer_of_another_kind_is_none() {
+    is_malformed(services(|_| list("Pod", &[])), "it is a PodList, wanted a ServiceList");
+    is_malformed(services(|_| list("Pod", &[A])), "it holds a Pod, wanted a Service");
+    let late = r#"{"metadata":{"resourceVersion":"1"},"items":[],"kind":"PodList"}"#;
+    is_malformed(services(|_| Reply::Json(late.to_owned())), "it is a PodList");
+    let mixed = r#"{"kind":"Secret","metadata":{"name":"b"}}"#;
+    is_malformed(services(move |_| list("Service", &[A, mixed])), "it holds a Secret");
+    is_malformed(services(|_| Reply::Json(r#"{"items":[]}"#.to_owned())), "it has no kind");
+    is_malformed(services(|_| Reply::Json(r#"{"kind":"Status","status":"Success"}"#.to_owned())), "a Status");
+}
+
+#[test]
+fn a_list_whose_next_page_is_refused_or_nonsense_is_unknown() {
+    for code in [401, 403, 404] {
+        let refused =
+            move |path: &str| if token(path) > 0 { Reply::Status(code, "no") } else { page("Service", &[A], "t1") };
+        is_malformed(services(refused), "page 2 of it is refused");
+    }
+    for nonsense in [r#"{"continue":7}"#, r#"{"continue":["t1"]}"#, "7"] {
+        let body = format!(r#"{{"kind":"ServiceList","metadata":{nonsense},"items":[{A}]}}"#);
+        is_malformed(services(move |_| Reply::Json(body.clone())), "another page cannot be read");
+    }
+    let lonely = format!(r#"{{"kind":"ServiceList","items":[{A}]}}"#);
+    is_malformed(services(move |_| Reply::Json(lonely.clone())), "no resource version");
+}
+
+#[test]
+fn nodes_that_go_on_with_another_page_are_read_to_the_end() {
+    let node = |name: &str| format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
+    let fake = Fake::new(move |path, _| match path {
+        path if !path.starts_with("/api/v1/nodes?") => small(path),
+        path if path.contains("continue=t1") => list("Node", &[&node("n2")]),
+        _ => page("Node", &[&node("n1")], "t1"),
+    });
+    let nodes = fake.facts().nodes;
+    assert_eq!(nodes.get().expect("Nodes").len(), 2);
+}
+
+#[test]
+fn a_server_that_goes_on_sending_is_not_cut_off_and_one_that_stops_is() {
+    let timeout = Duration::from_secs(2);
+    let pieces = || {
+        let beginning = r#"{"kind":"ServiceList","metadata":{"resourceVersion":"1"},"items":["#.to_owned();
+        let more = [A, ",", &A.replace(r#""a""#, r#""b""#), "]", "}"].map(str::to_owned);
+        std::iter::once(beginning).chain(more).collect::<Vec<_>>()
+    };
+    let (gap, _) = services_within(timeout, move |_| Reply::Slow(pieces(), timeout / 4));
+    assert_eq!(gap, None, "three times as long as it may be silent");
+    let (gap, _) = services_within(timeout, move |_| {
+        Reply::Slow(vec![pieces()[0].clone(), String::new(), String::new(), A.to_owned()], 2 * timeout / 3)
+    });
+    let gap = gap.expect("a gap");
+    assert!(gap.why == Why::TimedOut && gap.detail.contains("nothing more of the answer within 2 s"), "{gap:?}");
+}

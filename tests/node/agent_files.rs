@@ -1,0 +1,55 @@
+//! What an agent makes of the files that it reads the cluster from, when they are not what they should be.
+
+use std::fs;
+
+use nix::{
+    sys::{signal::Signal, stat::Mode},
+    unistd::mkfifo,
+};
+
+use crate::{
+    agent::{Agent, until, wait_for, web},
+    proxy::Squatter,
+    stage::{Stage, portreeve},
+};
+
+const FOUND: &str = "portreeve_findings{rule=\"listener-on-node-port\",severity=\"critical\"} 1";
+
+#[test]
+fn a_file_without_services_does_not_mean_that_they_are_gone() {
+    let stage = web();
+    let _squatter = Squatter::on("0.0.0.0:30080");
+    let _agent = Agent::start(&stage, &["--proxy-mode", "iptables"]);
+    wait_for("/metrics", |text| text.contains(FOUND));
+    for content in
+        ["kind: Pod\nmetadata: {name: a}\n", "apiVersion: v1\nitems:\n", "kind: service\nmetadata: {name: a}\n"]
+    {
+        let scans = |text: &str| {
+            let line = text.lines().find(|line| line.starts_with("portreeve_scans_total"));
+            line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0)
+        };
+        fs::write(stage.path("cluster.yaml"), content).expect("a file");
+        wait_for("/metrics", |text| text.contains("portreeve_source_up{source=\"services\"} 0"));
+        let before = scans(&wait_for("/metrics", |_| true));
+        let later = wait_for("/metrics", |text| scans(text) > before + 2.0);
+        assert!(later.contains(FOUND), "{content}: {later}");
+        stage.manifest();
+        wait_for("/metrics", |text| text.contains("portreeve_source_up{source=\"services\"} 1"));
+    }
+}
+
+#[test]
+fn a_pipe_in_place_of_its_files_does_not_keep_it_from_ending() {
+    let stage = Stage::new();
+    let path = stage.path("pipe");
+    mkfifo(&path, Mode::S_IRWXU).expect("a pipe");
+    let mut command = portreeve();
+    command.arg("agent").arg("--services").arg(&path);
+    let mut agent = Agent::of(command, &stage, &[]);
+    let findings = wait_for("/findings", |text| text.contains("no regular file"));
+    assert!(findings.contains("pipe: cannot be read"), "{findings}");
+    agent.signal(Signal::SIGTERM);
+    agent.says("stopped");
+    let child = std::cell::RefCell::new(&mut agent.child);
+    assert!(until(|| child.borrow_mut().try_wait().expect("a child")).is_some_and(|status| status.success()));
+}
