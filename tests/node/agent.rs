@@ -8,6 +8,7 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::{Path, PathBuf},
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -48,17 +49,17 @@ impl Agent {
     }
 
     pub(crate) fn of(command: Command, stage: &Stage, arguments: &[&str]) -> Self {
-        let socket = stage.path("agent.socket");
-        let arguments = [&["--socket", socket.to_str().expect("a path")], arguments].concat();
-        let agent = Self::beating(command, &stage.path("heartbeat"), &arguments);
-        SOCKET.set(socket);
-        agent
+        Self::beating(command, stage, &stage.path("heartbeat"), arguments)
     }
 
-    /// The same with a heartbeat elsewhere, and without a socket.
-    pub(crate) fn beating(mut command: Command, heartbeat: &Path, arguments: &[&str]) -> Self {
+    /// The same with a heartbeat elsewhere.
+    pub(crate) fn beating(mut command: Command, stage: &Stage, heartbeat: &Path, arguments: &[&str]) -> Self {
         command.env("PORTREEVE_INTERVAL", "300ms").args(["--cpu-percent", "100", "--log-format", "json"]);
-        command.arg("--heartbeat").arg(heartbeat).args(arguments);
+        // One of its own for each agent of a test; the last one is asked.
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let socket = stage.path(&format!("agent-{}.socket", STARTED.fetch_add(1, Ordering::Relaxed)));
+        command.arg("--heartbeat").arg(heartbeat).arg("--socket").arg(&socket).args(arguments);
+        SOCKET.set(socket);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("portreeve runs");
         let log = BufReader::new(child.stderr.take().expect("a pipe"));
         Self { child, log }

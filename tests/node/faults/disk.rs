@@ -43,7 +43,7 @@ impl Drop for Volume {
 
 /// An agent that beats into `heartbeat`, and a squatter.
 fn start(stage: &Stage, heartbeat: &Path) -> (Agent, Squatter) {
-    (Agent::beating(stage.command("agent"), heartbeat, &MODE), Squatter::on("0.0.0.0:30080"))
+    (Agent::beating(stage.command("agent"), stage, heartbeat, &MODE), Squatter::on("0.0.0.0:30080"))
 }
 
 #[track_caller]
