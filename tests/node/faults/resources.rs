@@ -78,7 +78,7 @@ fn where_it_may_not_start_its_reader_it_says_so_and_ends() {
     let group = ControlGroup::of("pids");
     group.limit_threads(1);
     let mut agent = Agent::of(group.within(&stage.command("agent")), &stage, &MODE);
-    agent.says("starting the scanner");
+    agent.says("Resource temporarily unavailable");
     let ended = agent.ended();
     assert_eq!(ended.code(), Some(2), "{ended:?}");
 }
