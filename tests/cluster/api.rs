@@ -76,7 +76,12 @@ fn every_request_is_in_the_access_table_and_every_row_is_used() {
     let fake = Fake::new(|path, _| small(path));
     fake.facts();
     let used: BTreeSet<_> = fake.requests().iter().map(|path| row_of(path)).collect();
-    assert_eq!(used.len(), ACCESS.len(), "rows that nothing asks for");
+    assert_eq!(used.len(), rows_of_reading(), "rows that nothing asks for");
+}
+
+/// The rows of the access table that allow to read. The others are for reviews of tokens, which the lab has.
+pub(crate) fn rows_of_reading() -> usize {
+    ACCESS.iter().filter(|grant| grant.verbs != ["create"]).count()
 }
 
 /// The row of the access table that allows a request.

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsStr,
-    fs::File,
+    fs::{self, File},
     io::{BufWriter, Write as _},
     net::{TcpListener, TcpStream},
     path::Path,
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::stage::{Stage, portreeve, sysctl};
 
@@ -52,14 +52,31 @@ fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64, Duration) {
     let mut command = portreeve();
     command.args(["check", "--node", "n1", "--proxy-mode", "iptables", "-o", "json"]).args(arguments);
     let start = Instant::now();
-    let output = command.stdin(Stdio::null()).output().expect("portreeve runs");
-    // The largest of all children so far: this test is the only one of its process that starts any this big.
-    let peak = getrusage(UsageWho::RUSAGE_CHILDREN).expect("usage").max_rss();
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("portreeve runs");
+    let status = format!("/proc/{}/status", child.id());
+    // The kernel keeps the peak itself, so that the last reading before the end has it.
+    let watcher = std::thread::spawn(move || {
+        let mut peak = 0;
+        while let Some(now) = fs::read_to_string(&status).ok().as_deref().and_then(resident_peak) {
+            peak = now;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        peak
+    });
+    let output = child.wait_with_output().expect("it ends");
     let took = start.elapsed();
+    let peak = watcher.join().expect("no panic");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code().is_some_and(|code| code < 2), "{:?}: {stderr}", output.status);
     let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
-    (document, u64::try_from(peak).expect("a size"), took)
+    (document, peak, took)
+}
+
+/// The peak of resident memory in a `/proc/PID/status`, in KiB; a process that has ended has none.
+fn resident_peak(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.parse().ok()
 }
 
 #[test]
