@@ -45,6 +45,10 @@ fn tokens_that_alternate_have_an_end() {
     is_malformed(services(turn), "a page that was there already");
 }
 
+/// Fault (API server): the pages of a list never end
+/// Does: gives them up; the list is a gap (`malformed`)
+/// Right again: with the next list
+/// Lost: nothing
 #[test]
 fn ever_new_tokens_have_an_end() {
     for items in [&[][..], &[A]] {
@@ -65,6 +69,10 @@ fn full_pages_without_end_have_an_end() {
     is_malformed(services(next), "more than 200000 objects");
 }
 
+/// Fault (API server): an answer never ends
+/// Does: gives it up at a bound; it is a gap (`malformed`)
+/// Right again: with the next answer
+/// Lost: nothing
 #[test]
 fn strings_and_items_without_end_have_an_end() {
     const ITEMS: &str = r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#;
@@ -114,6 +122,10 @@ fn nodes_that_go_on_with_another_page_are_read_to_the_end() {
     assert_eq!(nodes.get().expect("Nodes").len(), 2);
 }
 
+/// Fault (API server): an answer comes in pieces, or stops in the middle
+/// Does: waits as long as pieces come; one that stops is a gap (`timed-out`)
+/// Right again: with the next answer
+/// Lost: nothing
 #[test]
 fn a_server_that_goes_on_sending_is_not_cut_off_and_one_that_stops_is() {
     let timeout = Duration::from_secs(2);

@@ -79,6 +79,10 @@ async fn a_server_that_has_lost_its_resources() {
     is_kept_through("404", PATIENT, || Reply::Status(404, "not found")).await;
 }
 
+/// Fault (API server): it answers 429 to everything
+/// Does: keeps the whole view, whose age grows
+/// Right again: once it answers
+/// Lost: nothing
 #[tokio::test]
 async fn a_server_that_is_busy() {
     is_kept_through("429", PATIENT, || Reply::Busy(0)).await;
@@ -212,6 +216,10 @@ async fn another_selection_does_not_shorten_the_wait_that_a_server_named() {
     assert_eq!(fake.requests().iter().filter(|path| path.contains("/endpointslices")).count(), 1);
 }
 
+/// Fault (API server): it says that it has lost its latest versions (504)
+/// Does: reads the list as of now
+/// Right again: with that list
+/// Lost: nothing
 #[tokio::test]
 async fn a_server_that_lost_its_latest_versions_is_read_as_of_now() {
     const FUTURE: &str = "Too large resource version: 2, current: 1";

@@ -12,6 +12,7 @@ mod bands;
 mod chart;
 mod churn;
 mod events;
+mod faults;
 mod healthy;
 mod ipvs;
 mod look;

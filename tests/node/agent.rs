@@ -14,6 +14,7 @@ use std::{
 };
 
 use nix::{
+    fcntl::{FcntlArg, fcntl},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
@@ -78,6 +79,11 @@ impl Agent {
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let child = RefCell::new(&mut self.child);
         until(|| child.borrow_mut().try_wait().expect("a child")).expect("it ends")
+    }
+
+    /// Lets no more than a page of its log wait to be read.
+    pub(crate) fn narrow_log(&self) {
+        fcntl(self.log.get_ref(), FcntlArg::F_SETPIPE_SZ(4096)).expect("a pipe");
     }
 
     /// Leaves its log to nobody.

@@ -15,6 +15,10 @@ use crate::{
 
 const FOUND: &str = "portreeve_findings{rule=\"listener-on-node-port\",severity=\"critical\"} 1";
 
+/// Fault (disk): the file with the Services holds none any more
+/// Does: `portreeve_source_up` is 0; what was found is held
+/// Right again: once it holds Services
+/// Lost: nothing
 #[test]
 fn a_file_without_services_does_not_mean_that_they_are_gone() {
     let stage = web();
@@ -38,6 +42,10 @@ fn a_file_without_services_does_not_mean_that_they_are_gone() {
     }
 }
 
+/// Fault (disk): a pipe that nobody writes to is in place of a file
+/// Does: says that it cannot be read; leaves when it is told to
+/// Right again: when it is a file
+/// Lost: what the file would say
 #[test]
 fn a_pipe_in_place_of_its_files_does_not_keep_it_from_ending() {
     let stage = Stage::new();

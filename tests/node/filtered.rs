@@ -74,6 +74,10 @@ fn node() -> Stage {
     Stage::new().service("web", "TCP", 30080, "").endpoints("web", "TCP", Some("n1")).node_port_range("30000-32767")
 }
 
+/// Fault (kernel): a seccomp filter refuses netlink sockets
+/// Does: reads sockets from /proc; addresses are a gap, and `check` exits with 2
+/// Right again: when it is allowed
+/// Lost: addresses, and what hangs on them
 #[test]
 fn where_netlink_is_refused_sockets_come_from_proc_and_a_check_without_addresses_is_none() {
     let stage = node();
@@ -91,6 +95,10 @@ fn where_netlink_is_refused_sockets_come_from_proc_and_a_check_without_addresses
     }
 }
 
+/// Fault (kernel): a seccomp filter refuses socket, bind, sendto or recvfrom
+/// Does: addresses are a gap, and `check` exits with 2
+/// Right again: when it is allowed
+/// Lost: addresses, and what hangs on them
 #[test]
 fn calls_of_netlink_that_are_refused_leave_no_check_clear() {
     let stage = node();

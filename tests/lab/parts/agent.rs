@@ -101,6 +101,14 @@ impl Agent {
         Self::run(Directory::new(), &words, "n1", PLACE, arguments)
     }
 
+    /// One of node `n1` as by [`Self::start`], run by a program that is given it and its arguments.
+    #[track_caller]
+    pub fn by(words: &[&str], cluster: &ControlPlane, arguments: &[&str]) -> Self {
+        let kubeconfig = cluster.kubeconfig("observer").display().to_string();
+        let words = [words, &[env!("CARGO_BIN_EXE_portreeve")]].concat();
+        Self::run(Directory::new(), &words, "n1", PLACE, &[&["--kubeconfig", &kubeconfig], arguments].concat())
+    }
+
     /// Runs the program that these words run.
     #[track_caller]
     fn run(directory: Directory, words: &[&str], node: &str, place: &'static str, arguments: &[&str]) -> Self {
@@ -206,15 +214,21 @@ fn open_to_all(path: &Path, mode: u32) {
 
 /// Waits until `probe` has an answer.
 #[track_caller]
-pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + patience(SOON);
+pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
+    until_within(SOON, what, probe)
+}
+
+/// The same, for what takes longer than anything else.
+#[track_caller]
+pub fn until_within<T>(usual: Duration, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + patience(usual);
     while Instant::now() < end {
         if let Some(answer) = probe() {
             return answer;
         }
         sleep(Duration::from_millis(100));
     }
-    panic!("no {what} within {SOON:?}");
+    panic!("no {what} within {usual:?}");
 }
 
 /// The Events of this project in every namespace, oldest first.

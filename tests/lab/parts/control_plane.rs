@@ -9,14 +9,13 @@ use std::{
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use super::{
     api::Api,
     directory::Directory,
+    etcd::{self, Etcd},
     lent::{self, Loan},
     process::Process,
-    talk::http_get,
 };
 
 /// Where an API server answers, unless it is told otherwise.
@@ -24,8 +23,6 @@ pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 6443);
 
 /// The key that signs the tokens of service accounts.
 const KEY: &str = "service-accounts.key";
-/// Where etcd answers.
-const ETCD: &str = "127.0.0.1:2379";
 /// Why something cannot be done to it in a guest.
 const LENT: &str = "programs of its own: a guest borrows what the machine runs";
 /// Names of users; each one's token is its name. The first may do everything, the others what they are granted.
@@ -43,8 +40,7 @@ pub struct ControlPlane {
 struct Programs {
     server: Option<Process>,
     flags: Vec<String>,
-    _etcd: Process,
-    _database: TempDir,
+    etcd: Etcd,
 }
 
 impl ControlPlane {
@@ -68,8 +64,7 @@ impl ControlPlane {
     #[track_caller]
     pub fn on(address: &str, flags: &[&str]) -> Self {
         let directory = Directory::new();
-        let database = TempDir::with_prefix("portreeve-lab-etcd-").expect("a directory");
-        let mut etcd = start_etcd(&database, &directory);
+        let mut etcd = Etcd::start(directory.path());
         new_key(&directory);
         let address_flag = format!("--bind-address={address}");
         let flags: Vec<String> = [address_flag.as_str()].iter().chain(flags).map(|it| (*it).to_owned()).collect();
@@ -77,9 +72,9 @@ impl ControlPlane {
         for user in USERS {
             write_kubeconfig(&directory, address, user);
         }
-        etcd.wait_for("etcd", || http_get(ETCD, "/readyz"));
+        etcd.wait_until_ready();
         let api = ready(&mut server, &directory);
-        let programs = Programs { server: Some(server), flags, _etcd: etcd, _database: database };
+        let programs = Programs { server: Some(server), flags, etcd };
         Self { programs: Some(programs), _loan: None, api, directory }
     }
 
@@ -178,7 +173,13 @@ impl ControlPlane {
     #[track_caller]
     pub fn etcd(&self) -> Api {
         assert!(self.programs.is_some(), "{LENT}");
-        Api::at(&format!("http://{ETCD}"))
+        Api::at(&format!("http://{}", etcd::PLACE))
+    }
+
+    /// Its etcd, to do something to it.
+    #[track_caller]
+    pub fn store(&mut self) -> &mut Etcd {
+        &mut self.programs.as_mut().expect(LENT).etcd
     }
 
     /// Writes what a pod of a service account of `default` is given into a directory: a new token, the authority and
@@ -229,17 +230,6 @@ fn ready(server: &mut Process, directory: &Directory) -> Api {
         let ready = api.text("/readyz").is_some() && namespaces.iter().all(|path| api.text(path).is_some());
         ready.then_some(api)
     })
-}
-
-fn start_etcd(database: &TempDir, directory: &Directory) -> Process {
-    let flags = [
-        &format!("--data-dir={}", database.path().display()),
-        "--unsafe-no-fsync",
-        "--listen-client-urls=http://127.0.0.1:2379",
-        "--advertise-client-urls=http://127.0.0.1:2379",
-        "--listen-peer-urls=http://127.0.0.1:2380",
-    ];
-    Process::start("etcd", &flags.map(ToOwned::to_owned), directory.path())
 }
 
 fn start_server(directory: &Directory, flags: &[String]) -> Process {

@@ -10,6 +10,7 @@ mod containerd;
 mod control_plane;
 mod controllers;
 pub mod directory;
+mod etcd;
 pub mod guest;
 mod images;
 mod kubectl;
@@ -35,7 +36,7 @@ mod talk;
 mod whole_node;
 
 pub use self::{
-    agent::{Agent, events, reasons, until},
+    agent::{Agent, events, reasons, until, until_within},
     alertmanager::Alertmanager,
     api::Api,
     audit::Audit,

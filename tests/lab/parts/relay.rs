@@ -1,23 +1,43 @@
-//! A way to somewhere else, which can be cut while whoever is there goes on.
+//! A way to somewhere else, which can be cut, slow, or lose everything, while whoever is there goes on.
 
 use std::{
-    io::copy,
+    io::{self, Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::fd::AsRawFd as _,
-    sync::{Arc, Mutex, Weak},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use nix::sys::socket::{Shutdown as Direction, shutdown};
 
 use super::control_plane::SERVER;
 
+/// What passes at once, and how much of it on a slow way, after which pause.
+const PIECE: usize = 16 * 1024;
+const CRUMB: usize = 256;
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// Passes connections on until it is dropped.
 pub struct Relay {
     listener: TcpListener,
     /// The connections that have not ended; nothing while the way is cut.
     passed: Arc<Mutex<Option<Vec<Weak<TcpStream>>>>>,
+    weather: Weather,
     thread: Option<JoinHandle<()>>,
+}
+
+/// How connections fare.
+#[derive(Clone, Default)]
+struct Weather {
+    is_slow: Arc<AtomicBool>,
+    /// Of those that are open now: each loses everything for ever once this is set. Others have another one.
+    is_forgotten: Arc<Mutex<Arc<AtomicBool>>>,
+    /// Bytes that were passed on.
+    passed: Arc<AtomicUsize>,
 }
 
 impl Relay {
@@ -36,6 +56,8 @@ impl Relay {
     pub fn between(listener: TcpListener, there: SocketAddr) -> Self {
         let passed = Arc::new(Mutex::new(Some(Vec::new())));
         let (accepting, passing) = (listener.try_clone().expect("a second handle"), Arc::clone(&passed));
+        let weather = Weather::default();
+        let now = weather.clone();
         let thread = thread::spawn(move || {
             while let Ok((client, _)) = accepting.accept() {
                 let mut passed = passing.lock().expect("the connections");
@@ -46,14 +68,14 @@ impl Relay {
                     let ends = [client, server].map(Arc::new);
                     passed.retain(|it: &Weak<_>| it.strong_count() > 0);
                     passed.extend(ends.each_ref().map(Arc::downgrade));
-                    let [client, server] = ends.clone();
-                    thread::spawn(move || pass([&client, &server]));
-                    let [client, server] = ends;
-                    thread::spawn(move || pass([&server, &client]));
+                    let ([client, server], weather) = (ends.clone(), now.of_a_new_connection());
+                    thread::spawn(move || pass([&client, &server], &weather));
+                    let ([client, server], weather) = (ends, now.of_a_new_connection());
+                    thread::spawn(move || pass([&server, &client], &weather));
                 }
             }
         });
-        Self { listener, passed, thread: Some(thread) }
+        Self { listener, passed, weather, thread: Some(thread) }
     }
 
     /// Breaks every connection, and lets no more through.
@@ -69,12 +91,59 @@ impl Relay {
     pub fn mend(&self) {
         *self.passed.lock().expect("the connections") = Some(Vec::new());
     }
+
+    /// Makes the way slow, or as fast as it was: some 25 KiB a second for each connection and direction.
+    pub fn set_slow(&self, is_slow: bool) {
+        self.weather.is_slow.store(is_slow, Ordering::Relaxed);
+    }
+
+    /// How many bytes have been passed on.
+    pub fn passed_bytes(&self) -> usize {
+        self.weather.passed.load(Ordering::Relaxed)
+    }
+
+    /// Loses from now on whatever is sent over the connections that are open, and tells nobody: as a firewall that has
+    /// forgotten them. Later ones are passed on.
+    pub fn forget(&self) {
+        let mut of_later_ones = self.weather.is_forgotten.lock().expect("a flag");
+        of_later_ones.store(true, Ordering::Relaxed);
+        *of_later_ones = Arc::default();
+    }
+}
+
+impl Weather {
+    fn of_a_new_connection(&self) -> Self {
+        let is_forgotten = Arc::clone(&self.is_forgotten.lock().expect("a flag"));
+        Self { is_forgotten: Arc::new(Mutex::new(is_forgotten)), ..self.clone() }
+    }
 }
 
 /// One direction, to its end.
-fn pass([mut from, mut to]: [&TcpStream; 2]) {
-    // However it ends, the other side is told.
-    copy(&mut from, &mut to).and_then(|_| to.shutdown(Shutdown::Write)).ok();
+fn pass([mut from, mut to]: [&TcpStream; 2], weather: &Weather) {
+    let is_forgotten = Arc::clone(&weather.is_forgotten.lock().expect("a flag"));
+    let mut piece = [0; PIECE];
+    let mut step = || -> io::Result<bool> {
+        let is_slow = weather.is_slow.load(Ordering::Relaxed);
+        let length = from.read(&mut piece[..if is_slow { CRUMB } else { PIECE }])?;
+        if is_slow {
+            thread::sleep(PAUSE);
+        }
+        if !is_forgotten.load(Ordering::Relaxed) {
+            to.write_all(&piece[..length])?;
+            weather.passed.fetch_add(length, Ordering::Relaxed);
+        }
+        Ok(length > 0)
+    };
+    let ended = loop {
+        match step() {
+            Ok(true) => {}
+            ended => break ended,
+        }
+    };
+    // However it ends, the other side is told, if it is still known.
+    if !is_forgotten.load(Ordering::Relaxed) {
+        ended.and_then(|_| to.shutdown(Shutdown::Write)).ok();
+    }
 }
 
 impl Drop for Relay {

@@ -1,0 +1,97 @@
+//! Faults of the real API server, etcd and kube-proxy: each comment is an entry of `docs/faults.md`.
+
+mod clock;
+mod deleted;
+mod etcd;
+mod fleet;
+
+mod proxy;
+mod refusals;
+mod way;
+
+use std::{collections::BTreeSet, net::TcpListener};
+
+use serde_json::Value;
+
+use crate::parts::{Agent, ControlPlane, PRIMARY, Role, enter_alone, events, objects, until};
+
+const RULE: &str = "listener-on-node-port";
+/// The agent's arguments: there is no proxy to ask.
+const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
+/// What Events say.
+const FOUND: &str = "ListenerOnNodePort";
+const RESOLVED: &str = "ListenerOnNodePortResolved";
+
+/// A node that nobody is connected to, with a Service that a pod elsewhere serves, and a squatter on its nodePort.
+struct Node {
+    cluster: ControlPlane,
+    _squatter: TcpListener,
+}
+
+impl Node {
+    #[track_caller]
+    fn enter() -> Self {
+        enter_alone();
+        let mut cluster = ControlPlane::start();
+        cluster.api().create(&objects::node("n1", &PRIMARY));
+        Role::of_chart().grant(&mut cluster);
+        serve(&cluster, "web", 30080);
+        Self { cluster, _squatter: squat(30080) }
+    }
+
+    /// An agent that has found the squatter and said so.
+    #[track_caller]
+    fn agent(&self, arguments: &[&str]) -> Agent {
+        let agent = Agent::start(&self.cluster, &[&MODE, arguments].concat());
+        until_found(&agent, &[30080]);
+        until_told(&self.cluster, &[("web", FOUND)]);
+        agent
+    }
+}
+
+/// Creates a Service with a nodePort that a pod elsewhere serves.
+#[track_caller]
+fn serve(cluster: &ControlPlane, name: &str, port: u16) -> Value {
+    let service = cluster.api().create(&objects::service(name, &[objects::port(80, Some(port))]));
+    cluster.api().create(&objects::endpoint_slice(&service, Some(("10.244.0.5", "n2")), "IPv4"));
+    service
+}
+
+#[track_caller]
+fn squat(port: u16) -> TcpListener {
+    TcpListener::bind(("0.0.0.0", port)).expect("the port is free")
+}
+
+#[track_caller]
+fn until_found(agent: &Agent, ports: &[u64]) {
+    until(&format!("findings on {ports:?}"), || (agent.found(RULE) == ports).then_some(()));
+}
+
+/// Waits until the cluster was told exactly this: names of Services and reasons.
+#[track_caller]
+fn until_told(cluster: &ControlPlane, wanted: &[(&str, &str)]) {
+    let word = |value: &Value| value.as_str().expect("a word").to_owned();
+    let wanted: BTreeSet<_> = wanted.iter().map(|(name, reason)| ((*name).to_owned(), (*reason).to_owned())).collect();
+    until(&format!("such Events: {wanted:?}"), || {
+        let told = events(cluster).iter().map(|it| (word(&it["regarding"]["name"]), word(&it["reason"]))).collect();
+        (wanted == told).then_some(())
+    });
+}
+
+/// How old the agent's view of the Services is, in seconds.
+fn age(metrics: &str) -> f64 {
+    Agent::value(metrics, "portreeve_watch_age_seconds{resource=\"services\"}").unwrap_or(f64::INFINITY)
+}
+
+/// Failures to read Services.
+fn errors(agent: &Agent, code: &str) -> f64 {
+    let series = format!("portreeve_watch_errors_total{{resource=\"services\",code=\"{code}\"}}");
+    Agent::value(&agent.metrics(), &series).unwrap_or_default()
+}
+
+/// Waits until the agent's view is younger than it was.
+#[track_caller]
+fn until_young(agent: &Agent) {
+    let before = age(&agent.metrics());
+    until("young view", || (age(&agent.metrics()) < before).then_some(()));
+}

@@ -1,0 +1,67 @@
+//! The real kube-proxy and its port: somebody else has it, or two proxies run at once.
+
+use std::net::{TcpListener, TcpStream};
+
+use serde_json::json;
+
+use crate::{
+    modes::{NONE, alarms, found, unseen},
+    parts::{Agent, Directory, Proxy, Wired, cluster, process::Process, reasons, serve, until},
+};
+
+/// Where a proxy tells its mode.
+const PLACE: &str = "127.0.0.1:10249";
+/// A program that says nonsense at an address to everybody who connects there.
+const NONSENSE: &str = "my $s = IO::Socket::INET->new(Listen => 5, ReuseAddr => 1, LocalAddr => $ARGV[0]) or die $!;
+    while (my $c = $s->accept) { print $c qq(SSH-2.0-OpenSSH_9.2\r\n); close $c }";
+
+/// Fault (proxy): it dies, and another process takes its port and says nonsense
+/// Does: takes nobody else for the proxy; what hangs on its mode is held, and unknown
+/// Right again: within two looks of the proxy’s return
+/// Lost: nothing
+///
+/// Fault (proxy): a second one runs beside it, in another mode
+/// Does: judges by the one that answers, and reports what the other one programs
+/// Right again: within four looks of the end of the second one and its rules
+/// Lost: nothing
+#[test]
+fn neither_nonsense_on_its_port_nor_a_second_one_is_taken_for_the_proxy() {
+    let _wired = Wired::enter();
+    let cluster = cluster();
+    for (name, port) in [("web", 30080), ("free", 30081)] {
+        serve(&cluster, name, Some(port));
+    }
+    let proxy = Proxy::start(&cluster, "iptables", &json!({}));
+    // Only iptables mode takes a listener on loopback.
+    let _squatter = TcpListener::bind("127.0.0.1:30080").expect("the port is free");
+    let agent = Agent::start(&cluster, &[]);
+    until("Event", || (reasons(&cluster) == ["ListenerOnNodePort"]).then_some(()));
+
+    drop(proxy);
+    // Another process than the squatter: who holds a NodePort and the proxy's port may well be a proxy.
+    let directory = Directory::new();
+    let words = ["-MIO::Socket::INET", "-e", NONSENSE, PLACE].map(str::to_owned);
+    let mut stranger = Process::start("/usr/bin/perl", &words, directory.path());
+    stranger.wait_for("nonsense", || TcpStream::connect(PLACE).ok());
+    let document = agent.findings_after(2);
+    assert_eq!(alarms(&document).len(), 1, "what cannot be told is held: {document:#}");
+    assert_eq!(unseen(&document, "listener-on-node-port"), [("proxy-mode", "malformed")], "{document:#}");
+    drop(stranger);
+    let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
+    let document = agent.findings_after(2);
+    assert_eq!((&document["proxy"]["mode"], alarms(&document).len()), (&json!("iptables"), 1), "{document:#}");
+    assert_eq!(reasons(&cluster), ["ListenerOnNodePort"], "nothing was news");
+
+    let elsewhere = json!({"metricsBindAddress": "127.0.0.1:10349", "healthzBindAddress": "127.0.0.1:10356"});
+    let second = Proxy::start(&cluster, "nftables", &elsewhere);
+    let document = until("finding", || Some(agent.findings()).filter(|it| found(it, "proxy-left-behind").len() == 1));
+    assert_eq!(document["proxy"]["mode"], "iptables");
+    drop(second);
+    for family in ["ip", "ip6"] {
+        let deleted = std::process::Command::new("nft").args(["delete", "table", family, "kube-proxy"]).status();
+        assert!(deleted.expect("nft is installed").success());
+    }
+    let document = agent.findings_after(4);
+    assert_eq!(found(&document, "proxy-left-behind"), NONE);
+    assert_eq!(alarms(&document).len(), 1);
+}

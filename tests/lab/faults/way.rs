@@ -1,0 +1,66 @@
+//! The way to the API server is slow, cut in the middle of a word, or has forgotten the connections.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{FOUND, Node, age, serve, squat, until_found, until_told};
+use crate::parts::{Relay, objects, until, until_within};
+
+/// How old a view has to become to call it an outage.
+const LONG: f64 = 20.0;
+/// Longer than a watch may be silent.
+const SILENCE: Duration = Duration::from_secs(180);
+
+/// Fault (API server): the way to it passes 25 KiB a second
+/// Does: reads everything, a little later
+/// Right again: with the look that each change brings on
+/// Lost: nothing
+///
+/// Fault (API server): a watch is cut in the middle of a line
+/// Does: throws the half line away, and goes on from the last whole one
+/// Right again: with the next watch
+/// Lost: nothing
+///
+/// Fault (API server): a firewall forgets its connections: nothing arrives, and nobody is told
+/// Does: its view grows old; new listeners are found all the time; gives the silent watches up
+/// Right again: once its watches are given up, and begun anew
+/// Lost: nothing
+#[test]
+fn a_way_that_is_slow_torn_or_deaf_delays_and_loses_nothing() {
+    let node = Node::enter();
+    let relay = Relay::start();
+    relay.set_slow(true);
+    let agent = node.agent(&["--apiserver", Relay::URL]);
+    let mut slow = objects::service("slow", &[objects::port(80, Some(30081))]);
+    // Two seconds of the way.
+    slow["metadata"]["annotations"] = json!({"long": "x".repeat(50_000)});
+    node.cluster.api().create(&slow);
+    let _slow = squat(30081);
+    until_found(&agent, &[30080, 30081]);
+
+    // Ten seconds of it, which are cut.
+    let mut torn = objects::service("torn", &[objects::port(80, Some(30082))]);
+    torn["metadata"]["annotations"] = json!({"long": "x".repeat(250_000)});
+    let before = relay.passed_bytes();
+    node.cluster.api().create(&torn);
+    let _torn = squat(30082);
+    until("beginning of a line", || (relay.passed_bytes() > before + 50_000).then_some(()));
+    relay.cut();
+    assert_eq!(agent.found(super::RULE), [30080, 30081], "half of a Service is none");
+    relay.set_slow(false);
+    relay.mend();
+    until_found(&agent, &[30080, 30081, 30082]);
+    until_told(&node.cluster, &[("web", FOUND), ("slow", FOUND), ("torn", FOUND)]);
+
+    relay.forget();
+    serve(&node.cluster, "late", 30083);
+    let _late = squat(30083);
+    until("old view", || (age(&agent.metrics()) > LONG).then_some(()));
+    assert!(
+        agent.is_well() && agent.found(super::RULE) == [30080, 30081, 30082],
+        "nobody has said that it is a NodePort"
+    );
+    until_within(SILENCE, "end of a silent watch", || agent.found(super::RULE).contains(&30083).then_some(()));
+    assert!(agent.is_well());
+}
