@@ -19,6 +19,7 @@ mod collection;
 mod component_config;
 mod connect;
 mod convert;
+mod credential_files;
 mod error;
 mod facts_builder;
 mod field_values;
@@ -33,6 +34,7 @@ mod object_reader;
 mod object_sink;
 mod pages;
 mod permissions;
+mod plugin_guard;
 mod read_once;
 mod reconnecting_client;
 mod requests;
@@ -40,6 +42,7 @@ mod settings;
 mod settings_places;
 mod slim_object;
 mod table_format;
+mod token;
 mod tolerant_field;
 mod watch;
 mod yaml_documents;
@@ -86,7 +89,10 @@ pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> i
         ClusterSource::Files(inputs) => of_files(inputs, node, hostname),
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(of_api(access, node, hostname))
+            let facts = runtime.block_on(of_api(access, node, hostname));
+            // A credential plug-in that hangs is not waited for.
+            runtime.shutdown_background();
+            facts
         }
     })
 }

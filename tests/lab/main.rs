@@ -8,6 +8,7 @@
 
 mod agent;
 mod alertmanager;
+mod answers;
 mod bands;
 mod chart;
 mod churn;
@@ -25,6 +26,8 @@ mod pictures;
 mod plugin;
 mod prometheus;
 mod runbooks;
+#[path = "../cluster/said.rs"]
+mod said;
 mod server;
 mod settings;
 mod verdicts;

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use http::Request;
+use http_body_util::BodyExt as _;
 use kube::{
     Client, Config, Error,
+    client::Body,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::Value;
@@ -41,6 +43,20 @@ impl Api {
     pub fn text(&self, path: &str) -> Option<String> {
         let request = Request::get(path).body(Vec::new()).expect("a path");
         self.runtime.block_on(self.client.request_text(request)).ok()
+    }
+
+    /// The whole body of the answer, which may be a refusal.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    #[track_caller]
+    pub fn answer(&self, path: &str) -> String {
+        let request = Request::get(path).body(Body::empty()).expect("a path");
+        let body = self.runtime.block_on(async {
+            let response = self.client.send(request).await.expect("an answer");
+            response.into_body().collect().await.expect("a body").to_bytes()
+        });
+        String::from_utf8(body.into()).expect("a text")
     }
 
     /// Creates an object, and returns it as the server keeps it, or why it refused.
