@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    parts::{ControlPlane, objects},
+    parts::{Api, ControlPlane, objects},
     said,
     server::small_cluster,
 };
@@ -22,14 +22,15 @@ fn cluster() -> ControlPlane {
 /// The answer to a request; a refusal is one too.
 #[track_caller]
 fn answer(cluster: &ControlPlane, query: &str) -> Value {
-    let text = cluster.api().answer(&format!("{SERVICES}?{query}"));
+    let text = Api::unrepeated(&cluster.kubeconfig("admin")).answer(&format!("{SERVICES}?{query}"));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 /// The lines of a watch, which ends after a second.
 #[track_caller]
 fn lines(cluster: &ControlPlane, query: &str) -> Vec<Value> {
-    let text = cluster.api().answer(&format!("{SERVICES}?watch=1&allowWatchBookmarks=true&timeoutSeconds=1&{query}"));
+    let text = Api::unrepeated(&cluster.kubeconfig("admin"))
+        .answer(&format!("{SERVICES}?watch=1&allowWatchBookmarks=true&timeoutSeconds=1&{query}"));
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
 }
 
@@ -90,7 +91,7 @@ fn a_list_comes_in_pages_from_etcd_and_whole_from_the_cache() {
 
 #[test]
 fn what_is_too_old_too_new_or_unknown_is_refused_in_these_words() {
-    let cluster = cluster();
+    let mut cluster = cluster();
     let future = answer(&cluster, "resourceVersion=999999999&resourceVersionMatch=NotOlderThan");
     is_refusal(&future, 504);
     assert!(future["message"].as_str().is_some_and(|it| it.contains("Too large resource version")), "{future}");
@@ -98,6 +99,7 @@ fn what_is_too_old_too_new_or_unknown_is_refused_in_these_words() {
     let first = answer(&cluster, "limit=2");
     cluster.api().create(&objects::service("e", &[objects::port(80, None)]));
     cluster.compact();
+    cluster.restart();
     is_refusal(&answer(&cluster, &format!("limit=2&continue={}", text(&first, "continue"))), 410);
     let gone = lines(&cluster, "resourceVersion=1");
     has_the_shape(&gone[0], &said::gone());

@@ -27,6 +27,17 @@ impl Api {
         Self::by(runtime, config)
     }
 
+    /// The same for one that takes every refusal for an answer: the library would ask again for minutes.
+    #[track_caller]
+    pub fn unrepeated(kubeconfig: &Path) -> Self {
+        let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+        let (runtime, options) = (runtime(), KubeConfigOptions::default());
+        let config = runtime.block_on(Config::from_custom_kubeconfig(kubeconfig, &options));
+        let mut config = config.expect("its files");
+        config.default_retry = false;
+        Self::by(runtime, config).expect("a client")
+    }
+
     /// A client of whoever else speaks plain JSON, and asks for no credentials.
     #[track_caller]
     pub fn at(url: &str) -> Self {
