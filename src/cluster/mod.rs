@@ -19,6 +19,7 @@ mod collection;
 mod component_config;
 mod connect;
 mod convert;
+mod credential_files;
 mod error;
 mod exchange;
 mod facts_builder;
@@ -39,6 +40,7 @@ mod object_reader;
 mod object_sink;
 mod pages;
 mod permissions;
+mod plugin_guard;
 mod read_once;
 mod reader_token;
 mod reconnecting_client;
@@ -48,6 +50,7 @@ mod settings;
 mod settings_places;
 mod slim_object;
 mod table_format;
+mod token;
 mod tolerant_field;
 mod watch;
 mod yaml_documents;
@@ -97,7 +100,10 @@ pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> i
         ClusterSource::Files(inputs) => of_files(inputs, Accepted::Anything, node, hostname),
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(of_api(access, node, hostname))
+            let facts = runtime.block_on(of_api(access, node, hostname));
+            // A credential plug-in that hangs is not waited for.
+            runtime.shutdown_background();
+            facts
         }
     })
 }

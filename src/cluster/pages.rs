@@ -17,8 +17,8 @@ use super::{
 
 /// The `limit` of a page.
 const PAGE: usize = 500;
-/// How long all pages of a list may take together, as long as they keep coming.
-const WHOLE: Duration = Duration::from_secs(600);
+/// How long a list may take, with all its pages, as long as they keep coming.
+pub(super) const WHOLE: Duration = Duration::from_secs(600);
 /// The most pages of a list.
 const PAGES: usize = 2_000;
 /// The most pages but the last that bring less than half of what they may: a server fills its pages.

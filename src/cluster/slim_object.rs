@@ -46,6 +46,7 @@ mappings! {
         config_hash: String = "kubernetes.io/config.hash",
         k3s_args: LongText = "k3s.io/node-args",
         rke2_args: LongText = "rke2.io/node-args",
+        state_ends: String = "k8s.io/initial-events-end",
     }
     Spec {
         kind: String = "type",

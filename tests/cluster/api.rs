@@ -8,17 +8,18 @@ use portreeve::{
 };
 use tempfile::TempDir;
 
-use crate::fake::{Fake, Reply, facts_at};
+use crate::{
+    fake::{Fake, Reply, facts_at},
+    said,
+};
 
 pub(crate) fn list(kind: &str, items: &[&str]) -> Reply {
     page(kind, items, "")
 }
 
 pub(crate) fn page(kind: &str, items: &[&str], next: &str) -> Reply {
-    let items = items.join(",");
-    Reply::Json(format!(
-        r#"{{"kind":"{kind}List","apiVersion":"v1","metadata":{{"resourceVersion":"1","continue":"{next}"}},"items":[{items}]}}"#
-    ))
+    let items: Vec<_> = items.iter().map(|item| serde_json::from_str(item).expect("an object")).collect();
+    Reply::Json(said::page(kind, &items, next).to_string())
 }
 
 /// A cluster of one node, one Service and no platform of its own.

@@ -16,12 +16,16 @@ use portreeve::{
 };
 use tempfile::TempDir;
 
+use crate::said;
+
 /// What the fake answers to one request.
 pub(crate) enum Reply {
     Json(String),
     Html(&'static str),
     Text(&'static str),
     Status(u16, &'static str),
+    /// A refusal in a real server's words.
+    Refused(u16),
     /// 429 with a `Retry-After` of so many seconds.
     Busy(u32),
     /// A body that ends before its announced length.
@@ -64,10 +68,24 @@ impl Fake {
         Self::guarded(address, Arc::new(Mutex::new("t".to_owned())), answer)
     }
 
+    /// The same for a server that can begin a watch with the present state; others refuse that by themselves.
+    pub(crate) fn streaming(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
+        Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), true, answer)
+    }
+
     /// The same for those only who know the token, which is `t` until it is rotated.
     pub(crate) fn guarded(
         address: &str,
         token: Arc<Mutex<String>>,
+        answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(address, token, false, answer)
+    }
+
+    fn of(
+        address: &str,
+        token: Arc<Mutex<String>>,
+        streams: bool,
         answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(address).expect("a port");
@@ -77,7 +95,7 @@ impl Fake {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (answer, log, token) = (Arc::clone(&answer), Arc::clone(&log), Arc::clone(&token));
-                thread::spawn(move || serve(&stream.expect("a connection"), answer.as_ref(), &log, &token));
+                thread::spawn(move || serve(&stream.expect("a connection"), answer.as_ref(), &log, &token, streams));
             }
         });
         Self { address, requests, directory: TempDir::new().expect("a directory") }
@@ -133,7 +151,13 @@ pub(crate) fn access(address: &str, directory: &TempDir, token: &str, request_ti
 /// The head of an answer that ends with its connection.
 const OPEN_END: &str = "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
 
-fn serve(mut stream: &TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &RequestLog, token: &Mutex<String>) {
+fn serve(
+    mut stream: &TcpStream,
+    answer: &dyn Fn(&str, usize) -> Reply,
+    log: &RequestLog,
+    token: &Mutex<String>,
+    streams: bool,
+) {
     let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
     let Some(Ok(request)) = lines.next() else { return };
     let expected = format!("authorization: Bearer {}", token.lock().expect("the token"));
@@ -146,12 +170,17 @@ fn serve(mut stream: &TcpStream, answer: &dyn Fn(&str, usize) -> Reply, log: &Re
         log.iter().filter(|known| **known == path).count() - 1
     };
     let json = "application/json";
-    let reply = if known { answer(&path, before) } else { Reply::Status(401, "Unauthorized") };
+    let reply = match path.contains("sendInitialEvents") {
+        _ if !known => Reply::Status(401, "Unauthorized"),
+        true if !streams => Reply::Refused(422),
+        _ => answer(&path, before),
+    };
     let (status, kind, extra, body, missing) = match reply {
         Reply::Json(body) => (200, json, String::new(), body, 0),
         Reply::Html(body) => (200, "text/html", String::new(), body.to_owned(), 0),
         Reply::Text(body) => (200, "text/plain", String::new(), body.to_owned(), 0),
         Reply::Torn(body) => (200, json, String::new(), body.to_owned(), 100),
+        Reply::Refused(code) => (code, json, String::new(), said::refusal(code).to_string(), 0),
         Reply::Busy(wait) => (429, json, format!("Retry-After: {wait}\r\n"), "{}".to_owned(), 0),
         Reply::Hangup => return,
         Reply::Watch(events, after) => {

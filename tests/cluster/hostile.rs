@@ -86,7 +86,9 @@ fn strings_and_items_without_end_have_an_end() {
 #[test]
 fn an_answer_of_another_kind_is_none() {
     is_malformed(services(|_| list("Pod", &[])), "it is a PodList, wanted a ServiceList");
-    is_malformed(services(|_| list("Pod", &[A])), "it holds a Pod, wanted a Service");
+    is_malformed(services(|_| list("Pod", &[A])), "it is a PodList, wanted a ServiceList");
+    let early = format!(r#"{{"kind":"PodList","metadata":{{}},"items":[{A}]}}"#);
+    is_malformed(services(move |_| Reply::Json(early.clone())), "it holds a Pod, wanted a Service");
     let late = r#"{"metadata":{"resourceVersion":"1"},"items":[],"kind":"PodList"}"#;
     is_malformed(services(|_| Reply::Json(late.to_owned())), "it is a PodList");
     let mixed = r#"{"kind":"Secret","metadata":{"name":"b"}}"#;

@@ -1,12 +1,16 @@
 //! The cluster as it is read from an API server, a fake on loopback.
 
+#![allow(unreachable_pub, reason = "a test program has no outside")]
 #![allow(clippy::disallowed_methods, reason = "makes the server and the files that readers are given")]
 
 mod api;
+mod credentials;
 mod events;
 mod fake;
 mod hostile;
 mod nodes;
 mod plugin;
+mod said;
+mod streamed;
 mod watch;
 mod watch_failures;

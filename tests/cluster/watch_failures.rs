@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     api::{list, page, small},
     fake::{After, Fake, Reply},
+    said,
     watch::{
         A, B, PATIENT, View, about, calm, errors, event, from, is_list, is_watch, names, start, start_within, timing,
         until, whole,
@@ -136,9 +137,8 @@ async fn a_watch_that_falls_silent_is_asked_for_again() {
 
 #[tokio::test]
 async fn a_version_that_expired_leads_to_a_list_as_of_now() {
-    const GONE: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"too old\",\"code\":410}}\n";
     let ways: [fn() -> Reply; 2] =
-        [|| Reply::Watch(vec![GONE.to_owned()], After::Ends), || Reply::Status(410, "too old")];
+        [|| Reply::Watch(vec![format!("{}\n", said::gone())], After::Ends), || Reply::Refused(410)];
     for expired in ways {
         let fake = Fake::new(move |path, before| match path {
             path if from(path, 1) && before == 0 => expired(),
@@ -159,7 +159,7 @@ async fn a_version_that_expired_leads_to_a_list_as_of_now() {
 async fn a_list_that_expires_between_pages_is_read_again_as_of_now() {
     let fake = Fake::new(|path, _| match path {
         path if !is_list(path) => calm(path),
-        path if path.contains("continue=") => Reply::Status(410, "expired"),
+        path if path.contains("continue=") => Reply::Refused(410),
         path if path.contains("resourceVersion=0") => page("Service", &[A], "t"),
         _ => list("Service", &[B]),
     });
@@ -213,7 +213,8 @@ async fn another_selection_does_not_shorten_the_wait_that_a_server_named() {
         asks.send_replace(about(&[name]).1.borrow().clone());
         sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(fake.requests().iter().filter(|path| path.contains("/endpointslices")).count(), 1);
+    let lists = |path: &&String| path.contains("/endpointslices") && !is_watch(path);
+    assert_eq!(fake.requests().iter().filter(lists).count(), 1);
 }
 
 /// Fault (API server): it says that it has lost its latest versions (504)
@@ -222,12 +223,11 @@ async fn another_selection_does_not_shorten_the_wait_that_a_server_named() {
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_lost_its_latest_versions_is_read_as_of_now() {
-    const FUTURE: &str = "Too large resource version: 2, current: 1";
     let fake = Fake::new(|path, before| match path {
         path if from(path, 1) && before == 0 => {
             Reply::Watch(vec![event("ADDED", B, 2), "{\"type\":\"ADDED\",\"obj\n".to_owned()], After::Ends)
         }
-        path if is_list(path) && path.contains("NotOlderThan") => Reply::Status(504, FUTURE),
+        path if is_list(path) && path.contains("NotOlderThan") => Reply::Refused(504),
         path if is_list(path) && path.contains("?limit=500") => list("Service", &[A]),
         path => calm(path),
     });

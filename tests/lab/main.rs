@@ -8,6 +8,7 @@
 
 mod agent;
 mod alertmanager;
+mod answers;
 mod bands;
 mod chart;
 mod churn;
@@ -27,6 +28,8 @@ mod plugin;
 mod prometheus;
 mod readers;
 mod runbooks;
+#[path = "../cluster/said.rs"]
+mod said;
 mod server;
 mod settings;
 mod verdicts;

@@ -75,6 +75,11 @@ impl ObjectBatch {
         Self { objects: BTreeMap::new(), selection }
     }
 
+    /// Removes an object that is gone.
+    pub(super) fn remove(&mut self, title: &str) {
+        self.objects.remove(title);
+    }
+
     /// One object that has no name.
     pub(super) fn of_one(object: CachedObject) -> Self {
         Self { objects: [(String::new(), Some(object))].into(), selection: Selection::All }

@@ -1,4 +1,5 @@
-//! A live view of the cluster: read by LIST, kept up to date by watches and polls.
+//! A live view of the cluster, kept up to date by watches and polls. A watch begins with the present state where the server
+//! can send it so, object by object; otherwise a LIST comes first.
 //!
 //! ```text
 //! watcher (Services) ───────┐
@@ -21,8 +22,10 @@
 
 mod cached_object;
 mod index;
+mod open_watch;
 mod patience;
 mod poll;
+mod position;
 mod resource;
 mod resource_feed;
 mod run;

@@ -47,6 +47,13 @@ impl WatchEvent {
         }
     }
 
+    /// Whether it ends the state with which a watch began (apimachinery `InitialEventsAnnotationKey`).
+    pub(super) fn ends_state(&self) -> bool {
+        let Self::Bookmark(object) = self else { return false };
+        let annotations = object.metadata.seen().and_then(|metadata| metadata.annotations.seen());
+        annotations.and_then(|it| it.state_ends.seen()).is_some_and(|ends| ends == "true")
+    }
+
     /// `metadata.resourceVersion` of its object.
     pub(super) fn version(&self) -> Option<&String> {
         match self {

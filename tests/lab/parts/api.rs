@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use http::Request;
+use http_body_util::BodyExt as _;
 use kube::{
     Client, Config, Error,
+    client::Body,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::Value;
@@ -23,6 +25,17 @@ impl Api {
         let (runtime, options) = (runtime(), KubeConfigOptions::default());
         let config = runtime.block_on(Config::from_custom_kubeconfig(kubeconfig, &options)).ok()?;
         Self::by(runtime, config)
+    }
+
+    /// The same for one that takes every refusal for an answer: the library would ask again for minutes.
+    #[track_caller]
+    pub fn unrepeated(kubeconfig: &Path) -> Self {
+        let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+        let (runtime, options) = (runtime(), KubeConfigOptions::default());
+        let config = runtime.block_on(Config::from_custom_kubeconfig(kubeconfig, &options));
+        let mut config = config.expect("its files");
+        config.default_retry = false;
+        Self::by(runtime, config).expect("a client")
     }
 
     /// A client of whoever else speaks plain JSON, and asks for no credentials.
@@ -47,6 +60,20 @@ impl Api {
     pub fn text_with(&self, path: &str, header: &str, value: &str) -> Option<String> {
         let request = Request::get(path).header(header, value).body(Vec::new()).expect("a path");
         self.runtime.block_on(self.client.request_text(request)).ok()
+    }
+
+    /// The whole body of the answer, which may be a refusal.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    #[track_caller]
+    pub fn answer(&self, path: &str) -> String {
+        let request = Request::get(path).body(Body::empty()).expect("a path");
+        let body = self.runtime.block_on(async {
+            let response = self.client.send(request).await.expect("an answer");
+            response.into_body().collect().await.expect("a body").to_bytes()
+        });
+        String::from_utf8(body.into()).expect("a text")
     }
 
     /// Creates an object, and returns it as the server keeps it, or why it refused.

@@ -1,0 +1,94 @@
+//! Watches over credential plug-ins, which the client library runs and waits for: one that writes for ever, or that
+//! nobody waits for any more, is ended. They are the only programs that this one starts.
+
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+    },
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::time::sleep;
+
+/// The most that a plug-in may write, in bytes: a token, and what it keeps in files.
+const OUTPUT: u64 = 16 << 20;
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// The most processes of a plug-in that are looked at.
+const PROCESSES: usize = 256;
+
+/// The plug-ins that one thread starts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PluginGuard(Arc<AtomicI32>);
+
+impl PluginGuard {
+    /// From now on the plug-ins of the calling thread are meant.
+    pub(super) fn enter(&self) {
+        self.0.store(thread(), Ordering::Relaxed);
+    }
+
+    /// The thread starts none any more.
+    pub(super) fn leave(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Ends plug-ins that write too much, for as long as this is waited for.
+    pub(super) async fn watch(&self) -> ! {
+        loop {
+            sleep(LOOK).await;
+            if self.processes().iter().map(|process| written(*process)).sum::<u64>() > OUTPUT {
+                self.end();
+            }
+        }
+    }
+
+    /// Ends them all.
+    pub(super) fn end(&self) {
+        for process in self.processes() {
+            // One that has ended by itself is fine too.
+            kill(Pid::from_raw(process), Signal::SIGKILL).ok();
+        }
+    }
+
+    /// The children of the thread, and theirs.
+    fn processes(&self) -> Vec<i32> {
+        let thread = self.0.load(Ordering::Relaxed);
+        if thread == 0 {
+            return Vec::new();
+        }
+        let mut all = children(&format!("/proc/self/task/{thread}/children"));
+        let mut next = 0;
+        while let Some(process) = all.get(next).copied().filter(|_| all.len() < PROCESSES) {
+            all.extend(children(&format!("/proc/{process}/task/{process}/children")));
+            next += 1;
+        }
+        all
+    }
+}
+
+/// The number of the calling thread; 0 where its children are not listed.
+fn thread() -> i32 {
+    #[cfg(target_os = "linux")]
+    return nix::unistd::gettid().as_raw();
+    #[cfg(not(target_os = "linux"))]
+    return 0;
+}
+
+/// The processes that a file of `/proc` lists; none where there is no such file.
+fn children(path: &str) -> Vec<i32> {
+    let listed = fs::read_to_string(path).unwrap_or_default();
+    listed.split_ascii_whitespace().filter_map(|process| process.parse().ok()).take(PROCESSES).collect()
+}
+
+/// How much a process has written, in bytes.
+fn written(process: i32) -> u64 {
+    let counters = fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
+    let written = counters.lines().find_map(|line| line.strip_prefix("wchar: "));
+    written.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or_default()
+}

@@ -1,0 +1,75 @@
+//! Where a watcher is: what it has seen, and what it has learnt about its server.
+
+use super::{patience::Patience, selection::Selection};
+use crate::cluster::{error::Error, pages::Recency, requests::encoded};
+
+/// What a server says of a version that it has not reached: its state was restored from before it, or it lags behind
+/// (apimachinery `NewTooLargeResourceVersionError`).
+const FROM_THE_FUTURE: &str = "Too large resource version";
+/// Where a watcher is.
+pub(super) struct WatchPosition {
+    /// The resource version from which to watch; `None`: LIST first.
+    pub(super) version: Option<String>,
+    /// The last version that was seen. No LIST may be older, whichever server answers it.
+    seen: Option<String>,
+    /// The version is gone (410): the next LIST asks for the present state, not for the server's cache.
+    expired: bool,
+    /// The server knows no field selector for this resource.
+    pub(super) without_selector: bool,
+    /// The server may send the present state as the beginning of a watch.
+    pub(super) streams: bool,
+    pub(super) patience: Patience,
+}
+
+impl WatchPosition {
+    /// Nothing is known yet.
+    pub(super) fn new() -> Self {
+        let patience = Patience::default();
+        Self { version: None, seen: None, expired: false, without_selector: false, streams: true, patience }
+    }
+
+    pub(super) fn failed(&mut self, error: &Error, selection: &Selection) {
+        match error {
+            Error::Status { code: 504, message, .. } if message.contains(FROM_THE_FUTURE) => {
+                (self.version, self.seen, self.expired) = (None, None, true);
+            }
+            Error::Status { code: 410, .. } => (self.version, self.seen, self.expired) = (None, None, true),
+            Error::Status { code: 400, .. } if *selection == Selection::Served => self.without_selector = true,
+            // After an answer that made no sense, everything is read again.
+            Error::Answer { .. } => self.version = None,
+            _ => {}
+        }
+    }
+
+    /// Everything up to this version is known.
+    pub(super) fn reached(&mut self, version: Option<String>) {
+        if version.is_some() {
+            self.seen.clone_from(&version);
+            self.version = version;
+        }
+    }
+
+    /// Everything was read, as of this version.
+    pub(super) fn is_whole(&mut self, version: String) {
+        self.expired = false;
+        self.reached(Some(version));
+    }
+
+    /// The parameters with which a watch begins: at a version, or with the present state, which is not older than what
+    /// was seen.
+    pub(super) fn beginning(&self) -> String {
+        let at = |version: &String| format!("&resourceVersion={}", encoded(version));
+        let seen = || self.seen.as_ref().map(at).unwrap_or_default();
+        let state = || format!("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan{}", seen());
+        self.version.as_ref().map_or_else(state, at)
+    }
+
+    /// How old a LIST may be.
+    pub(super) fn recency(&self) -> Recency {
+        match &self.seen {
+            _ if self.expired => Recency::Now,
+            Some(version) => Recency::NotOlderThan(version.clone()),
+            None => Recency::Any,
+        }
+    }
+}

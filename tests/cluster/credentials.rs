@@ -1,0 +1,138 @@
+//! Credentials as people and programs leave them: tokens with newlines, files that are none, passwords in addresses.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use nix::{sys::stat::Mode, unistd::mkfifo};
+use portreeve::{
+    cluster::{self, Access, ClusterSource, Credentials},
+    facts::ClusterFacts,
+};
+use tempfile::TempDir;
+
+use crate::{api::small, fake::Fake};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+fn kubeconfig(directory: &TempDir, server: &str, user: &str) -> PathBuf {
+    let path = directory.path().join("kubeconfig");
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\nclusters: [{{name: k, cluster: {server}}}]\nusers: [{{name: u, user: {user}}}]\n"
+    );
+    fs::write(&path, text).expect("a kubeconfig");
+    path
+}
+
+fn facts_of(path: &Path, request_timeout: Duration) -> ClusterFacts {
+    let credentials = Credentials::Kubeconfig { paths: vec![path.to_owned()], context: None };
+    let access = Access { credentials, api_server: None, request_timeout };
+    cluster::read_now(&ClusterSource::Api(access), None, "n1").expect("a runtime")
+}
+
+/// What this user reads from a server that wants the token `t`.
+fn facts(user: &str, request_timeout: Duration) -> ClusterFacts {
+    let (fake, directory) = (Fake::new(|path, _| small(path)), TempDir::new().expect("a directory"));
+    facts_of(&kubeconfig(&directory, &format!("{{server: \"{}\"}}", fake.address()), user), request_timeout)
+}
+
+#[track_caller]
+fn is_refused(facts: &ClusterFacts, wanted: &str) {
+    let detail = &facts.services.gap().expect("a gap").detail;
+    assert!(detail.contains(wanted) && detail.contains("kubeconfig"), "{detail}");
+}
+
+#[test]
+fn a_token_is_the_same_with_a_newline_after_it() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("token");
+    for text in ["t", "t\n", "t\r\n", "\nt\n\n"] {
+        fs::write(&path, text).expect("a token");
+        let facts = facts(&format!("{{tokenFile: {:?}}}", path), TIMEOUT);
+        assert!(facts.services.seen().is_some(), "{text:?}: {:?}", facts.services);
+    }
+    assert!(facts(r#"{token: "t\r\n"}"#, TIMEOUT).services.seen().is_some());
+}
+
+#[test]
+fn a_token_that_cannot_be_sent_is_one_message_without_the_token() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("token");
+    fs::write(&path, "sec\nret").expect("a token");
+    let of_file = facts(&format!("{{tokenFile: {:?}}}", path), TIMEOUT);
+    for facts in [of_file, facts(r#"{token: "sec\u0007ret"}"#, TIMEOUT)] {
+        is_refused(&facts, "the token holds characters that no token has");
+        assert!(!format!("{facts:?}").contains("ret\""), "{facts:?}");
+    }
+}
+
+#[test]
+fn files_of_credentials_that_are_none_are_named_at_once() {
+    let directory = TempDir::new().expect("a directory");
+    let pipe = directory.path().join("pipe");
+    mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
+    for (path, kind) in
+        [(pipe.as_path(), "a pipe"), (Path::new("/dev/zero"), "a device"), (Path::new("/"), "a directory")]
+    {
+        let wanted = format!("{} is {kind}, wanted a file", path.display());
+        is_refused(&facts_of(path, TIMEOUT), &wanted);
+        for user in
+            [format!("{{tokenFile: {path:?}}}"), format!("{{client-certificate: {path:?}, client-key: {path:?}}}")]
+        {
+            is_refused(&facts(&user, TIMEOUT), &wanted);
+        }
+        let own = TempDir::new().expect("a directory");
+        let server = format!("{{server: \"https://127.0.0.1:1\", certificate-authority: {path:?}}}");
+        is_refused(&facts_of(&kubeconfig(&own, &server, "{token: t}"), TIMEOUT), &wanted);
+    }
+}
+
+#[test]
+fn a_password_in_the_address_of_a_server_is_shown_nowhere() {
+    let (fake, directory) = (Fake::new(|path, _| small(path)), TempDir::new().expect("a directory"));
+    let address = fake.address().replace("http://", "http://me:hunter2@");
+    let facts = facts_of(&kubeconfig(&directory, &format!("{{server: \"{address}\"}}"), "{token: t}"), TIMEOUT);
+    assert!(facts.services.seen().is_some(), "{:?}", facts.services);
+    let shown = format!("{facts:?}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+    drop(fake);
+    let nowhere = "{server: \"https://me:hunter2@127.0.0.1:1\"}";
+    let facts = facts_of(&kubeconfig(&directory, nowhere, "{token: t}"), TIMEOUT);
+    assert!(facts.services.gap().is_some() && !format!("{facts:?}").contains("hunter2"), "{facts:?}");
+}
+
+/// What a plug-in of a shell's words leads to.
+fn plugin(words: &str, request_timeout: Duration) -> String {
+    let exec = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh";
+    let facts = facts(&format!("{{exec: {{{exec}, args: [\"-c\", {words:?}]}}}}"), request_timeout);
+    facts.services.gap().expect("a gap").detail.clone()
+}
+
+#[test]
+fn a_plug_in_that_hangs_is_ended() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("pid");
+    let said = plugin(&format!("echo $$ > {}; sleep 600", path.display()), Duration::from_secs(2));
+    assert!(said.contains("no answer within 2 s"), "{said}");
+    thread::sleep(Duration::from_millis(500)); // for another one, which would write another number
+    let process: i32 = fs::read_to_string(&path).expect("it ran").trim().parse().expect("a number");
+    // Whoever started it may still have to take note.
+    let gone = || fs::read_to_string(format!("/proc/{process}/stat")).map_or(true, |stat| stat.contains(") Z "));
+    (0..2000)
+        .find(|_| {
+            gone() || {
+                thread::sleep(Duration::from_millis(5));
+                false
+            }
+        })
+        .expect("it has ended");
+}
+
+#[test]
+fn a_plug_in_that_writes_for_ever_is_ended() {
+    let said = plugin("cat /dev/zero", TIMEOUT);
+    assert!(said.contains("signal: 9"), "{}", &said);
+}

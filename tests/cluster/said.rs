@@ -1,0 +1,43 @@
+//! What API servers say, word for word. The fake says it, and `tests/lab` compares it with what a real one says.
+
+use serde_json::{Value, json};
+
+/// A page of a list; `next` is the token of the next page, empty on the last one.
+pub fn page(kind: &str, items: &[Value], next: &str) -> Value {
+    let mut metadata = json!({"resourceVersion": "1"});
+    if !next.is_empty() {
+        metadata["continue"] = json!(next);
+    }
+    json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": metadata, "items": items})
+}
+
+/// A refusal: 410 for what expired, 422 for what a server does not know, 504 for a version that it has not reached.
+pub fn refusal(code: u16) -> Value {
+    let (reason, message) = match code {
+        410 => ("Expired", "The provided continue parameter is too old to display a consistent list result."),
+        422 => ("Invalid", "sendInitialEvents: Forbidden: resourceVersionMatch is forbidden for watch"),
+        504 => ("Timeout", "Too large resource version: 2, current: 1"),
+        other => unreachable!("{other}"),
+    };
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    })
+}
+
+/// An event of a watch.
+pub fn event(word: &str, object: &Value) -> Value {
+    json!({"type": word, "object": object})
+}
+
+/// What ends the state with which a watch begins.
+pub fn end_of_state(kind: &str, version: &str) -> Value {
+    let annotations = json!({"k8s.io/initial-events-end": "true"});
+    let metadata = json!({"resourceVersion": version, "annotations": annotations});
+    event("BOOKMARK", &json!({"kind": kind, "apiVersion": "v1", "metadata": metadata}))
+}
+
+/// The end of a watch whose version is gone.
+pub fn gone() -> Value {
+    event("ERROR", &refusal(410))
+}
