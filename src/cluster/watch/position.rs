@@ -1,17 +1,25 @@
 //! Where a watcher is: what it has seen, and what it has learnt about its server.
 
 use super::{patience::Patience, selection::Selection};
-use crate::cluster::{error::Error, pages::Recency, requests::encoded};
+use crate::cluster::{collection::Collection, error::Error, pages::Recency, requests::encoded};
 
 /// What a server says of a version that it has not reached: its state was restored from before it, or it lags behind
 /// (apimachinery `NewTooLargeResourceVersionError`).
 const FROM_THE_FUTURE: &str = "Too large resource version";
+
+/// Whether a server refuses since it has not reached a version.
+fn is_from_the_future(error: &Error) -> bool {
+    matches!(error, Error::Status { code: 504, message, .. } if message.contains(FROM_THE_FUTURE))
+}
+
 /// Where a watcher is.
 pub(super) struct WatchPosition {
     /// The resource version from which to watch; `None`: LIST first.
     pub(super) version: Option<String>,
     /// The last version that was seen. No LIST may be older, whichever server answers it.
     seen: Option<String>,
+    /// The server could not be reached meanwhile: what answers now may have an older state.
+    pub(super) doubted: bool,
     /// The version is gone (410): the next LIST asks for the present state, not for the server's cache.
     expired: bool,
     /// The server knows no field selector for this resource.
@@ -25,18 +33,18 @@ impl WatchPosition {
     /// Nothing is known yet.
     pub(super) fn new() -> Self {
         let patience = Patience::default();
-        Self { version: None, seen: None, expired: false, without_selector: false, streams: true, patience }
+        let (version, seen) = (None, None);
+        Self { version, seen, doubted: false, expired: false, without_selector: false, streams: true, patience }
     }
 
     pub(super) fn failed(&mut self, error: &Error, selection: &Selection) {
         match error {
-            Error::Status { code: 504, message, .. } if message.contains(FROM_THE_FUTURE) => {
-                (self.version, self.seen, self.expired) = (None, None, true);
-            }
+            error if is_from_the_future(error) => (self.version, self.seen, self.expired) = (None, None, true),
             Error::Status { code: 410, .. } => (self.version, self.seen, self.expired) = (None, None, true),
             Error::Status { code: 400, .. } if *selection == Selection::Served => self.without_selector = true,
             // After an answer that made no sense, everything is read again.
             Error::Answer { .. } => self.version = None,
+            Error::Unreachable { .. } | Error::TimedOut { .. } => self.doubted = true,
             _ => {}
         }
     }
@@ -62,6 +70,16 @@ impl WatchPosition {
         let seen = || self.seen.as_ref().map(at).unwrap_or_default();
         let state = || format!("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan{}", seen());
         self.version.as_ref().map_or_else(state, at)
+    }
+
+    /// The path of a small LIST that a server refuses if it has not reached the version that was seen. A watch from such
+    /// a version it accepts without a word (kube-apiserver 1.36). Nothing where there is no reason to doubt it.
+    pub(super) fn doubt(&self, collection: &Collection) -> Option<String> {
+        let version = self.version.as_ref().filter(|_| self.doubted)?;
+        let (root, plural) = collection.path.rsplit_once('/')?;
+        // One object by its name: the server looks up its key, and walks nothing.
+        let one = "fieldSelector=metadata.name%3Dkubernetes&resourceVersionMatch=NotOlderThan";
+        Some(format!("{root}/namespaces/default/{plural}?{one}&resourceVersion={}", encoded(version)))
     }
 
     /// How old a LIST may be.

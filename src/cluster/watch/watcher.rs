@@ -62,6 +62,13 @@ async fn session(
     let query = if position.without_selector { String::new() } else { selection.query() };
     let server = feed.connect().await?;
     feed.send(Update::Connected(server.address().to_owned())).await;
+    if let Some(path) = position.doubt(collection) {
+        match server.text(&path).await {
+            // A server that does not understand the question is asked nothing else.
+            Ok(_) | Err(Error::Status { code: 400 | 404 | 422, .. }) => position.doubted = false,
+            Err(error) => return Err(error),
+        }
+    }
     loop {
         if position.version.is_none() && !position.streams {
             let empty = || ObjectBatch::within(selection.clone());

@@ -1,7 +1,7 @@
 //! etcd hangs, dies, and comes back with an older state or with none.
 
-use super::{FOUND, Node, RESOLVED, serve, squat, until_found, until_told};
-use crate::parts::until;
+use super::{FOUND, Node, RESOLVED, RULE, errors, serve, squat, until_found, until_told};
+use crate::parts::{PRIMARY, Role, objects, until};
 
 /// Fault (API server): its etcd is frozen (SIGSTOP)
 /// Does: goes on looking with what it knew; new listeners are found
@@ -33,4 +33,54 @@ fn detection_goes_on_while_etcd_is_frozen_and_dead() {
     // An API server answers again a moment after its etcd.
     until("API server", || node.cluster.api().text("/apis/events.k8s.io/v1/events"));
     until_told(&node.cluster, &[("web", FOUND), ("late", FOUND), ("late", RESOLVED)]);
+}
+
+/// Fault (API server): it comes back with an older state, from a backup of etcd
+/// Does: believes it, once it answers: Services that are not there any more have no findings
+/// Right again: with the look that its first list brings on
+/// Lost: Events that the server has lost
+#[test]
+fn a_server_that_comes_back_with_an_older_state_is_believed() {
+    let mut node = Node::enter();
+    let agent = node.agent(&[]);
+    let saved = node.cluster.store().save();
+    until("API server", || node.cluster.api().text("/api/v1/services"));
+    serve(&node.cluster, "later", 30081);
+    // Far more than the versions that the older state has.
+    for number in 0..50 {
+        node.cluster.api().create(&objects::service(&format!("more-{number}"), &[objects::port(80, None)]));
+    }
+    let _later = squat(30081);
+    until_found(&agent, &[30080, 30081]);
+    until_told(&node.cluster, &[("web", FOUND), ("later", FOUND)]);
+
+    node.cluster.kill();
+    node.cluster.store().restore(Some(&saved));
+    node.cluster.restart();
+    until_found(&agent, &[30080]);
+    serve(&node.cluster, "again", 30081);
+    until_found(&agent, &[30080, 30081]);
+    assert!(agent.is_well());
+}
+
+/// Fault (API server): it comes back empty, and its roles are written anew
+/// Does: keeps what it knew while it is refused (403), then believes what the server has, and finds what comes
+/// Right again: with the look that each change brings on
+/// Lost: Events that the server has lost, and those that it refused
+#[test]
+fn a_server_that_comes_back_empty_is_believed_once_it_allows_to_read() {
+    let mut node = Node::enter();
+    let agent = node.agent(&[]);
+    node.cluster.kill();
+    node.cluster.store().restore(None);
+    let refused = errors(&agent, "403");
+    node.cluster.restart();
+    until("refusal", || (errors(&agent, "403") > refused).then_some(()));
+    assert_eq!(agent.found(RULE), [30080], "a refusal is no news");
+    Role::of_chart().grant(&mut node.cluster);
+    until_found(&agent, &[]);
+    node.cluster.api().create(&objects::node("n1", &PRIMARY));
+    serve(&node.cluster, "new", 30080);
+    until_found(&agent, &[30080]);
+    assert!(agent.is_well());
 }

@@ -1,6 +1,9 @@
-//! etcd, which can hang, die and come back.
+//! etcd, which can hang, die, and come back with what it had at another time.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -18,12 +21,14 @@ pub struct Etcd {
     logs: PathBuf,
 }
 
+/// What an etcd had at one time.
+pub struct Saved(TempDir);
+
 impl Etcd {
     /// One without anything, which may not answer yet; its log goes to a directory.
     #[track_caller]
     pub fn start(logs: &Path) -> Self {
-        let database = TempDir::with_prefix("portreeve-lab-etcd-").expect("a directory");
-        let mut etcd = Self { process: None, database, logs: logs.to_owned() };
+        let mut etcd = Self { process: None, database: directory(), logs: logs.to_owned() };
         etcd.run();
         etcd
     }
@@ -58,6 +63,27 @@ impl Etcd {
         self.wait_until_ready();
     }
 
+    /// What it has now; it is started anew for that.
+    #[track_caller]
+    pub fn save(&mut self) -> Saved {
+        self.kill();
+        let saved = directory();
+        copy(self.database.path(), saved.path());
+        self.restart();
+        Saved(saved)
+    }
+
+    /// Ends it, and starts it with what it had then; nothing is nothing at all.
+    #[track_caller]
+    pub fn restore(&mut self, saved: Option<&Saved>) {
+        self.kill();
+        self.database = directory();
+        if let Some(Saved(saved)) = saved {
+            copy(saved.path(), self.database.path());
+        }
+        self.restart();
+    }
+
     #[track_caller]
     fn run(&mut self) {
         let flags = [
@@ -69,4 +95,14 @@ impl Etcd {
         ];
         self.process = Some(Process::start("etcd", &flags.map(ToOwned::to_owned), &self.logs));
     }
+}
+
+#[track_caller]
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status();
+    assert!(copied.expect("the program cp").success());
+}
+
+fn directory() -> TempDir {
+    TempDir::with_prefix("portreeve-lab-etcd-").expect("a directory")
 }
