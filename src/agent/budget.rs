@@ -38,6 +38,11 @@ impl Budget {
         self.level -= cost.as_secs_f64();
     }
 
+    /// Forgives a debt that takes longer than this to pay back.
+    pub(super) fn forgive(&mut self, longest: Duration) {
+        self.level = self.level.max(-self.share * longest.as_secs_f64());
+    }
+
     /// How long work has to wait; zero if it may begin. At most [`LONGEST`].
     pub(super) fn wait(&mut self, now: Instant) -> Duration {
         self.fill(now);
@@ -110,6 +115,17 @@ mod tests {
         let mut budget = bucket(now);
         budget.charge(Duration::from_secs(100_000), now);
         assert_eq!(budget.wait(now), LONGEST);
+    }
+
+    #[test]
+    fn a_debt_that_is_forgiven_is_paid_back_in_time() {
+        let now = Instant::now();
+        let mut budget = bucket(now);
+        budget.charge(Duration::from_secs(60), now);
+        budget.forgive(20 * SECOND);
+        assert_eq!(budget.wait(now).as_secs_f64().round(), 20.0);
+        budget.forgive(30 * SECOND);
+        assert_eq!(budget.wait(now).as_secs_f64().round(), 20.0, "a smaller one stays");
     }
 
     #[test]

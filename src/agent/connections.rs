@@ -39,11 +39,9 @@ const MAX_HEAD: usize = 16 * 1024;
 const SOCKET_BUFFER: u32 = 64 << 10;
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 128;
-/// What a connection costs, its answer apart.
-const COST: Duration = Duration::from_micros(100);
-/// How long the next connection waits while requests have used more processor time than there is for them. So a flood gets
-/// a few hundred answers a second, and a scrape still comes through in good time.
-const PAUSE: Duration = Duration::from_millis(1);
+/// The longest that the next connection waits while requests owe processor time. So a flood gets as many answers as the
+/// budget pays for, and a scrape still has its turn.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// How long to wait where no connection can be accepted, for want of descriptors.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -87,11 +85,11 @@ impl Listener for UnixListener {
     }
 }
 
-/// A socket that listens at `address`, whose connections hold little in the kernel.
+/// A socket that listens at `address`, whose connections hold little in the kernel, for any runtime.
 ///
 /// # Errors
 /// When it cannot listen there.
-pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // As the standard library has it.
     socket.set_reuseaddr(true)?;
@@ -99,7 +97,7 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_send_buffer_size(SOCKET_BUFFER)?;
     socket.set_recv_buffer_size(SOCKET_BUFFER)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    socket.listen(BACKLOG)?.into_std()
 }
 
 /// Answers one request on each connection, charges what that costs, and never ends.
@@ -110,9 +108,9 @@ pub(super) async fn serve(listener: impl Listener, router: Router, budget: Arc<R
         match listener.accept().await {
             Ok((stream, address)) => {
                 failing = false;
-                match budget.wait() {
-                    None => budget.charge(COST),
-                    Some(_) => sleep(PAUSE).await,
+                let debt = budget.debt();
+                if !debt.is_zero() {
+                    sleep(debt.min(LONGEST_WAIT)).await;
                 }
                 open.retain(|(connection, _)| !connection.is_finished());
                 if open.len() == MAX_CONNECTIONS

@@ -132,14 +132,16 @@ impl Agent {
         };
         let socket =
             config.socket.as_ref().map(|path| http::start_at_socket(server.clone(), path, &mut tasks)).transpose()?;
-        let own_port = http::start(server, config.listen, &mut tasks);
+        let own_port = http::start(server, config.listen, &mut tasks)?;
         if let Some(path) = &config.heartbeat {
             tasks.spawn("writing the heartbeat", heartbeat::write_heartbeats(path.clone(), scanner.busy()));
         }
         let started = Instant::now();
         let never_read = state.facts().lacks();
+        let scheduler = Scheduler::new(config.interval, config.cpu_percent, started);
+        published.send_modify(|published| published.longest = scheduler.longest());
         Ok(Self {
-            scheduler: Scheduler::new(config.interval, config.cpu_percent, started),
+            scheduler,
             started,
             charged: process_cpu_time(),
             last_cost: Duration::ZERO,
@@ -221,16 +223,20 @@ impl Agent {
         if self.never_read.len() < known {
             extent = Extent::Whole;
         }
-        self.last_cost = match (extent, self.before.clone()) {
-            (Extent::Brief, Some(before)) => self.look_briefly(at, facts, query, &before).await,
-            _ => self.look_at_everything(at, facts, query).await,
+        self.last_cost = match self.before.clone().filter(|_| extent == Extent::Brief) {
+            Some(before) => self.look_briefly(at, facts, query, &before).await,
+            None => {
+                // Without a look before, there is nothing that could stay.
+                extent = Extent::Whole;
+                self.look_at_everything(at, facts, query).await
+            }
         };
         self.charged += self.last_cost;
         debug!(?cause, ?extent, cost = ?self.last_cost, took = ?began.elapsed(), "looked");
         let now = Instant::now();
         self.scheduler.looked((cause, extent), self.last_cost, began, now);
-        let pace = self.scheduler.pace(now);
-        self.published.send_modify(|published| published.interval = pace);
+        let longest = self.scheduler.longest();
+        self.published.send_modify(|published| published.longest = longest);
     }
 
     /// Charges what the process did beside its looks: watches and Events. Answers have a budget of their own.

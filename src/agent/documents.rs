@@ -6,6 +6,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use axum::{
@@ -16,7 +17,7 @@ use axum::{
 use hyper::body::{Bytes, Frame};
 use tokio::{
     sync::{
-        Semaphore,
+        OwnedSemaphorePermit, Semaphore,
         mpsc::{Receiver, Sender, channel},
     },
     task::spawn_blocking,
@@ -56,24 +57,49 @@ impl Documents {
         let (sender, receiver) = channel(WAITING);
         let budget = Arc::clone(&self.budget);
         spawn_blocking(move || {
-            let begun = thread_cpu_time();
-            let mut chunks = Chunks { sender, chunk: Vec::with_capacity(CHUNK) };
-            if let Err(error) = write(&mut chunks).and_then(|()| chunks.flush()) {
-                // The connection ends without its last chunk, so that nobody takes a part for the whole. A reader who has
-                // gone away does not hear it.
-                drop(chunks.sender.blocking_send(Err(error)));
-            }
-            budget.charge(thread_cpu_time().saturating_sub(begun));
-            drop(permit);
+            let mut chunks = Chunks {
+                sender,
+                chunk: Vec::with_capacity(CHUNK),
+                budget,
+                charged: thread_cpu_time(),
+                unfinished: Some(io::Error::other("the writer failed")),
+                _permit: permit,
+            };
+            chunks.unfinished = write(&mut chunks).and_then(|()| chunks.flush()).err();
         });
         Ok(([(header::CONTENT_TYPE, kind)], Body::new(ChunkedBody(receiver))).into_response())
     }
 }
 
-/// A writer whose chunks wait for their reader.
+/// A writer whose chunks wait for their reader, and are charged one by one.
 struct Chunks {
     sender: Sender<io::Result<Bytes>>,
     chunk: Vec<u8>,
+    budget: Arc<RequestBudget>,
+    /// The processor time of this thread that is paid for.
+    charged: Duration,
+    /// Why the document is not whole; there until it is.
+    unfinished: Option<io::Error>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Chunks {
+    fn charge(&mut self) {
+        let used = thread_cpu_time();
+        self.budget.charge(used.saturating_sub(self.charged));
+        self.charged = used;
+    }
+}
+
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        self.charge();
+        if let Some(error) = self.unfinished.take() {
+            // The connection ends without its last chunk, so that nobody takes a part for the whole. A reader who has gone
+            // away does not hear it.
+            drop(self.sender.blocking_send(Err(error)));
+        }
+    }
 }
 
 impl Write for Chunks {
@@ -90,6 +116,7 @@ impl Write for Chunks {
         if self.chunk.is_empty() {
             return Ok(());
         }
+        self.charge();
         let chunk = Bytes::from(std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK)));
         self.sender.blocking_send(Ok(chunk)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
@@ -112,7 +139,7 @@ impl hyper::body::Body for ChunkedBody {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
 
@@ -170,6 +197,17 @@ mod tests {
             Err(io::Error::other("no more"))
         };
         let response = documents().send("text/plain", fails).expect("a document");
+        assert!(axum::body::to_bytes(response.into_body(), usize::MAX).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_document_whose_writer_panics_is_never_taken_for_a_whole_one() {
+        let panics = |out: &mut dyn Write| {
+            out.write_all(b"half")?;
+            out.flush()?;
+            panic!("a bug of a writer")
+        };
+        let response = documents().send("text/plain", panics).expect("a document");
         assert!(axum::body::to_bytes(response.into_body(), usize::MAX).await.is_err());
     }
 

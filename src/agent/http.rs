@@ -19,7 +19,7 @@ use axum::{
 };
 use jiff::Timestamp;
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, UnixListener},
     sync::{
         Semaphore,
         watch::{Receiver, Sender, channel},
@@ -27,14 +27,14 @@ use tokio::{
     task::spawn_blocking,
     time::sleep,
 };
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     authorization::{Authorization, Wish},
     cluster_state::ClusterState,
     connections::{self, Client},
     documents::Documents,
-    heartbeat,
+    heartbeat, http_thread,
     kept_metrics::KeptMetrics,
     process_usage,
     refusal::Refusal,
@@ -76,8 +76,8 @@ pub(super) struct Published {
     pub(super) work: Work,
     /// When the last snapshot was judged.
     pub(super) judged_at: Option<Instant>,
-    /// From one full look to the next, as it is now.
-    pub(super) interval: Duration,
+    /// The longest time from one look to the next, whatever is owed.
+    pub(super) longest: Duration,
 }
 
 /// The state of the server, from which every answer is made.
@@ -149,32 +149,45 @@ enum Way {
 /// When it cannot listen there.
 pub(super) fn start_at_socket(state: ServerState, path: &Path, tasks: &mut Tasks) -> anyhow::Result<SocketFile> {
     let (listener, file) = socket::listen(path).with_context(|| format!("listening on {}", path.display()))?;
+    let listener = listener.into_std()?;
     let budget = Arc::clone(&state.shared.private);
-    tasks.spawn("answering at the socket", async move {
-        connections::serve(listener, router(state, Way::Socket), budget).await;
-    });
+    let charged = Arc::clone(&budget);
+    http_thread::start("answering at the socket", budget, tasks, move || async move {
+        match UnixListener::from_std(listener) {
+            Ok(listener) => drop(connections::serve(listener, router(state, Way::Socket), charged).await),
+            Err(error) => error!(%error, "cannot answer at the socket"),
+        }
+    })?;
     Ok(file)
 }
 
 /// Binds the port, or retries beside the loop until it can. The receiver holds the state of the port.
-pub(super) fn start(state: ServerState, address: SocketAddr, tasks: &mut Tasks) -> Receiver<Reading<OwnPort>> {
+///
+/// # Errors
+/// When there is no thread for it.
+pub(super) fn start(
+    state: ServerState,
+    address: SocketAddr,
+    tasks: &mut Tasks,
+) -> anyhow::Result<Receiver<Reading<OwnPort>>> {
     let first = connections::listen(address);
     let (sender, receiver) = channel(port_state(address, &first));
-    tasks.spawn("answering over HTTP", bind_and_serve(state, address, first, sender));
-    receiver
+    let budget = Arc::clone(&state.shared.public);
+    http_thread::start("answering over HTTP", budget, tasks, move || bind_and_serve(state, address, first, sender))?;
+    Ok(receiver)
 }
 
 async fn bind_and_serve(
     state: ServerState,
     address: SocketAddr,
-    mut attempt: io::Result<TcpListener>,
+    mut attempt: io::Result<std::net::TcpListener>,
     port_states: Sender<Reading<OwnPort>>,
 ) {
     let mut pause = FIRST_PAUSE;
     let mut logged = None;
     let listener = loop {
         port_states.send_replace(port_state(address, &attempt));
-        match attempt {
+        match attempt.and_then(TcpListener::from_std) {
             Ok(listener) => break listener,
             Err(error) if logged != Some(error.kind()) => {
                 warn!(%address, %error, "cannot answer here, trying again; detection goes on");
@@ -191,7 +204,7 @@ async fn bind_and_serve(
     connections::serve(listener, router(state, Way::Network), budget).await;
 }
 
-fn port_state(address: SocketAddr, attempt: &io::Result<TcpListener>) -> Reading<OwnPort> {
+fn port_state(address: SocketAddr, attempt: &io::Result<std::net::TcpListener>) -> Reading<OwnPort> {
     match attempt {
         Ok(_) => Reading::Seen(OwnPort { address, taken: false }),
         Err(error) if error.kind() == ErrorKind::AddrInUse => Reading::Seen(OwnPort { address, taken: true }),
@@ -221,7 +234,7 @@ impl ServerState {
     /// The age of the last look; nothing before the first.
     fn age(&self) -> Option<LookAge> {
         let published = self.published.borrow();
-        published.judged_at.map(|at| LookAge::new(at.elapsed(), published.interval))
+        published.judged_at.map(|at| LookAge::new(at.elapsed(), published.longest))
     }
 
     /// Lets a request pass that may read `path`.
@@ -238,20 +251,20 @@ impl ServerState {
 
 async fn html_page(State(state): State<ServerState>, Extension(way): Extension<Way>) -> Response {
     let _alone = state.shared.pages.acquire().await;
-    if let Some(retry_after) = state.shared.public.wait() {
+    let (detail, budget) = match way {
+        Way::Network => (PageDetail::AsMetrics, Arc::clone(&state.shared.public)),
+        Way::Socket => (PageDetail::Everything, Arc::clone(&state.shared.private)),
+    };
+    if let Some(retry_after) = budget.wait() {
         return Refusal::Busy { retry_after }.into_response();
     }
-    let detail = match way {
-        Way::Network => PageDetail::AsMetrics,
-        Way::Socket => PageDetail::Everything,
-    };
-    let (last, shared) = (state.last(), Arc::clone(&state.shared));
+    let last = state.last();
     let written = spawn_blocking(move || {
         let begun = thread_cpu_time();
         let mut html = Vec::new();
         let report = last.as_ref().map(|(snapshot, board)| Report::of(snapshot, board));
         let written = write_html_page(report.as_ref(), detail, &mut html);
-        shared.public.charge(thread_cpu_time().saturating_sub(begun));
+        budget.charge(thread_cpu_time().saturating_sub(begun));
         written.map(|()| html)
     });
     match written.await.map_err(io::Error::other).flatten() {
@@ -333,14 +346,14 @@ mod tests {
     use super::{super::cluster_updates, *};
     use crate::cluster::ClusterSource;
 
-    /// The status and the words of `/readyz`, of an agent that looks every 15 seconds and did so this long ago.
+    /// The status and the words of `/readyz`, of an agent that looks every 15 seconds at the least and did so this long ago.
     async fn ready(ago: Option<Duration>) -> (StatusCode, String) {
         let mut tasks = Tasks::default();
         let (cluster, _requests) = cluster_updates::start(ClusterSource::None, None, "n1".to_owned(), &mut tasks).await;
         let judged_at = ago.map(|ago| Instant::now().checked_sub(ago).expect("this machine runs longer than that"));
         let last = judged_at.map(|_| (Arc::new(Snapshot::healthy()), Arc::new(Board::default())));
-        let interval = Duration::from_secs(15);
-        let (_sender, published) = channel(Published { last, work: Work::default(), judged_at, interval });
+        let longest = Duration::from_secs(15);
+        let (_sender, published) = channel(Published { last, work: Work::default(), judged_at, longest });
         let (busy, started) = (Busy::default(), Timestamp::UNIX_EPOCH);
         let shared = Arc::new(Shared::new(None, 0.2));
         let answer = readyz(State(ServerState { published, cluster, busy, recorder: None, started, shared })).await;
@@ -355,7 +368,7 @@ mod tests {
         assert_eq!(ready(Some(Duration::from_secs(20))).await, (StatusCode::OK, "ok\n".to_owned()));
         let (status, words) = ready(Some(Duration::from_secs(60))).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert!(words.starts_with("the last look is 6") && words.ends_with("it may be 50 s old\n"), "{words}");
+        assert!(words.starts_with("the last look is 6") && words.ends_with("it may be 30 s old\n"), "{words}");
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
 //! The text of metrics, made beside the event loop: anew for each scrape as long as there is processor time for it, else
-//! that of a few seconds ago.
+//! that of some seconds ago.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use super::{request_budget::RequestBudget, scanner::thread_cpu_time};
 use crate::sinks::metrics::{Exposition, Telling, metrics};
 
 /// How old a text may be where time is short.
-const OLDEST: Duration = Duration::from_secs(5);
+const OLDEST: Duration = Duration::from_secs(15);
 
 /// The last text of each form. One is made at a time.
 pub(super) struct KeptMetrics {

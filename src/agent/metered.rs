@@ -1,4 +1,5 @@
-//! A future whose processor time is charged to the budget of requests.
+//! A future after each poll of which the thread settles its account: a flood of requests leaves it no time to rest, which
+//! it does otherwise.
 
 use std::{
     pin::Pin,
@@ -6,9 +7,9 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{request_budget::RequestBudget, scanner::thread_cpu_time};
+use super::request_budget::RequestBudget;
 
-/// A future that is measured whenever it is polled.
+/// A future on a thread that answers requests.
 pub(super) struct Metered<F> {
     future: Pin<Box<F>>,
     budget: Arc<RequestBudget>,
@@ -24,9 +25,8 @@ impl<F: Future> Future for Metered<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let begun = thread_cpu_time();
         let polled = self.future.as_mut().poll(context);
-        self.budget.charge(thread_cpu_time().saturating_sub(begun));
+        self.budget.settle();
         polled
     }
 }
@@ -36,10 +36,13 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::agent::scanner::thread_cpu_time;
 
     #[tokio::test]
     async fn what_a_future_does_is_charged_and_what_it_waits_for_is_not() {
         let budget = Arc::new(RequestBudget::public(100.0, Instant::now()));
+        budget.settle();
+        let before = budget.spent();
         let toil = Duration::from_millis(20);
         let work = async {
             tokio::time::sleep(10 * toil).await;
@@ -49,6 +52,7 @@ mod tests {
             }
         };
         Metered::new(work, Arc::clone(&budget)).await;
-        assert!((toil..5 * toil).contains(&budget.spent()), "{:?}", budget.spent());
+        let cost = budget.spent() - before;
+        assert!((toil..5 * toil).contains(&cost), "{cost:?}");
     }
 }

@@ -18,6 +18,7 @@ mod documents;
 mod gather;
 mod heartbeat;
 mod http;
+mod http_thread;
 mod judge;
 mod kept_metrics;
 mod log;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::budget::Budget;
+use super::{budget::Budget, scanner::thread_cpu_time};
 
 /// The share of each of the two, as a multiple of the share of looks. A Prometheus, a second one and a person with `kubectl
 /// portreeve` stay far below it, at the defaults with 50,000 Services too.
@@ -27,6 +27,8 @@ pub(super) struct RequestBudget {
 struct Account {
     budget: Budget,
     spent: Duration,
+    /// What the thread that answers had used when it was charged last.
+    thread: Duration,
 }
 
 impl RequestBudget {
@@ -42,7 +44,7 @@ impl RequestBudget {
 
     fn new(cpu_percent: f64, burst: Duration, now: Instant) -> Self {
         let budget = Budget::new(share(cpu_percent), burst, now);
-        Self { account: Mutex::new(Account { budget, spent: Duration::ZERO }), burst }
+        Self { account: Mutex::new(Account { budget, spent: Duration::ZERO, thread: Duration::ZERO }), burst }
     }
 
     /// The same for another share of looks from now on.
@@ -52,7 +54,7 @@ impl RequestBudget {
 
     /// How many seconds requests have to wait; nothing where they need not.
     pub(super) fn wait(&self) -> Option<u32> {
-        let wait = self.account().budget.wait(Instant::now());
+        let wait = self.debt();
         (!wait.is_zero()).then(|| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX).saturating_add(1))
     }
 
@@ -61,6 +63,21 @@ impl RequestBudget {
         let mut account = self.account();
         account.budget.charge(cost, Instant::now());
         account.spent += cost;
+    }
+
+    /// Charges what the calling thread has done since the last time. For the thread that answers, and for no other.
+    pub(super) fn settle(&self) {
+        let used = thread_cpu_time();
+        let mut account = self.account();
+        let cost = used.saturating_sub(account.thread);
+        account.thread = used;
+        account.budget.charge(cost, Instant::now());
+        account.spent += cost;
+    }
+
+    /// How long it takes until what is owed is paid.
+    pub(super) fn debt(&self) -> Duration {
+        self.account().budget.wait(Instant::now())
     }
 
     /// What all answers cost so far.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::Context;
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -85,29 +85,26 @@ fn work(read: &mut impl ReadNode, orders: &Receiver<Order>, busy: &Busy) {
     }
 }
 
-/// Whose processor time is measured. Only Linux reports that of one thread.
+/// Processor time of the calling thread. Not by `getrusage`, which many kernels bring up to date at a tick only: of short
+/// pieces of work it sees next to nothing.
 #[cfg(target_os = "linux")]
-const MEASURED: UsageWho = UsageWho::RUSAGE_THREAD;
-#[cfg(not(target_os = "linux"))]
-const MEASURED: UsageWho = UsageWho::RUSAGE_SELF;
-
-/// Processor time of the calling thread.
 pub(super) fn thread_cpu_time() -> Duration {
-    cpu_time(MEASURED)
+    time_of(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Only on Linux does an agent run.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn thread_cpu_time() -> Duration {
+    process_cpu_time()
 }
 
 /// Processor time of the process.
 pub(super) fn process_cpu_time() -> Duration {
-    cpu_time(UsageWho::RUSAGE_SELF)
+    time_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-fn cpu_time(of: UsageWho) -> Duration {
-    getrusage(of).map_or(Duration::ZERO, |usage| {
-        [usage.user_time(), usage.system_time()]
-            .into_iter()
-            .map(|it| Duration::new(it.tv_sec().unsigned_abs(), 1000 * u32::try_from(it.tv_usec()).unwrap_or(0)))
-            .sum()
-    })
+fn time_of(clock: ClockId) -> Duration {
+    clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {

@@ -29,6 +29,8 @@ const OF_CHANGES: f64 = 0.0625;
 const BURST: Duration = Duration::from_secs(60);
 /// The longest time from one look to the next, or the interval if that is longer, however much is owed.
 const LONGEST_TICK: Duration = Duration::from_secs(60);
+/// How long what was done beside the looks delays ticks at most, once it is over.
+const AFTER_STORM: Duration = Duration::from_secs(15);
 /// The longest time from one whole look to the next, however much is owed.
 const LONGEST: Duration = Duration::from_secs(1200);
 
@@ -114,7 +116,7 @@ impl Scheduler {
         if until_tick.is_zero() && may_be_whole {
             return Ok((Cause::Tick, Extent::Whole));
         }
-        let longest = (self.last + LONGEST_TICK.max(self.interval)).saturating_duration_since(now);
+        let longest = (self.last + self.longest()).saturating_duration_since(now);
         let until_tick = until_tick.max(self.ticks.wait(now).min(longest));
         if until_tick.is_zero() {
             return Ok((Cause::Tick, Extent::Brief));
@@ -146,15 +148,17 @@ impl Scheduler {
         self.pending = self.pending.filter(|pending| pending.last > began);
     }
 
-    /// From one tick to the next, as far as is known now.
-    pub(super) fn pace(&mut self, now: Instant) -> Duration {
-        self.interval.max(self.ticks.wait(now).min(LONGEST_TICK))
+    /// The longest time from one look to the next, whatever is owed.
+    pub(super) fn longest(&self) -> Duration {
+        LONGEST_TICK.max(self.interval)
     }
 
     /// Charges what was done beside the looks, such as reading what the API server sends.
     pub(super) fn charge(&mut self, cost: Duration, now: Instant) {
         self.budget.charge(cost, now);
         self.ticks.charge(cost, now);
+        // However long a storm was, ticks come in time soon after it.
+        self.ticks.forgive(AFTER_STORM);
     }
 }
 

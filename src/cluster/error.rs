@@ -29,6 +29,9 @@ pub(super) enum Error {
     /// A document that stops early.
     #[error("{place}: ends before the kind of its List: it was cut, and its last item was left out; wanted {WANTED}")]
     Cut { place: String },
+    /// A List that says itself that it goes on.
+    #[error("{place}: holds a page of a longer List, and not the others; wanted {WANTED}")]
+    Page { place: String },
     /// A List that has no items, or no kind.
     #[error("{place}: holds a List without items or without a kind, as if it was cut; wanted {WANTED}")]
     Hollow { place: String },
@@ -68,6 +71,7 @@ impl Error {
             | Self::Utf16 { .. }
             | Self::Malformed { .. }
             | Self::Cut { .. }
+            | Self::Page { .. }
             | Self::Answer { .. } => Why::Malformed,
             Self::Unreadable { .. } | Self::Credentials { .. } | Self::Status { .. } | Self::Unreachable { .. } => {
                 Why::Unreachable

@@ -133,6 +133,9 @@ impl Documented {
         if summary.cut {
             self.errors.push(Error::Cut { place: place.to_owned() });
         }
+        if summary.next_page.is_some() || summary.next_page_unread {
+            self.errors.push(Error::Page { place: place.to_owned() });
+        }
         if self.empty.len() < 8 {
             self.empty.extend(summary.empty);
         }

@@ -15,7 +15,7 @@ pub(super) struct Documents<R> {
     served: usize,
     /// The next chunk begins a line.
     fresh: bool,
-    /// WatchLines begun so far.
+    /// Lines begun so far.
     lines: u64,
     /// The current document has begun: another `---` ends it.
     begun: bool,

@@ -22,10 +22,10 @@ pub struct LookAge {
 }
 
 impl LookAge {
-    /// Of a look that was judged so long ago, by an agent that looks so often.
-    pub fn new(age: Duration, interval: Duration) -> Self {
-        // Three looks were missed, and there was time for the last one.
-        Self { age, old_after: interval.saturating_mul(3).saturating_add(Duration::from_secs(5)) }
+    /// Of a look that was judged so long ago, by an agent that takes at most `longest` from one look to the next.
+    pub fn new(age: Duration, longest: Duration) -> Self {
+        // A whole look is missed, and there was time for it.
+        Self { age, old_after: longest.saturating_mul(2) }
     }
 
     /// Whether it is too old.
@@ -62,9 +62,9 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_old_after_three_were_missed() {
+    fn a_look_is_old_once_one_more_should_have_come_for_sure() {
         let of = |age| LookAge::new(Duration::from_secs(age), Duration::from_secs(15));
-        assert!(!of(0).is_old() && !of(49).is_old() && of(50).is_old());
+        assert!(!of(0).is_old() && !of(29).is_old() && of(30).is_old());
         assert!(!LookAge::new(Duration::MAX / 2, Duration::MAX).is_old());
     }
 

@@ -164,6 +164,15 @@ fn after_a_storm_the_next_ticks_come_in_time_and_whole_ones_follow() {
 }
 
 #[test]
+fn after_hours_of_other_work_ticks_come_in_time() {
+    let start = Instant::now();
+    let mut scheduler = Scheduler::new(INTERVAL, PERCENT, start);
+    scheduler.looked((Cause::Tick, Extent::Whole), MILLISECOND, start, start);
+    scheduler.charge(Duration::from_secs(3600), start);
+    assert_eq!(scheduler.next(start + INTERVAL), Ok((Cause::Tick, Extent::Brief)));
+}
+
+#[test]
 fn a_change_is_judged_once_the_cluster_is_quiet_and_after_a_second_at_the_latest() {
     let start = Instant::now();
     let mut scheduler = Scheduler::new(INTERVAL, PERCENT, start);

@@ -61,7 +61,7 @@ pub(in crate::cli) struct Settings {
     )]
     #[serde(rename = "apiserver", deserialize_with = "in_words")]
     api_server: Option<ApiServer>,
-    /// How long one request to the API server may take [default: 10s]
+    /// How long the API server may be silent [default: 10s]
     #[arg(
         long, value_name = "DURATION", help_heading = "Sources", value_parser = duration,
         env = "PORTREEVE_REQUEST_TIMEOUT", hide_env_values = true

@@ -14,6 +14,10 @@ use crate::cluster::{error::Error, meter::Meter, object_sink::ObjectSink, pages:
 /// so long without a line does the watch confirm that nothing has changed.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
 
+/// What one watch may bring, in bytes: a hundred times what ten minutes bring in a large cluster. Beyond it the present
+/// state is read anew, within the bounds of a list: what is known must not grow without an end.
+const LONGEST: usize = 64 << 20;
+
 /// A watch, line by line.
 pub(super) struct OpenWatch<'a> {
     pub(super) feed: &'a ResourceFeed,
@@ -66,7 +70,7 @@ impl OpenWatch<'_> {
     /// Follows what changes, until the orderly end of the watch. It also ends after `idle_timeout` without a line: the
     /// next watch shows whether the server is there.
     pub(super) async fn follow(&mut self, position: &mut WatchPosition) -> Result<(), Error> {
-        let mut accepted = false;
+        let (mut accepted, mut brought) = (false, 0_usize);
         loop {
             let wait = if accepted { self.feed.timing.idle_timeout } else { REFUSAL_WINDOW };
             let next = match timeout(wait, self.lines.next()).await {
@@ -84,6 +88,11 @@ impl OpenWatch<'_> {
                 position.patience.succeeded(Instant::now());
                 return Ok(());
             };
+            brought += line.len();
+            if brought > LONGEST {
+                position.version = None;
+                return Ok(());
+            }
             if line.trim_ascii().is_empty() {
                 continue;
             }

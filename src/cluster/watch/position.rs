@@ -44,7 +44,9 @@ impl WatchPosition {
             Error::Status { code: 400, .. } if *selection == Selection::Served => self.without_selector = true,
             // After an answer that made no sense, everything is read again.
             Error::Answer { .. } => self.version = None,
-            Error::Unreachable { .. } | Error::TimedOut { .. } => self.doubted = true,
+            // The server that answers next may be another one, and know streamed lists.
+            Error::Unreachable { .. } => (self.doubted, self.streams) = (true, true),
+            Error::TimedOut { .. } => self.doubted = true,
             _ => {}
         }
     }

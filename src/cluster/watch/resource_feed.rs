@@ -33,7 +33,7 @@ pub(super) struct ResourceFeed {
 impl ResourceFeed {
     /// Sends an update to the index.
     pub(super) async fn send(&self, update: Update) {
-        self.updates.send((self.resource, update)).await.expect("the publisher lives as long as the watchers");
+        self.updates.send((self.resource, update)).await.expect("the index lives as long as the watchers");
     }
 
     /// A connection of its own, with the credentials as they are now. It is made again after every failure, so that a

@@ -12,32 +12,37 @@ use crate::cluster::{
 pub(super) struct WatchLines {
     answer: Answer,
     buffer: Vec<u8>,
-    /// So many bytes of `buffer` are known to hold no end of a line.
+    /// Where the next line begins in `buffer`.
+    start: usize,
+    /// So many bytes of that line are known to hold no end of it.
     searched: usize,
 }
 
 impl WatchLines {
     /// The lines of an answer.
     pub(super) fn of(answer: Answer) -> Self {
-        Self { answer, buffer: Vec::new(), searched: 0 }
+        Self { answer, buffer: Vec::new(), start: 0, searched: 0 }
     }
 
     /// The next line; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         loop {
-            if let Some(length) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
-                let rest = self.buffer.split_off(self.searched + length + 1);
+            let unread = &self.buffer[self.start..];
+            if let Some(length) = unread[self.searched..].iter().position(|byte| *byte == b'\n') {
+                let line = unread[..=self.searched + length].to_vec();
+                self.start += line.len();
                 self.searched = 0;
-                let line = mem::replace(&mut self.buffer, rest);
                 if line.iter().filter(|byte| **byte == b',').count() > VALUES {
                     return Err(self.wrong(&format!("a line holds more than {VALUES} values")));
                 }
                 return Ok(Some(line));
             }
-            self.searched = self.buffer.len();
+            self.searched = unread.len();
             if self.searched > OBJECT {
                 return Err(self.wrong(&format!("a line is longer than {OBJECT} bytes")));
             }
+            // Once for each frame, however many lines it had.
+            self.buffer.drain(..mem::take(&mut self.start));
             match self.answer.frame().await? {
                 None if self.buffer.is_empty() => return Ok(None),
                 None => return Err(self.wrong("it ends inside a line")),

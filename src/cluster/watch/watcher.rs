@@ -1,4 +1,5 @@
-//! One resource: LIST, then WATCH from its resource version, until the task ends.
+//! One resource: its state by a watch that begins with it, or by LIST; then WATCH from its resource version, until the task
+//! ends.
 
 use std::convert::Infallible;
 

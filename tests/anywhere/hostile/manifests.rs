@@ -91,6 +91,11 @@ fn broken() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("a List that was cut", b"apiVersion: v1\nitems:\n".to_vec(), "ends before the kind of its List"),
         ("a List of null", b"{\"items\": null}".to_vec(), "a List without items or without a kind"),
         ("a List of nothing", b"{\"items\": []}".to_vec(), "a List without items or without a kind"),
+        (
+            "a page of a List",
+            br#"{"kind": "ServiceList", "metadata": {"continue": "abc"}, "items": []}"#.to_vec(),
+            "a page of a longer List",
+        ),
         ("a List without items", b"{\"kind\": \"List\"}".to_vec(), "holds no Service"),
         ("a PodList", b"{\"kind\": \"PodList\", \"items\": []}".to_vec(), "holds no Service"),
         (
