@@ -34,3 +34,42 @@ pub(super) fn start<F: Future<Output = ()>>(
     });
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::agent::scanner::thread_cpu_time;
+
+    const TOIL: Duration = Duration::from_millis(20);
+
+    fn toil() {
+        let begun = thread_cpu_time();
+        while thread_cpu_time() - begun < TOIL {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[tokio::test]
+    async fn whatever_the_thread_does_is_charged_and_its_end_is_noticed() {
+        let budget = Arc::new(RequestBudget::public(100.0, Instant::now()));
+        let mut tasks = Tasks::default();
+        let serve = || async {
+            // Neither is a connection that somebody measures.
+            toil();
+            tokio::spawn(async { toil() }).await.expect("no panic");
+            tokio::time::sleep(TOIL).await;
+        };
+        start("answering", Arc::clone(&budget), &mut tasks, serve).expect("a thread");
+        assert_eq!(tasks.ended().await, "answering ended: its thread has ended");
+        assert!(budget.spent() >= 2 * TOIL, "{:?}", budget.spent());
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_panics_ends_too() {
+        let (budget, mut tasks) = (Arc::new(RequestBudget::public(100.0, Instant::now())), Tasks::default());
+        start("answering", budget, &mut tasks, || async { panic!("a bug of the server") }).expect("a thread");
+        assert_eq!(tasks.ended().await, "answering ended: its thread has ended");
+    }
+}
