@@ -152,7 +152,7 @@ pub(super) fn start_at_socket(state: ServerState, path: &Path, tasks: &mut Tasks
     let listener = listener.into_std()?;
     let budget = Arc::clone(&state.shared.private);
     let charged = Arc::clone(&budget);
-    http_thread::start("answering at the socket", budget, tasks, move || async move {
+    http_thread::start("answering at the socket", &budget, tasks, move || async move {
         match UnixListener::from_std(listener) {
             Ok(listener) => drop(connections::serve(listener, router(state, Way::Socket), charged).await),
             Err(error) => error!(%error, "cannot answer at the socket"),
@@ -173,7 +173,7 @@ pub(super) fn start(
     let first = connections::listen(address);
     let (sender, receiver) = channel(port_state(address, &first));
     let budget = Arc::clone(&state.shared.public);
-    http_thread::start("answering over HTTP", budget, tasks, move || bind_and_serve(state, address, first, sender))?;
+    http_thread::start("answering over HTTP", &budget, tasks, move || bind_and_serve(state, address, first, sender))?;
     Ok(receiver)
 }
 

@@ -14,11 +14,11 @@ use super::{request_budget::RequestBudget, tasks::Tasks};
 /// When there is no thread or no runtime for it.
 pub(super) fn start<F: Future<Output = ()>>(
     name: &'static str,
-    budget: Arc<RequestBudget>,
+    budget: &Arc<RequestBudget>,
     tasks: &mut Tasks,
     serve: impl FnOnce() -> F + Send + 'static,
 ) -> anyhow::Result<()> {
-    let parked = Arc::clone(&budget);
+    let parked = Arc::clone(budget);
     let runtime = Builder::new_current_thread().enable_all().on_thread_park(move || parked.settle()).build();
     let runtime = runtime.context("starting a runtime")?;
     let (alive, ended) = oneshot::channel::<()>();
@@ -61,7 +61,7 @@ mod tests {
             tokio::spawn(async { toil() }).await.expect("no panic");
             tokio::time::sleep(TOIL).await;
         };
-        start("answering", Arc::clone(&budget), &mut tasks, serve).expect("a thread");
+        start("answering", &budget, &mut tasks, serve).expect("a thread");
         assert_eq!(tasks.ended().await, "answering ended: its thread has ended");
         assert!(budget.spent() >= 2 * TOIL, "{:?}", budget.spent());
     }
@@ -69,7 +69,7 @@ mod tests {
     #[tokio::test]
     async fn a_thread_that_panics_ends_too() {
         let (budget, mut tasks) = (Arc::new(RequestBudget::public(100.0, Instant::now())), Tasks::default());
-        start("answering", budget, &mut tasks, || async { panic!("a bug of the server") }).expect("a thread");
+        start("answering", &budget, &mut tasks, || async { panic!("a bug of the server") }).expect("a thread");
         assert_eq!(tasks.ended().await, "answering ended: its thread has ended");
     }
 }
