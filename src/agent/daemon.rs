@@ -173,6 +173,7 @@ impl Agent {
             tokio::select! { () = received(&mut terminate) => {}, () = received(&mut interrupt) => {} }
         };
         info!(version = env!("CARGO_PKG_VERSION"), interval = ?self.config.interval, "started");
+        http::log_first(&self.own_port.borrow());
         let mut tasks = mem::take(&mut self.tasks);
         tokio::select! {
             () = stopped => {}

@@ -177,6 +177,13 @@ pub(super) fn start(
     Ok(receiver)
 }
 
+/// Logs that the port was free at once. Its own thread would do so at any moment, before the start as well.
+pub(super) fn log_first(state: &Reading<OwnPort>) {
+    if let Reading::Seen(OwnPort { address, taken: false }) = state {
+        info!(%address, "answering");
+    }
+}
+
 async fn bind_and_serve(
     state: ServerState,
     address: SocketAddr,
@@ -185,6 +192,7 @@ async fn bind_and_serve(
 ) {
     let mut pause = FIRST_PAUSE;
     let mut logged = None;
+    let at_once = attempt.is_ok();
     let listener = loop {
         port_states.send_replace(port_state(address, &attempt));
         match attempt.and_then(TcpListener::from_std) {
@@ -199,7 +207,9 @@ async fn bind_and_serve(
         pause = (2 * pause).min(LONGEST_PAUSE);
         attempt = connections::listen(address);
     };
-    info!(%address, "answering");
+    if !at_once {
+        info!(%address, "answering");
+    }
     let budget = Arc::clone(&state.shared.public);
     connections::serve(listener, router(state, Way::Network), budget).await;
 }
