@@ -3,10 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{
-        Mutex,
-        watch::{Sender, channel},
-    },
+    sync::watch::{Sender, channel},
     time::timeout,
 };
 
@@ -23,10 +20,11 @@ use crate::{
 /// How long to wait for endpoints that were requested.
 const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Requests endpoints. An API server is asked only for those that are requested; files hold all of them anyway.
-#[derive(Clone, Debug)]
+/// Requests endpoints, for the loop alone: a second one who asked would replace what the first one wants. An API server is
+/// asked only for those that are requested; files hold all of them anyway.
+#[derive(Debug)]
 pub(super) struct EndpointsRequest {
-    wanted: Arc<Mutex<Sender<Arc<BTreeSet<String>>>>>,
+    wanted: Sender<Arc<BTreeSet<String>>>,
     state: ClusterState,
 }
 
@@ -36,9 +34,7 @@ impl EndpointsRequest {
     pub(super) async fn fill_in(&self, names: BTreeSet<String>, facts: &mut ClusterFacts) -> bool {
         let mut state = self.state.clone();
         let updated = async {
-            // One request at a time: another one would replace it.
-            let wanted = self.wanted.lock().await;
-            wanted.send_if_modified(|wanted| {
+            self.wanted.send_if_modified(|wanted| {
                 let new = **wanted != names;
                 if new {
                     *wanted = Arc::new(names.clone());
@@ -80,6 +76,6 @@ pub(super) async fn start(
             ClusterState::Read(channel(LastReading::of(facts)).1)
         }
     };
-    let endpoints = EndpointsRequest { wanted: Arc::new(Mutex::new(wanted)), state: state.clone() };
+    let endpoints = EndpointsRequest { wanted, state: state.clone() };
     (state, endpoints)
 }

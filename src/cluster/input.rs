@@ -3,7 +3,7 @@
 use std::{
     fmt,
     fs::{File, OpenOptions},
-    io::{self, ErrorKind, Read, Seek as _},
+    io::{self, ErrorKind, Read},
     os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
     path::PathBuf,
     time::Duration,
@@ -101,16 +101,6 @@ pub struct OpenInput {
     /// Its length in bytes; 0 where it is not known.
     pub(super) length: u64,
     silence: Duration,
-}
-
-impl OpenInput {
-    /// Goes back to its beginning.
-    ///
-    /// # Errors
-    /// Where it is a pipe.
-    pub fn rewind(&mut self) -> io::Result<()> {
-        self.file.rewind()
-    }
 }
 
 impl Read for OpenInput {
