@@ -52,7 +52,7 @@ PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test verdicts pictures mutants fuzz hostile bench lab guest static lint advisories docs chart image release krew shipped fmt tools crates
+.PHONY: help check build test verdicts pictures mutants fuzz hostile threads bench lab guest static lint advisories docs chart image release krew shipped fmt tools crates
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -101,6 +101,9 @@ fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise 
 hostile: ## Feed the program with inputs that are known to be hostile, and count them and the fuzz targets
 	@$(CARGO) test --quiet --locked --test anywhere $(PRIVATE) -- hostile::every --nocapture | sed -n 's/^\([0-9]* hostile inputs\)$$/\1/p'
 	@echo "$$(grep -c '^[a-z]' fuzz/targets) fuzz targets"
+
+threads: ## Test what is said of real threads, and count those that are served
+	@$(CARGO) test --quiet --locked --test anywhere $(PRIVATE) -- threads:: --nocapture | sed -n 's/^[.]*\([0-9]* of [0-9]* threads served\)$$/\1/p'
 
 lab: ## Build the programs that tests run, Kubernetes and helm; minutes the first time, then nothing
 	@for program in $(LAB_PROGRAMS); do \

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     exporter::Exporter,
-    programs::{by_netstat, by_ss, is_node_port, netstat_listeners, ss_listeners},
+    programs::{by_netstat, by_ss, is_node_port, netstat_listeners, ss_every, ss_listeners},
     rounds::{Contender, of, rounds},
     row::{Promise, Row},
     sizes::short,
@@ -53,6 +53,7 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
             Contender::timed("procfs", by_procfs),
             Contender::timed("node_exporter", || exporter.scrape()),
             Contender::timed("every rule", || run(&mut whole)),
+            Contender::timed("ss -Htan", || run(&mut ss_every())),
         ],
     );
     let took = |name: &str| of(&measured, name);
@@ -74,6 +75,7 @@ pub fn measure(world: &World, agent: &Looking, sockets: usize, count: usize) -> 
         against(&inside, "agent", "ss", promised(100.0, 300.0)),
         against(&inside, "agent", "node_exporter", Promise::None),
         against(&format!("every rule, {size} sockets, process"), "every rule", "ss", Promise::None),
+        against(&format!("every rule, {size} sockets, process"), "every rule", "ss -Htan", promised(1.0, 1.0)),
         Row::alone(
             format!("a whole look with every rule, {size} sockets, agent"),
             "ms",

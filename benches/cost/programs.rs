@@ -20,6 +20,11 @@ pub fn ss_all() -> Command {
     command("ss", &["-Htan", RANGE])
 }
 
+/// Every TCP socket there is, printed. Without a filter `ss` does for each what a whole look does: it looks at it.
+pub fn ss_every() -> Command {
+    command("ss", &["-Htan"])
+}
+
 /// Who listens on NodePorts, with the processes.
 pub fn ss_holders() -> Command {
     command("ss", &["-Htlnp", RANGE])

@@ -2,34 +2,29 @@
 //! it lets read them.
 //!
 //! A flood of tokens is no flood of requests to the API server: what cannot be a token is refused unseen, an answer is
-//! kept for a while, and there are a few reviews a second, of which one client gets a part.
+//! kept for a while, and there are a few reviews a second, of which readers who were let in lately have a part.
 
 use std::{
-    collections::VecDeque,
     net::IpAddr,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use axum::http::{HeaderMap, header};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
-use super::{budget::Budget, refusal::Refusal, review_cache::ReviewCache};
+use super::{
+    refusal::Refusal,
+    review_cache::ReviewCache,
+    review_rates::{Rank, ReviewRates},
+};
 use crate::cluster::{Review, Reviewer, TOKEN_HEADER};
 
 /// The longest token that is reviewed, in bytes: those of ServiceAccounts have about 1,200.
 const LONGEST_TOKEN: usize = 4 << 10;
-/// Reviews a second, for as long as more are asked for.
-const REVIEWS: f64 = 4.0;
-/// Of these, for one client.
-const REVIEWS_OF_ONE: f64 = 2.0;
-/// How many seconds' reviews may come at once.
-const BURST: Duration = Duration::from_secs(3);
-/// How many clients are told apart. One more takes the place of the one that was first.
-const CLIENTS: usize = 64;
-/// Reviews that may be under way.
-const AT_ONCE: usize = 4;
+/// Reviews that may be under way for strangers, and as many again for readers who were let in lately.
+const AT_ONCE: usize = 3;
 /// When to come again, in seconds.
 const RETRY_AFTER: u32 = 1;
 
@@ -48,8 +43,9 @@ pub(super) struct Wish<'a> {
 pub(super) struct Authorization {
     reviewer: Option<Reviewer>,
     known: Mutex<ReviewCache>,
-    rates: Mutex<Rates>,
-    under_way: Semaphore,
+    rates: Mutex<ReviewRates>,
+    of_known: Semaphore,
+    of_strangers: Semaphore,
     /// Whether the last review failed, so that a server that is down is logged once.
     failing: Mutex<bool>,
 }
@@ -60,8 +56,9 @@ impl Authorization {
         Self {
             reviewer,
             known: Mutex::default(),
-            rates: Mutex::new(Rates::new(Instant::now())),
-            under_way: Semaphore::new(AT_ONCE),
+            rates: Mutex::new(ReviewRates::new(Instant::now())),
+            of_known: Semaphore::new(AT_ONCE),
+            of_strangers: Semaphore::new(AT_ONCE),
             failing: Mutex::new(false),
         }
     }
@@ -87,14 +84,22 @@ impl Authorization {
 
     async fn review(&self, reviewer: &Reviewer, token: &str, wish: &Wish<'_>) -> Result<Review, Refusal> {
         let busy = Refusal::TooManyReviews { retry_after: RETRY_AFTER };
-        let Ok(_permit) = self.under_way.try_acquire() else { return Err(busy) };
-        if !locked(&self.rates).take(wish.client, Instant::now()) {
+        let rank = locked(&self.rates).rank(wish.client, token, Instant::now());
+        let under_way = match rank {
+            Rank::Known => &self.of_known,
+            Rank::Stranger => &self.of_strangers,
+        };
+        let Ok(_permit) = under_way.try_acquire() else { return Err(busy) };
+        if !locked(&self.rates).take(wish.client, token, Instant::now()) {
             return Err(busy);
         }
         let reviewed = reviewer.review(token, wish.node, wish.path).await;
         let failed_before = std::mem::replace(&mut *locked(&self.failing), reviewed.is_err());
         match reviewed {
             Ok(review) => {
+                if review == Review::Allowed {
+                    locked(&self.rates).allowed(wish.client, token, Instant::now());
+                }
                 locked(&self.known).put(token, wish.path, review.clone(), Instant::now());
                 Ok(review)
             }
@@ -121,37 +126,6 @@ fn is_shaped_like_a_token(token: &str) -> bool {
         part.len() >= 16 && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
     token.len() <= LONGEST_TOKEN && token.split('.').count() == 3 && token.split('.').all(is_part)
-}
-
-/// How many reviews there may be, all in all and for each client.
-struct Rates {
-    all: Budget,
-    clients: VecDeque<(IpAddr, Budget)>,
-}
-
-impl Rates {
-    fn new(now: Instant) -> Self {
-        Self { all: Budget::new(REVIEWS, BURST, now), clients: VecDeque::new() }
-    }
-
-    /// Takes one review, if there is one.
-    fn take(&mut self, client: IpAddr, now: Instant) -> bool {
-        const ONE: Duration = Duration::from_secs(1);
-        if !self.clients.iter().any(|(known, _)| *known == client) {
-            if self.clients.len() == CLIENTS {
-                self.clients.pop_front();
-            }
-            self.clients.push_back((client, Budget::new(REVIEWS_OF_ONE, BURST, now)));
-        }
-        let own = self.clients.iter_mut().find(|(known, _)| *known == client).map(|(_, budget)| budget);
-        let Some(own) = own else { return false };
-        let is_there = self.all.wait(now).is_zero() && own.wait(now).is_zero();
-        if is_there {
-            self.all.charge(ONE, now);
-            own.charge(ONE, now);
-        }
-        is_there
-    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -188,24 +162,6 @@ mod tests {
         assert_eq!(token(&headers), Some("usual"));
         headers.insert(TOKEN_HEADER, "own".parse().expect("a value"));
         assert_eq!(token(&headers), Some("own"));
-    }
-
-    #[test]
-    fn a_flood_gets_a_few_reviews_a_second_and_one_client_leaves_some_to_others() {
-        let begun = Instant::now();
-        let mut rates = Rates::new(begun);
-        let flood = |rates: &mut Rates, number, now| (0..1000).filter(|_| rates.take(client(number), now)).count();
-        let first = flood(&mut rates, 1, begun);
-        assert!((1..=7).contains(&first), "{first}");
-        assert!(rates.take(client(2), begun), "another client's turn");
-        let seconds = |number: u64| begun + Duration::from_secs(number);
-        let further: usize = (1..=60).map(|number| flood(&mut rates, 1, seconds(number))).sum();
-        assert!((100..=130).contains(&further), "{further}");
-        let of_many: usize = (61..=120)
-            .flat_map(|second| (0..=255).map(move |number| (second, number)))
-            .fold(0, |sum, (second, number)| sum + usize::from(rates.take(client(number), seconds(second))));
-        assert!((200..=260).contains(&of_many), "{of_many}");
-        assert!(rates.clients.len() <= CLIENTS);
     }
 
     #[tokio::test]

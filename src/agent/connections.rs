@@ -29,10 +29,8 @@ use super::{metered::Metered, request_budget::RequestBudget};
 /// How many connections there may be at a time. One more ends the oldest, which has had its chance: an answer takes
 /// milliseconds.
 const MAX_CONNECTIONS: usize = 32;
-/// How long a connection may take for its one request and the answer.
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// How much longer it may take if it reads a document.
-const TIMEOUT_OF_DOCUMENT: Duration = Duration::from_secs(90);
+/// How long connections may take.
+const LIMITS: Limits = Limits { request: Duration::from_secs(30), document: Duration::from_secs(90) };
 /// The longest head of a request, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 /// What the kernel may hold for a connection that does not read, or is not read, in bytes each. It takes twice as much.
@@ -44,6 +42,15 @@ const BACKLOG: u32 = 128;
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// How long to wait where no connection can be accepted, for want of descriptors.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a connection may take.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// For its one request and the answer.
+    request: Duration,
+    /// How much longer if it reads a document.
+    document: Duration,
+}
 
 /// Who has connected, as an extension of each request.
 #[derive(Clone, Debug)]
@@ -120,7 +127,7 @@ pub(super) async fn serve(listener: impl Listener, router: Router, budget: Arc<R
                     connection.abort();
                 }
                 let client = Client { address, wants_document: Arc::default() };
-                let connection = answer(stream, client.clone(), router.clone());
+                let connection = answer(stream, client.clone(), router.clone(), LIMITS);
                 let connection = tokio::spawn(Metered::new(connection, Arc::clone(&budget)));
                 open.push_back((connection.abort_handle(), client));
                 // It is read from before the next one can push it out.
@@ -144,7 +151,12 @@ fn oldest(open: &VecDeque<(AbortHandle, Client)>) -> Option<usize> {
     ends.or_else(|| (!open.is_empty()).then_some(0))
 }
 
-async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, client: Client, router: Router) {
+async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    client: Client,
+    router: Router,
+    limits: Limits,
+) {
     let mut server = http1::Builder::new();
     server.keep_alive(false).max_header_size(MAX_HEAD).max_buf_size(MAX_HEAD);
     let router = TowerToHyperService::new(router);
@@ -154,12 +166,67 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, c
     });
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
     // A client that sends nonsense, hangs up or takes too long is no error of the agent.
-    if timeout(TIMEOUT, &mut connection).await.is_err() && client.wants_document.load(Ordering::Relaxed) {
-        drop(timeout(TIMEOUT_OF_DOCUMENT, connection).await);
+    if timeout(limits.request, &mut connection).await.is_err() && client.wants_document.load(Ordering::Relaxed) {
+        drop(timeout(limits.document, connection).await);
     }
 }
 
 /// Whether only the connection that was about to be accepted failed.
 fn is_client_error(error: ErrorKind) -> bool {
     matches!(error, ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Extension, routing::get};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    const LIMITS: Limits = Limits { request: Duration::from_millis(100), document: Duration::from_millis(400) };
+
+    /// Longer than a reader takes in its turn, and than any socket holds.
+    fn router(document: bool) -> Router {
+        let answer = move |Extension(client): Extension<Client>| async move {
+            if document {
+                client.wants_document();
+            }
+            "x".repeat(1 << 20)
+        };
+        Router::new().route("/", get(answer))
+    }
+
+    /// Reads a byte after each pause; whether the answer came to its end, or was cut.
+    async fn is_cut(document: bool, request: &str, pause: Duration, limits: Limits) -> bool {
+        let (mut reader, server) = duplex(1024);
+        let client = Client { address: IpAddr::from([192, 0, 2, 1]), wants_document: Arc::default() };
+        reader.write_all(request.as_bytes()).await.expect("a request");
+        let reading = async {
+            let (mut bytes, mut read) = (vec![0; 64 << 10], 0);
+            loop {
+                sleep(pause).await;
+                match reader.read(&mut bytes).await {
+                    Ok(0) | Err(_) => return read < 1 << 20,
+                    Ok(more) => read += more,
+                }
+            }
+        };
+        let answered = async {
+            answer(server, client, router(document), limits).await;
+        };
+        // Far longer than both limits: who waits for ever is not cut.
+        let both = async { tokio::join!(reading, answered).0 };
+        timeout(Duration::from_secs(60), both).await.expect("a connection has an end")
+    }
+
+    #[tokio::test]
+    async fn who_sends_nothing_or_reads_slowly_is_cut_off_and_a_document_has_longer() {
+        const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let slow = Duration::from_secs(1);
+        assert!(is_cut(false, "GET / HT", slow, LIMITS).await, "half a request");
+        assert!(is_cut(false, GET, slow, LIMITS).await, "a slow reader");
+        assert!(is_cut(true, GET, slow, LIMITS).await, "a slow reader of a document");
+        let patient = Limits { document: Duration::from_secs(50), ..LIMITS };
+        assert!(!is_cut(true, GET, Duration::from_millis(1), patient).await, "a reader of a document in its time");
+    }
 }

@@ -8,9 +8,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use jiff::Timestamp;
 use tokio::{
     runtime,
-    signal::unix::{Signal, SignalKind, signal},
+    signal::unix::{Signal, SignalKind},
     sync::watch,
     time::{interval, sleep, timeout},
 };
@@ -28,6 +29,7 @@ use super::{
     reload::{Load, Reloader},
     scanner::{Scanned, Scanner, process_cpu_time, thread_cpu_time},
     scheduler::{Cause, Extent, Scheduler},
+    signals::{listen, received},
     socket::SocketFile,
     tasks::Tasks,
 };
@@ -166,7 +168,6 @@ impl Agent {
     }
 
     async fn run_until_stopped(mut self) -> anyhow::Result<()> {
-        let listen = |kind| signal(kind).context("listening for signals");
         let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
         let (mut hangup, mut state) = (listen(SignalKind::hangup())?, listen(SignalKind::user_defined1())?);
         let stopped = async {
@@ -261,7 +262,7 @@ impl Agent {
         self.whole_looks += 1;
         let (kernel, read) = self.scan(query).await;
         let Some(kernel) = kernel else { return read };
-        read + self.conclude(RULES, at, facts, kernel).await
+        read + self.conclude(RULES, (at, None), facts, kernel).await
     }
 
     /// The same without what takes as long as there are connections. What they showed `before` stays, and rules that use
@@ -278,7 +279,8 @@ impl Agent {
         let Some(mut kernel) = kernel else { return read };
         costly_sources().for_each(|source| kernel.take(source, &before.kernel));
         let cheap = RULES.iter().copied().filter(|rule| !costly_sources().any(|source| rule.looks_at(source)));
-        read + self.conclude(&cheap.collect::<Vec<_>>(), at, facts, kernel).await
+        let times = (at, Some(before.whole_at.unwrap_or(before.at)));
+        read + self.conclude(&cheap.collect::<Vec<_>>(), times, facts, kernel).await
     }
 
     /// The facts of the cluster now, and what they make us ask the node.
@@ -311,18 +313,18 @@ impl Agent {
         (seen.inspect_err(|panic| self.count_panic("reader", panic)).ok(), cost)
     }
 
-    /// Judges what was seen by these rules, with the endpoints that they need for it. Returns the processor time that
-    /// took.
+    /// Judges what was seen by these rules, with the endpoints that they need for it. With the time goes that of the last
+    /// whole look, where this is none. Returns the processor time that took.
     async fn conclude(
         &mut self,
         rules: &[&'static Rule],
-        time: RoundTime,
+        (time, whole_at): (RoundTime, Option<Timestamp>),
         cluster: ClusterFacts,
         kernel: KernelFacts,
     ) -> Duration {
         let schema = SNAPSHOT_SCHEMA.to_owned();
         let (overrides, own_port) = (self.config.overrides.clone(), self.own_port.borrow().clone());
-        let mut snapshot = Snapshot { schema, at: time.at, overrides, kernel, cluster, own_port };
+        let mut snapshot = Snapshot { schema, at: time.at, whole_at, overrides, kernel, cluster, own_port };
         let needed = rules::endpoints_needed(&snapshot);
         if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
             // That they are known now is no reason to look again.
@@ -351,11 +353,12 @@ impl Agent {
         // Changes of the cluster lead to rounds that follow each other faster than a roll-out settles.
         let settle = self.config.interval / 2;
         let RoundResult { changes, panicked } =
-            advance(opinions, time, Reporting::WithPatience(settle), &mut self.ledger);
+            advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
         for rule in panicked {
             self.count_panic(rule.0, "its findings are held");
         }
         self.log.log(&changes, Instant::now());
+        self.log.log_node(snapshot, Instant::now());
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !changes.is_empty()) {
             recorder.offer(snapshot.at, &changes, &Place::of(snapshot));
         }
@@ -383,13 +386,6 @@ impl Agent {
 /// What takes as long as there are connections, and is read in whole looks only.
 fn costly_sources() -> impl Iterator<Item = Source> {
     SELDOM.into_iter().filter(|source| source.walks_connections())
-}
-
-/// Waits for a signal; for ever where it cannot come any more.
-async fn received(signal: &mut Signal) {
-    if signal.recv().await.is_none() {
-        std::future::pending::<()>().await;
-    }
 }
 
 #[cfg(test)]

@@ -80,6 +80,7 @@ impl SnapshotSources {
         let kernel = host.read(&query);
         info!(listeners = kernel.listeners.seen().map(Vec::len), sockets = %kernel.socket_source, "read the node");
         let own_port = OwnPort::not_asked();
-        Ok(Snapshot { schema: SNAPSHOT_SCHEMA.to_owned(), at, overrides: overrides.clone(), kernel, cluster, own_port })
+        let (schema, overrides) = (SNAPSHOT_SCHEMA.to_owned(), overrides.clone());
+        Ok(Snapshot { schema, at, whole_at: None, overrides, kernel, cluster, own_port })
     }
 }

@@ -1,12 +1,12 @@
 //! From a snapshot to findings: asks the rules, and puts their answers into the ledger.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tracing::debug;
 
 use crate::{
     facts::{Gap, Snapshot, Source, View, Why},
-    findings::RuleId,
+    findings::{RuleId, Subject, SubjectKind},
     ledger::{Board, Change, Ledger, RoundTime, Turn},
     rules::{self, Limits, Opinion, Patience, RULES, Rule},
 };
@@ -20,7 +20,8 @@ pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
 pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
     let mut ledger = Ledger::default();
     let opinions = rules::ask(rules, View { now: snapshot, before: None }, limits);
-    let RoundResult { panicked, .. } = advance(opinions, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
+    let RoundResult { panicked, .. } =
+        advance(opinions, snapshot, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
     let mut board = ledger.into_board();
     let failed = board.unknown.iter().filter(|unknown| panicked.contains(&unknown.rule));
     board.failed = failed.map(|unknown| unknown.gap.clone()).collect();
@@ -43,20 +44,26 @@ pub(super) struct RoundResult {
     pub(super) panicked: Vec<RuleId>,
 }
 
-/// Puts the opinions of rules about the snapshot of that time into the ledger.
+/// Puts the opinions of rules about a snapshot of that time into the ledger.
 pub(super) fn advance(
     opinions: impl IntoIterator<Item = Opinion>,
+    snapshot: &Snapshot,
     time: RoundTime,
     reporting: Reporting,
     ledger: &mut Ledger,
 ) -> RoundResult {
     let mut panicked = Vec::new();
+    let unread: Arc<[Subject]> = snapshot.cluster.unread_services.iter().map(of_service).collect();
     let round = opinions.into_iter().map(|opinion| {
         panicked.extend(opinion.judgements.is_none().then_some(opinion.rule.id));
-        ledger_turn(opinion, reporting)
+        Turn { unread: Arc::clone(&unread), ..ledger_turn(opinion, reporting) }
     });
     let changes = ledger.advance(time, round);
     RoundResult { changes, panicked }
+}
+
+fn of_service((namespace, name): &(String, String)) -> Subject {
+    Subject { kind: SubjectKind::Service, namespace: Some(namespace.clone()), name: name.clone(), uid: None }
 }
 
 /// A rule that panicked is unknown.
@@ -71,12 +78,13 @@ fn ledger_turn(Opinion { rule, judgements }: Opinion, reporting: Reporting) -> T
         (Reporting::WithPatience(settle), Patience::TwoScans) => (2, settle),
         _ => (1, Duration::ZERO),
     };
-    Turn { rule: rule.id, patience, settle, judgements }
+    Turn { rule: rule.id, patience, settle, unread: Arc::default(), judgements }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Reading;
 
     #[test]
     fn a_rule_that_panicked_is_unknown_and_named() {
@@ -105,6 +113,25 @@ mod tests {
         assert_eq!(report.result(), crate::sinks::CheckResult::NotChecked);
         assert!(report.failures()[0].detail.contains("rule broken failed"), "{board:?}");
         assert!(judge(&world, &Limits::default()).failed.is_empty());
+    }
+
+    #[test]
+    fn findings_about_a_service_that_is_no_longer_read_whole_are_held() {
+        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        let (limits, mut ledger) = (Limits::default(), Ledger::default());
+        let mut round = |world: &Snapshot| {
+            let opinions = rules::ask(RULES, View { now: world, before: None }, &limits);
+            advance(opinions, world, RoundTime::first(world.at), Reporting::AtOnce, &mut ledger);
+            let board = ledger.board();
+            board.findings.iter().filter(|finding| finding.key.subject.name == "web").count()
+        };
+        assert!(round(&world) > 0);
+        let service = world.cluster.services.get().expect("Services")[0].clone();
+        world.cluster.services = Reading::Seen(Vec::new());
+        world.cluster.unread_services = vec![(service.namespace.clone(), service.name.clone())];
+        assert!(round(&world) > 0, "unread is not healthy");
+        world.cluster.unread_services.clear();
+        assert_eq!(round(&world), 0, "it is gone");
     }
 
     #[test]

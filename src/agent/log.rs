@@ -4,9 +4,13 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use super::{budget::Budget, http::Published};
+use super::{
+    bucket::Bucket,
+    http::Published,
+    own_node::{NodeDoubt, doubt},
+};
 use crate::{
-    facts::{OwnPort, Reading},
+    facts::{OwnPort, Reading, Snapshot},
     findings::{Finding, Severity},
     ledger::Change,
 };
@@ -21,16 +25,22 @@ const LEFT_OUT: Duration = Duration::from_secs(60);
 /// Logs changes, as long as there are not too many.
 #[derive(Debug)]
 pub(super) struct ChangeLog {
-    /// A line costs one second of it.
-    budget: Budget,
+    /// A unit is a line.
+    lines: Bucket,
     left_out: usize,
     last_left_out: Option<Instant>,
+    node: NodeDoubt,
 }
 
 impl ChangeLog {
     /// A log in which nothing was written yet.
     pub(super) fn new(now: Instant) -> Self {
-        Self { budget: Budget::new(1.0 / LINE.as_secs_f64(), LINES * LINE, now), left_out: 0, last_left_out: None }
+        Self {
+            lines: Bucket::new(1.0 / LINE.as_secs_f64(), LINES * LINE, now),
+            left_out: 0,
+            last_left_out: None,
+            node: NodeDoubt::default(),
+        }
     }
 
     /// Logs what a round changed.
@@ -47,10 +57,18 @@ impl ChangeLog {
         }
     }
 
+    /// Logs once that the name of this node is in doubt.
+    pub(super) fn log_node(&mut self, snapshot: &Snapshot, now: Instant) {
+        let doubt = doubt(snapshot);
+        if self.node.is_due(doubt.is_some(), now) {
+            warn!(why = doubt, "this may be another node; look at --node");
+        }
+    }
+
     fn may_write(&mut self, now: Instant) -> bool {
-        let may = self.budget.wait(now).is_zero();
+        let may = self.lines.wait(now).is_zero();
         if may {
-            self.budget.charge(Duration::from_secs(1), now);
+            self.lines.charge(1.0, now);
         }
         may
     }

@@ -6,7 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and writes its heartbeat")]
 
 mod authorization;
-mod budget;
+mod bucket;
 mod clock;
 mod cluster_files;
 mod cluster_state;
@@ -23,13 +23,16 @@ mod judge;
 mod kept_metrics;
 mod log;
 mod metered;
+mod own_node;
 mod process_usage;
 mod refusal;
 mod reload;
 mod request_budget;
 mod review_cache;
+mod review_rates;
 mod scanner;
 mod scheduler;
+mod signals;
 mod socket;
 mod tasks;
 
@@ -39,3 +42,4 @@ pub use daemon::run;
 pub use gather::{SnapshotSources, Step};
 pub use heartbeat::{NotAlive, probe};
 pub use judge::{judge, judge_by};
+pub use own_node::doubt;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{budget::Budget, scanner::thread_cpu_time};
+use super::{bucket::Bucket, scanner::thread_cpu_time};
 
 /// The share of each of the two, as a multiple of the share of looks. A Prometheus, a second one and a person with `kubectl
 /// portreeve` stay far below it, at the defaults with 50,000 Services too.
@@ -25,7 +25,8 @@ pub(super) struct RequestBudget {
 
 #[derive(Debug)]
 struct Account {
-    budget: Budget,
+    /// A unit is a second of processor time.
+    budget: Bucket,
     spent: Duration,
     /// What the thread that answers had used when it was charged last.
     thread: Duration,
@@ -43,13 +44,13 @@ impl RequestBudget {
     }
 
     fn new(cpu_percent: f64, burst: Duration, now: Instant) -> Self {
-        let budget = Budget::new(share(cpu_percent), burst, now);
+        let budget = Bucket::new(share(cpu_percent), burst, now);
         Self { account: Mutex::new(Account { budget, spent: Duration::ZERO, thread: Duration::ZERO }), burst }
     }
 
     /// The same for another share of looks from now on.
     pub(super) fn set_cpu_percent(&self, cpu_percent: f64) {
-        self.account().budget.set_share(share(cpu_percent), self.burst, Instant::now());
+        self.account().budget.set_rate(share(cpu_percent), self.burst, Instant::now());
     }
 
     /// How many seconds requests have to wait; nothing where they need not.
@@ -61,7 +62,7 @@ impl RequestBudget {
     /// Takes what an answer cost.
     pub(super) fn charge(&self, cost: Duration) {
         let mut account = self.account();
-        account.budget.charge(cost, Instant::now());
+        account.budget.charge(cost.as_secs_f64(), Instant::now());
         account.spent += cost;
     }
 
@@ -71,7 +72,7 @@ impl RequestBudget {
         let mut account = self.account();
         let cost = used.saturating_sub(account.thread);
         account.thread = used;
-        account.budget.charge(cost, Instant::now());
+        account.budget.charge(cost.as_secs_f64(), Instant::now());
         account.spent += cost;
     }
 
@@ -102,14 +103,14 @@ mod tests {
     #[test]
     fn two_scrapes_in_fifteen_seconds_and_a_snapshot_now_and_then_never_wait() {
         let begun = Instant::now();
-        let mut budget = Budget::new(share(0.2), PUBLIC_BURST, begun);
+        let mut budget = Bucket::new(share(0.2), PUBLIC_BURST, begun);
         // What 50,000 Services cost.
         let (scrape, snapshot) = (Duration::from_millis(60), Duration::from_millis(600));
         for round in 0..1000 {
             let now = begun + round * Duration::from_secs(15);
             for cost in [Some(scrape), Some(scrape), (round % 20 == 0).then_some(snapshot)].into_iter().flatten() {
                 assert!(budget.wait(now).is_zero(), "round {round}");
-                budget.charge(cost, now);
+                budget.charge(cost.as_secs_f64(), now);
             }
         }
     }

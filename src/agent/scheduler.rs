@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::budget::Budget;
+use super::bucket::Bucket;
 
 /// How long the cluster has to be quiet before its change leads to a look.
 const QUIET: Duration = Duration::from_millis(250);
@@ -28,7 +28,7 @@ const OF_CHANGES: f64 = 0.0625;
 /// How long nothing has to be used until a bucket is full.
 const BURST: Duration = Duration::from_secs(60);
 /// The longest time from one look to the next, or the interval if that is longer, however much is owed.
-const LONGEST_TICK: Duration = Duration::from_secs(60);
+const LONGEST_TICK: Duration = Duration::from_secs(120);
 /// How long what was done beside the looks delays ticks at most, once it is over.
 const AFTER_STORM: Duration = Duration::from_secs(15);
 /// The longest time from one whole look to the next, however much is owed.
@@ -63,9 +63,10 @@ struct Pending {
 #[derive(Debug)]
 pub(super) struct Scheduler {
     interval: Duration,
-    budget: Budget,
-    ticks: Budget,
-    changes: Budget,
+    /// A unit of each is a second of processor time.
+    budget: Bucket,
+    ticks: Bucket,
+    changes: Bucket,
     /// When the next tick is due.
     tick: Instant,
     /// When the last tick or whole look began.
@@ -78,7 +79,7 @@ impl Scheduler {
     /// A scheduler whose first look is a whole one, at once. `cpu_percent` is its share of one core.
     pub(super) fn new(interval: Duration, cpu_percent: f64, now: Instant) -> Self {
         let share = cpu_percent / 100.0;
-        let bucket = |part: f64| Budget::new(part * share, BURST.max(2 * interval), now);
+        let bucket = |part: f64| Bucket::new(part * share, BURST.max(2 * interval), now);
         Self {
             interval,
             budget: bucket(1.0),
@@ -96,7 +97,7 @@ impl Scheduler {
         let share = cpu_percent / 100.0;
         let burst = BURST.max(2 * interval);
         let parts = [(&mut self.budget, 1.0), (&mut self.ticks, OF_TICKS), (&mut self.changes, OF_CHANGES)];
-        parts.into_iter().for_each(|(bucket, part)| bucket.set_share(part * share, burst, now));
+        parts.into_iter().for_each(|(bucket, part)| bucket.set_rate(part * share, burst, now));
         // A shorter interval counts at once.
         self.tick = self.tick.min(now + interval);
         self.interval = interval;
@@ -134,10 +135,10 @@ impl Scheduler {
 
     /// Charges a look that began at `began` and cost this much processor time.
     pub(super) fn looked(&mut self, (cause, extent): (Cause, Extent), cost: Duration, began: Instant, now: Instant) {
-        self.budget.charge(cost, now);
+        self.budget.charge(cost.as_secs_f64(), now);
         match (cause, extent) {
-            (Cause::Tick, Extent::Brief) => self.ticks.charge(cost, now),
-            (Cause::Change, Extent::Brief) => self.changes.charge(cost, now),
+            (Cause::Tick, Extent::Brief) => self.ticks.charge(cost.as_secs_f64(), now),
+            (Cause::Change, Extent::Brief) => self.changes.charge(cost.as_secs_f64(), now),
             // Only the budget pays for what takes as long as there are connections: ticks go on meanwhile.
             (_, Extent::Whole) => self.last_whole = Some(began),
         }
@@ -155,10 +156,9 @@ impl Scheduler {
 
     /// Charges what was done beside the looks, such as reading what the API server sends.
     pub(super) fn charge(&mut self, cost: Duration, now: Instant) {
-        self.budget.charge(cost, now);
-        self.ticks.charge(cost, now);
+        self.budget.charge(cost.as_secs_f64(), now);
         // However long a storm was, ticks come in time soon after it.
-        self.ticks.forgive(AFTER_STORM);
+        self.ticks.charge_within(cost.as_secs_f64(), AFTER_STORM, now);
     }
 }
 

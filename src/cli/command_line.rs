@@ -35,7 +35,9 @@ const EXIT_CODES: &str = "\
 Exit codes of check, findings, replay and snapshot:
   0   nothing that counts was found
   1   findings of at least --min-severity (warning, unless chosen)
-  2   no findings, but a configured source, a core reader or an agent failed
+  2   no findings, but a configured source, a core reader or an agent failed, or nobody
+      names the proxy mode on which a verdict about a listener on a NodePort depends
+      (0, if that listener is worth no more than info in every mode)
   64  the command line was not understood";
 
 /// Finds, explains and foretells port conflicts on Kubernetes nodes

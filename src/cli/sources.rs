@@ -10,7 +10,7 @@ use super::{
     values::{configured_range, duration, environment},
 };
 use crate::{
-    agent::{SnapshotSources, Step, now},
+    agent::{SnapshotSources, Step, doubt, now},
     cluster::{ApiServer, ClusterSource, Input, SourceOptions},
     facts::{ClusterFacts, Learned, Mode, Overrides, PortRange, Snapshot, Source},
     kernel::Host,
@@ -26,6 +26,13 @@ fn complain(cluster: &ClusterFacts, console: &Console) {
     console.print_error(&anyhow!("{}{more}", first.detail));
 }
 
+/// Prints why an API server says nothing of Services, as with a kubeconfig that is none, before anything else is.
+fn complain_of_access(cluster: &ClusterFacts, console: &Console) {
+    if let Some(gap) = cluster.services.gap() {
+        console.print_error(&anyhow!("{}", gap.detail));
+    }
+}
+
 // Where the facts come from.
 #[derive(Debug, clap::Args)]
 pub(super) struct Sources {
@@ -33,6 +40,7 @@ pub(super) struct Sources {
     ///
     /// Services, EndpointSlices, Pods and Nodes, in one file or several, as lists or as documents. What is not in
     /// there is not known: `kubectl get services,endpointslices,pods,nodes -A -o yaml` has everything.
+    /// Of DaemonSets, Deployments and StatefulSets, the ports that their pods will want are compared with NodePorts.
     #[arg(long, value_name = "FILE", help_heading = "Sources")]
     services: Vec<PathBuf>,
     /// Read the cluster from an API server, with this kubeconfig
@@ -125,8 +133,13 @@ impl Sources {
         let progress = Progress::start();
         let snapshot = sources.gather(now(), |step: Step| progress.show(step)).context("starting the runtime")?;
         drop(progress);
-        if let ClusterSource::Files(_) = sources.cluster {
-            complain(&snapshot.cluster, console);
+        match &sources.cluster {
+            ClusterSource::Files(_) => complain(&snapshot.cluster, console),
+            ClusterSource::Api(_) => complain_of_access(&snapshot.cluster, console),
+            ClusterSource::None => {}
+        }
+        if let Some(doubt) = doubt(&snapshot).filter(|_| sources.node.is_some()) {
+            console.print_note(&doubt);
         }
         Ok(snapshot)
     }

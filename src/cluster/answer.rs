@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Response, header};
+use http::{Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use kube::client::Body;
@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     error::{Error, causes},
-    meter::Meter,
+    meter::{Meter, Stopped},
     object_reader::{DocumentSummary, ObjectReader},
     object_sink::ObjectSink,
     slim_object::SlimObject,
@@ -130,7 +130,7 @@ impl Answer {
         let parsed = parser.await;
         sent?;
         match parsed {
-            Ok(parsed) => parsed.map_err(|what| self.wrong(&what)),
+            Ok(parsed) => parsed.map_err(|why| self.stopped(&why)),
             Err(panicked) => Err(self.wrong(&panicked.to_string())),
         }
     }
@@ -138,6 +138,14 @@ impl Answer {
     /// An answer that is not what the request was for.
     pub(super) fn wrong(&self, what: &str) -> Error {
         wrong(self.request.clone(), self.content.clone(), what)
+    }
+
+    /// An answer that was not read to its end.
+    pub(super) fn stopped(&self, why: &Stopped) -> Error {
+        match why {
+            Stopped::Malformed(what) => self.wrong(what),
+            Stopped::TooMuch(what) => Error::TooMuch { request: self.request.clone(), what: what.clone() },
+        }
     }
 
     /// A refusal within an answer, such as the line that ends a watch.
@@ -170,8 +178,15 @@ pub(super) fn wrong(request: String, content: String, what: &str) -> Error {
     Error::Answer { request, content, what: text::clean(what, MESSAGE) }
 }
 
+/// How long to wait before a busy server is asked once more, where it names a time that is short beside what a request may
+/// take.
+pub(super) fn short_wait(response: &Response<Body>, within: Duration) -> Option<Duration> {
+    let busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    retry_after(response).filter(|wait| busy && *wait < within / 4)
+}
+
 /// How long the server wants to be left alone: `Retry-After`, in seconds.
-pub(super) fn retry_after(response: &Response<Body>) -> Option<Duration> {
+fn retry_after(response: &Response<Body>) -> Option<Duration> {
     let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)
 }
@@ -183,7 +198,7 @@ pub(super) fn parse<S: ObjectSink>(
     kind: &str,
     body: impl Read,
     (mut objects, meter): (S, Meter),
-) -> Result<(S, Meter, DocumentSummary), String> {
+) -> Result<(S, Meter, DocumentSummary), Stopped> {
     meter.next_page();
     let mut parser = serde_json::Deserializer::from_reader(BufReader::new(Metered { body, meter: &meter }));
     let mut sink = |object: SlimObject| match &object.kind {
@@ -192,15 +207,19 @@ pub(super) fn parse<S: ObjectSink>(
     };
     let read = ObjectReader { kind: Some(kind), closed: true, sink: &mut sink }.deserialize(&mut parser);
     let read = read.and_then(|summary| parser.end().map(|()| summary));
-    if let Some(wrong) = meter.wrong() {
-        return Err(wrong);
+    if let Some(stopped) = meter.stopped() {
+        return Err(stopped);
     }
-    let summary = read.map_err(|error| error.to_string())?;
+    let summary = read.map_err(|error| Stopped::Malformed(error.to_string()))?;
+    let wrong = |what: String| Err(Stopped::Malformed(what));
     let is_wanted = |of: &str| of == "Table" || of.strip_suffix("List") == Some(kind);
+    if let Some(remaining) = summary.remaining {
+        return wrong(format!("it ends although {remaining} more items remain, wanted a way to them"));
+    }
     match &summary.kind {
-        Some(other) if !is_wanted(other) => Err(format!("it is a {other}, wanted a {kind}List")),
-        None if summary.list => Err(format!("it has no kind, wanted a {kind}List")),
-        _ if summary.next_page_unread => Err("whether there is another page cannot be read".to_owned()),
+        Some(other) if !is_wanted(other) => wrong(format!("it is a {other}, wanted a {kind}List")),
+        None if summary.list => wrong(format!("it has no kind, wanted a {kind}List")),
+        _ if summary.next_page_unread => wrong("whether there is another page cannot be read".to_owned()),
         _ => Ok((objects, meter, summary)),
     }
 }
@@ -242,6 +261,16 @@ impl Read for Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_busy_server_that_names_a_short_time_is_asked_once_more_and_no_other() {
+        let wait = |status: u16, after: &str| {
+            let response = Response::builder().status(status).header(header::RETRY_AFTER, after);
+            short_wait(&response.body(Body::empty()).expect("a response"), Duration::from_secs(10))
+        };
+        assert_eq!([429, 503].map(|status| wait(status, "2")), [Some(Duration::from_secs(2)); 2]);
+        assert_eq!([wait(429, "3"), wait(429, "soon"), wait(500, "2"), wait(200, "2")], [None; 4]);
+    }
 
     #[test]
     fn the_message_of_a_refusal_is_read_whatever_else_it_holds() {

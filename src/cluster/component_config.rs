@@ -26,6 +26,12 @@ pub(super) fn proxy_configuration(place: String, yaml: &str, errors: &mut FieldE
         bind_address: written.bind_address.take("bindAddress", errors).as_deref().and_then(lenient_ip),
         detect_local_mode: written.detect_local_mode.take("detectLocalMode", errors),
         cluster_cidr: written.cluster_cidr.take("clusterCIDR", errors),
+        // kube-proxy takes an empty one in its file for the default.
+        healthz_bind_address: written
+            .healthz_bind_address
+            .take("healthzBindAddress", errors)
+            .filter(|address| !address.is_empty()),
+        iptables_masquerade: None,
     })
 }
 
@@ -43,6 +49,7 @@ mappings! {
         bind_address: String = "bindAddress",
         detect_local_mode: String = "detectLocalMode",
         cluster_cidr: String = "clusterCIDR",
+        healthz_bind_address: String = "healthzBindAddress",
     }
     Iptables {
         localhost_node_ports: bool = "localhostNodePorts",

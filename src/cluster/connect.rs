@@ -7,22 +7,23 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Uri, header};
+use http::{HeaderValue, Request, Uri, header};
 use hyper_util::{client::legacy, rt::TokioExecutor};
 use kube::{
     Client, Config,
     client::{AuthError, Body, ConfigExt as _},
-    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use secrecy::ExposeSecret as _;
-use tokio::{runtime::Handle, select, task, time};
-use tower::{BoxError, ServiceBuilder};
+use tokio::runtime::Handle;
+use tower::{BoxError, ServiceBuilder, service_fn};
 
 use super::{
     credential_files,
+    credential_plugin::{self, CredentialPlugin, Given},
     error::{Error, NO_ANSWER, causes},
-    plugin_guard::PluginGuard,
-    token::{TokenFile, trimmed},
+    plugin_guard::{Ended, PluginGuard, bounded},
+    token::{TokenFile, bearer},
 };
 use crate::facts::text;
 
@@ -113,33 +114,18 @@ pub(super) async fn connect_as(access: &Access, impersonation: &Impersonation) -
         Credentials::InCluster => "service account".to_owned(),
     };
     let unusable = |what: String| Error::Credentials { place: place.clone(), what };
-    let (wanted, impersonation) = (access.clone(), impersonation.clone());
+    let (wanted, impersonation, within) = (access.clone(), impersonation.clone(), access.request_timeout);
     // Files are read and credential plug-ins are run in here; both can hang.
     let runtime = Handle::current();
-    let guard = PluginGuard::default();
-    let made = task::spawn_blocking({
-        let guard = guard.clone();
-        move || {
-            guard.enter();
-            let made = runtime.block_on(make(&wanted, impersonation));
-            guard.leave();
-            made
-        }
-    });
-    let made = async {
-        select! { made = made => made, never = guard.watch() => never }
-    };
-    match time::timeout(access.request_timeout, made).await {
-        Err(_) => {
-            guard.end();
-            Err(Error::TimedOut { request: place, what: NO_ANSWER, limit: access.request_timeout })
-        }
-        Ok(Err(panicked)) => Err(unusable(panicked.to_string())),
-        Ok(Ok(made)) => made.map_err(unusable),
+    let made = bounded(within, move |guard| runtime.block_on(make(&wanted, impersonation, guard)));
+    match made.await {
+        Err(Ended::TimedOut) => Err(Error::TimedOut { request: place, what: NO_ANSWER, limit: within }),
+        Err(Ended::Panicked(panicked)) => Err(unusable(panicked)),
+        Ok(made) => made.map_err(unusable),
     }
 }
 
-async fn make(access: &Access, impersonation: Impersonation) -> Result<(Client, String), String> {
+async fn make(access: &Access, impersonation: Impersonation, guard: &PluginGuard) -> Result<(Client, String), String> {
     let mut config = match &access.credentials {
         Credentials::InCluster => {
             credential_files::check_service_account()?;
@@ -149,15 +135,13 @@ async fn make(access: &Access, impersonation: Impersonation) -> Result<(Client, 
             let mut merged = Kubeconfig::default();
             for path in paths {
                 credential_files::check(path)?;
-                let next = Kubeconfig::read_from(path).map_err(|error| causes(&error))?;
+                let next = Kubeconfig::read_from(path).map_err(of_kubeconfig)?;
                 merged = merged.merge(next).map_err(|error| causes(&error))?;
             }
             credential_files::check_context(&merged, context.as_deref())?;
-            let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-            Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| causes(&error))?
+            configured(merged, context.clone()).await?
         }
     };
-    config.cluster_url = without_user(config.cluster_url);
     if let Impersonation { user: Some(user), groups } = impersonation {
         config.auth_info.impersonate = Some(user);
         config.auth_info.impersonate_groups = Some(groups);
@@ -172,7 +156,22 @@ async fn make(access: &Access, impersonation: Impersonation) -> Result<(Client, 
         config.cluster_url = other.clone();
     }
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    Ok((client(config)?, address))
+    Ok((client(config, access.request_timeout, guard)?, address))
+}
+
+/// What the merged files say of a context, the current one unless it is named. It reads no file.
+pub(super) async fn configured(merged: Kubeconfig, context: Option<String>) -> Result<Config, String> {
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    let mut config = Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| causes(&error))?;
+    config.cluster_url = without_user(config.cluster_url);
+    Ok(config)
+}
+
+/// Why a kubeconfig cannot be used. What the parser says quotes lines, and a line may be a token or a key: the place has to do.
+pub(super) fn of_kubeconfig(error: KubeconfigError) -> String {
+    let KubeconfigError::Parse(error) = error else { return causes(&error) };
+    let place = error.location().map(|at| format!(", line {}, column {}", at.line(), at.column()));
+    format!("it is no kubeconfig{}", place.unwrap_or_default())
 }
 
 /// An URL without a user and a password: these are no way to log in, and nobody is to read them.
@@ -184,50 +183,89 @@ fn without_user(url: Uri) -> Uri {
     Uri::from_parts(parts).unwrap_or(url)
 }
 
-/// The token of a user, where it is a text or a file: a file is read by us, since the library takes over the newline that
-/// editors add, and panics.
-fn take_token(user: &mut AuthInfo) -> Result<Option<TokenFile>, String> {
-    if user.auth_provider.is_some() || (user.username.is_some() && user.password.is_some()) {
-        return Ok(None);
+/// How requests say who we are.
+#[derive(Clone, Debug)]
+pub(super) enum Authorization {
+    /// A token that stays as it is.
+    Token(HeaderValue),
+    /// A token in a file.
+    File(TokenFile),
+    /// Tokens from a plug-in.
+    Plugin(CredentialPlugin),
+}
+
+impl Authorization {
+    async fn value(&self) -> Result<HeaderValue, String> {
+        match self {
+            Self::Token(value) => Ok(value.clone()),
+            Self::File(token) => Ok(token.authorization()),
+            Self::Plugin(plugin) => plugin.authorization().await,
+        }
     }
-    let file = user.token_file.take();
-    if let Some(token) = &user.token {
-        let token = trimmed(token.expose_secret())?.to_owned();
-        user.token = Some(token.into());
-        return Ok(None);
+
+    /// Takes what a user has of tokens, in the order of kubectl. The client library would panic with a token that cannot be
+    /// sent, and run a plug-in without a bound. A certificate, and a name with a password, are left to it.
+    pub(super) fn take(user: &mut AuthInfo, within: Duration, guard: &PluginGuard) -> Result<Option<Self>, String> {
+        if let Some(provider) = user.auth_provider.take() {
+            let token = provider.config.get("id-token").filter(|_| provider.name == "oidc");
+            let name = text::clean(&provider.name, text::NAME);
+            let token = token.ok_or_else(|| format!("the auth-provider {name} is not known here; use exec instead"))?;
+            user.exec = None;
+            return bearer(token).map(Self::Token).map(Some);
+        }
+        if user.username.is_some() && user.password.is_some() {
+            return Ok(None);
+        }
+        let (token, file) = (user.token.take(), user.token_file.take());
+        if let Some(token) = token {
+            user.exec = None;
+            return bearer(token.expose_secret()).map(Self::Token).map(Some);
+        }
+        if let Some(file) = file {
+            user.exec = None;
+            return TokenFile::read(Path::new(&file)).map(Self::File).map(Some);
+        }
+        let Some(exec) = &user.exec else { return Ok(None) };
+        Ok(match credential_plugin::run(exec, guard)? {
+            Given::Certificate => None,
+            Given::Token(token) => {
+                user.exec.take().map(|exec| Self::Plugin(CredentialPlugin::new(exec, token, within)))
+            }
+        })
     }
-    let Some(file) = file else { return Ok(None) };
-    user.exec = None;
-    TokenFile::read(Path::new(&file)).map(Some)
 }
 
 /// The client library's own client without what is done elsewhere: each request has its own limit, connecting and all,
 /// and retries are decided where the answer is judged. Its buffers would grow to hundreds of kilobytes with a LIST, and an
 /// agent keeps a connection for each of its watches.
-fn client(mut config: Config) -> Result<Client, String> {
+fn client(mut config: Config, within: Duration, guard: &PluginGuard) -> Result<Client, String> {
     // A configured proxy is never bypassed.
     if let Some(proxy) = &config.proxy_url {
         return Err(format!("the way through the proxy {} is not known here", proxy.host().unwrap_or_default()));
     }
-    let token = take_token(&mut config.auth_info)?;
-    let authorized = move |mut request: Request<Body>| {
-        if let Some(token) = &token {
-            request.headers_mut().insert(header::AUTHORIZATION, token.authorization());
-        }
-        request
-    };
-    // Both run a plug-in. One that was ended ends this, so that no other one is started that nobody waits for.
-    let authentication = config.auth_layer().map_err(of_library)?;
+    let authorization = Authorization::take(&mut config.auth_info, within, guard)?;
+    let has_password = config.auth_info.username.is_some() && config.auth_info.password.is_some();
+    let basic = if has_password { config.auth_layer().map_err(of_library)? } else { None };
+    // This runs a plug-in that gives certificates.
     let connections = legacy::Client::builder(TokioExecutor::new())
         .http1_max_buf_size(BUFFER)
         .build(config.rustls_https_connector().map_err(of_library)?);
+    let authorized = service_fn(move |mut request: Request<Body>| {
+        let (authorization, connections) = (authorization.clone(), connections.clone());
+        async move {
+            if let Some(authorization) = authorization {
+                let value = authorization.value().await.map_err(BoxError::from)?;
+                request.headers_mut().insert(header::AUTHORIZATION, value);
+            }
+            connections.request(request).await.map_err(BoxError::from)
+        }
+    });
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(authentication)
-        .map_request(authorized)
+        .option_layer(basic)
         .layer(config.extra_headers_layer().map_err(of_library)?)
         .map_err(BoxError::from)
-        .service(connections);
+        .service(authorized);
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
@@ -270,11 +308,25 @@ mod tests {
         assert_eq!(without_user(url.clone()), url);
     }
 
+    /// The parser's own words show the lines around an error, and the words of the wrong type.
+    #[test]
+    fn what_is_said_of_a_broken_kubeconfig_shows_nothing_of_it() {
+        for broken in [
+            "users:\n- name: u\n  user:\n    token: s3cr3t\n    client-key-data: [\n",
+            "users:\n- name: u\n  user: s3cr3t\n",
+            "users:\n- name: u\n  user:\n    token: {s3cr3t: 1}\n",
+            "users: s3cr3t\n",
+        ] {
+            let said = of_kubeconfig(Kubeconfig::from_yaml(broken).expect_err("it is broken"));
+            assert!(said.starts_with("it is no kubeconfig, line ") && !said.contains("s3cr3t"), "{said}");
+        }
+    }
+
     #[test]
     fn a_server_behind_a_proxy_is_not_asked_around_it() {
         let mut config = Config::new(Uri::from_static("https://192.0.2.10:6443"));
         config.proxy_url = Some(Uri::from_static("http://proxy.example:3128"));
-        let refused = client(config).err().unwrap_or_default();
+        let refused = client(config, Access::REQUEST_TIMEOUT, &PluginGuard::default()).err().unwrap_or_default();
         assert!(refused.contains("proxy.example"), "{refused}");
     }
 }

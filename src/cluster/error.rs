@@ -10,6 +10,8 @@ pub(super) const NO_ANSWER: &str = "no answer";
 const WANTED: &str = "what kubectl get -o yaml or -o json prints";
 /// The longest detail of a failure, in bytes.
 const DETAIL: usize = 512;
+/// How long to wait after more than there is memory for.
+const TOO_MUCH: Duration = Duration::from_secs(120);
 
 /// A source that could not be read, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,9 @@ pub(super) enum Error {
     /// An answer that is not the wanted object.
     #[error("{request}: the answer ({content}) is not what was asked for: {what}")]
     Answer { request: String, content: String, what: String },
+    /// More than there is memory for.
+    #[error("{request}: {what}")]
+    TooMuch { request: String, what: String },
     /// No answer in time, or not all of it: `what` was not there within `limit`.
     #[error("{request}: {what} within {} s", .limit.as_secs_f32())]
     TimedOut { request: String, what: &'static str, limit: Duration },
@@ -72,6 +77,7 @@ impl Error {
             | Self::Malformed { .. }
             | Self::Cut { .. }
             | Self::Page { .. }
+            | Self::TooMuch { .. }
             | Self::Answer { .. } => Why::Malformed,
             Self::Unreadable { .. } | Self::Credentials { .. } | Self::Status { .. } | Self::Unreachable { .. } => {
                 Why::Unreachable
@@ -87,13 +93,19 @@ impl Error {
             Self::TimedOut { .. } => "timed-out".to_owned(),
             Self::Unreachable { .. } => "unreachable".to_owned(),
             Self::Credentials { .. } => "credentials".to_owned(),
+            Self::TooMuch { .. } => "too-much".to_owned(),
             _ => "malformed".to_owned(),
         }
     }
 
-    /// How long the server wants to be left alone.
+    /// How long the server wants to be left alone. What is too much now is too much in a minute, and to find that out again
+    /// costs the server a list.
     pub(super) fn retry_after(&self) -> Option<Duration> {
-        if let Self::Status { retry_after, .. } = self { *retry_after } else { None }
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            Self::TooMuch { .. } => Some(TOO_MUCH),
+            _ => None,
+        }
     }
 
     /// The failure as the gap of a fact; its text may quote the server or a file, so it is cleaned here.

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use http::{Method, Request, StatusCode, header};
+use http::{Method, Request, header};
 use kube::client::{Body, Client};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time;
 
 use super::{
-    answer::{Answer, retry_after},
+    answer::{Answer, short_wait},
     error::{Error, NO_ANSWER, causes},
     jitter::{jitter, spread},
 };
@@ -46,8 +46,7 @@ impl Exchange {
                 if status.is_success() {
                     return Answer::new(self.name(&Method::GET, path), response, None).bytes(longest).await;
                 }
-                let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-                match retry_after(&response).filter(|wait| busy && may_repeat && *wait < self.within / 2) {
+                match short_wait(&response, self.within).filter(|_| may_repeat) {
                     Some(wait) => {
                         may_repeat = false;
                         time::sleep(spread(wait, jitter())).await;

@@ -1,23 +1,41 @@
 //! Builds the facts of a cluster from its objects, which files and API servers add one by one.
 
-use std::{collections::BTreeMap, fmt, mem, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    mem::{self, size_of},
+    sync::Arc,
+};
 
 use k8s_openapi::api::core::v1;
 
 use super::{
-    convert,
+    convert::{self, PodFacts},
     error::Error,
     memory::Memory,
     settings::Settings,
     slim_object::SlimObject,
     tolerant_field::{FieldErrors, quoted},
 };
-use crate::facts::{ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, Why, text};
+use crate::facts::{
+    ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, WaitingPod, Why, Workload, WorkloadKind,
+    text,
+};
 
 /// At most this many rejected items are named; a thousand broken Services must not bury the rest.
 const MAX_REJECTED: usize = 64;
 /// The longest description of a rejected item, in bytes.
 const DETAIL: usize = 512;
+
+/// How much there was of everything that adds up.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Services, EndpointSlices, Pods, those that wait, Nodes and workloads.
+    objects: [usize; 6],
+    /// Host names, rejected items, and Services that were not read whole.
+    beside: [usize; 3],
+    settings: [usize; 3],
+}
 
 /// Facts that are being built.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,16 +43,21 @@ pub(super) struct FactsBuilder {
     pub(super) services: Vec<Arc<Service>>,
     pub(super) endpoint_slices: Vec<Arc<EndpointSlice>>,
     pub(super) pods: Vec<Arc<Pod>>,
+    /// Pods without a Node for want of free ports.
+    pub(super) waiting_pods: Vec<Arc<WaitingPod>>,
     pub(super) nodes: Vec<Arc<Node>>,
+    workloads: Vec<Arc<Workload>>,
     pub(super) settings: Settings,
     /// A Service was found, or a whole List that has none: the absence of others is known.
     pub(super) services_known: bool,
     /// The first kind that no rule uses.
     pub(super) unused: Option<String>,
-    /// Node name by lower-case host name.
-    hostnames: BTreeMap<String, String>,
+    /// Lower-case host names and Node names.
+    hostnames: Vec<(String, String)>,
     gaps: BTreeMap<Source, Gap>,
     rejected: Vec<Gap>,
+    /// Services of which something was rejected, by namespace and name.
+    unread_services: Vec<(String, String)>,
     /// How many rejected items are not named.
     rejected_beyond: usize,
 }
@@ -43,6 +66,9 @@ impl FactsBuilder {
     /// Adds one object; `place` is where it was read. Kinds that no rule uses are skipped.
     pub(super) fn add(&mut self, place: &str, mut object: SlimObject) {
         if let Some(why) = &object.broken {
+            if object.kind.seen().is_some_and(|kind| kind == "Service") {
+                self.unread_services.push(service_called(&object.title()));
+            }
             let kind = object.kind.seen().map_or_else(String::new, |kind| format!("{kind} {}: ", object.title()));
             self.reject(Gap::new(Source::Services, Why::Malformed, format!("{place}: {kind}{why}")));
             return;
@@ -58,6 +84,9 @@ impl FactsBuilder {
             ("", "Service") => {
                 self.services_known = true;
                 self.services.extend(convert::service(object, &mut errors).map(Arc::new));
+                if !errors.is_empty() {
+                    self.unread_services.push(service_called(&title));
+                }
                 Source::Services
             }
             ("" | "discovery.k8s.io", "EndpointSlice") => {
@@ -66,13 +95,22 @@ impl FactsBuilder {
             }
             ("", "Pod") => {
                 self.settings.api_server_pod(&object);
-                self.pods.extend(convert::pod(object, &mut errors).map(Arc::new));
+                match convert::pod(object, &mut errors) {
+                    Some(PodFacts::Placed(pod)) => self.pods.push(Arc::new(pod)),
+                    Some(PodFacts::Waiting(pod)) => self.waiting_pods.push(Arc::new(pod)),
+                    None => {}
+                }
                 Source::Pods
             }
             ("", "Node") => {
                 let node = convert::typed_node(object, &mut errors);
                 self.convert_node(node, &mut errors);
                 Source::Nodes
+            }
+            ("" | "apps", kind) if let Some(workload) = WorkloadKind::of(kind) => {
+                self.unused.get_or_insert_with(|| kind.to_owned());
+                self.workloads.extend(convert::workload(workload, object, &mut errors).map(Arc::new));
+                Source::Pods
             }
             ("", "ConfigMap") if Settings::reads(&title) => {
                 let map = convert::typed_config_map(object, &mut errors);
@@ -124,19 +162,36 @@ impl FactsBuilder {
         self.reject_fields(Source::ConfigMaps, format_args!("{place}: ConfigMap {title}"), errors);
     }
 
-    /// How many Services, EndpointSlices, Pods and Nodes there are.
-    pub(super) fn counts(&self) -> [usize; 4] {
-        [self.services.len(), self.endpoint_slices.len(), self.pods.len(), self.nodes.len()]
+    /// How much there is of everything that adds up.
+    pub(super) fn counts(&self) -> Counts {
+        let Self { services, endpoint_slices, pods, waiting_pods, nodes, workloads, .. } = self;
+        Counts {
+            objects: [
+                services.len(),
+                endpoint_slices.len(),
+                pods.len(),
+                waiting_pods.len(),
+                nodes.len(),
+                workloads.len(),
+            ],
+            beside: [self.hostnames.len(), self.rejected.len(), self.unread_services.len()],
+            settings: self.settings.counts(),
+        }
     }
 
-    /// How much memory those take that were added since there were so many, roughly, in bytes.
-    pub(super) fn memory_since(&self, [services, slices, pods, nodes]: [usize; 4]) -> usize {
-        fn all(facts: &[impl Memory]) -> usize {
-            facts.iter().map(Memory::memory).sum()
+    /// How much memory that takes which was added since then, in bytes.
+    pub(super) fn memory_since(&self, before: &Counts) -> usize {
+        fn all<T: Memory>(list: &[T], before: usize) -> usize {
+            list[before..].iter().map(|it| size_of::<T>() + it.heap()).sum()
         }
-        let Self { services: all_services, endpoint_slices, pods: all_pods, nodes: all_nodes, .. } = self;
-        let of_services = all(&all_services[services..]) + all(&endpoint_slices[slices..]);
-        of_services + all(&all_pods[pods..]) + all(&all_nodes[nodes..])
+        let Counts { objects: [services, slices, pods, waiting, nodes, workloads], beside, settings } = before;
+        let objects = all(&self.services, *services) + all(&self.endpoint_slices, *slices) + all(&self.pods, *pods);
+        let objects = objects + all(&self.waiting_pods, *waiting) + all(&self.nodes, *nodes);
+        let objects = objects + all(&self.workloads, *workloads);
+        let [hostnames, rejected, unread] = beside;
+        let beside =
+            all(&self.hostnames, *hostnames) + all(&self.rejected, *rejected) + all(&self.unread_services, *unread);
+        objects + beside + self.settings.memory_since(settings)
     }
 
     /// Whether it holds no more than the facts of objects: no settings, nothing rejected.
@@ -145,6 +200,7 @@ impl FactsBuilder {
             && self.hostnames.is_empty()
             && self.gaps.is_empty()
             && self.rejected.is_empty()
+            && self.unread_services.is_empty()
             && self.rejected_beyond == 0
     }
 
@@ -180,13 +236,16 @@ impl FactsBuilder {
         self.services.extend(other.services);
         self.endpoint_slices.extend(other.endpoint_slices);
         self.pods.extend(other.pods);
+        self.waiting_pods.extend(other.waiting_pods);
         self.nodes.extend(other.nodes);
+        self.workloads.extend(other.workloads);
         self.settings.merge(other.settings);
         self.services_known |= other.services_known;
         self.unused = self.unused.take().or(other.unused);
         self.hostnames.extend(other.hostnames);
         other.gaps.into_iter().for_each(|(source, gap)| self.mark_missing_with(source, gap));
         other.rejected.into_iter().for_each(|gap| self.reject(gap));
+        self.unread_services.extend(other.unread_services);
         self.rejected_beyond += other.rejected_beyond;
     }
 
@@ -196,19 +255,22 @@ impl FactsBuilder {
             return Some(name.to_owned());
         }
         let own = self.nodes.iter().find(|node| node.name.eq_ignore_ascii_case(hostname));
-        own.map(|node| node.name.clone()).or_else(|| self.hostnames.get(&hostname.to_ascii_lowercase()).cloned())
+        let by_hostname = || self.hostnames.iter().rfind(|(known, _)| known.eq_ignore_ascii_case(hostname));
+        own.map(|node| node.name.clone()).or_else(|| by_hostname().map(|(_, name)| name.clone()))
     }
 
     /// The facts, Pods reduced to those of `node` where that is known.
     pub(super) fn finish(mut self, origin: String, configured: bool, node: Option<String>) -> ClusterFacts {
         if let Some(node) = &node {
             self.pods.retain(|pod| pod.node.as_ref() == Some(node));
+            self.waiting_pods.retain(|pod| pod.meant_for.as_ref().is_none_or(|meant_for| meant_for == node));
         }
         if self.rejected_beyond > 0 {
             let detail = format!("{origin}: {} more items could not be used", self.rejected_beyond);
             self.rejected.push(Gap::new(Source::Services, Why::Malformed, detail));
         }
-        let Self { services, endpoint_slices, pods, nodes, settings, mut gaps, rejected, .. } = self;
+        let Self { services, endpoint_slices, pods, waiting_pods, nodes, workloads, settings, mut gaps, .. } = self;
+        let Self { rejected, unread_services, .. } = self;
         let node_port_range = settings.node_port_range();
         let proxy_config = settings.proxy_config(node.as_deref()).and_then(|config| {
             config.ok_or_else(|| {
@@ -222,11 +284,14 @@ impl FactsBuilder {
             endpoint_slices: reading(endpoint_slices, gaps.remove(&Source::EndpointSlices)),
             endpoints_of: None,
             pods: reading(pods, gaps.remove(&Source::Pods)),
+            waiting_pods: reading(waiting_pods, gaps.remove(&Source::WaitingPods)),
+            workloads,
             nodes: reading(nodes, gaps.remove(&Source::Nodes)),
             node_port_range,
             range_claims: settings.claims,
             proxy_config: proxy_config.into(),
             rejected,
+            unread_services,
             origin,
             configured,
             node_name: node,
@@ -237,7 +302,7 @@ impl FactsBuilder {
         self.settings.node_arguments(&node, errors);
         if let (Some(hostname), Some(name)) = (convert::other_hostname(&node), &node.metadata.name) {
             let name = text::clean(name, text::NAME);
-            self.hostnames.insert(text::clean(hostname, text::NAME).to_ascii_lowercase(), name);
+            self.hostnames.push((text::clean(hostname, text::NAME).to_ascii_lowercase(), name));
         }
         self.nodes.extend(convert::node(node, errors).map(Arc::new));
     }
@@ -247,6 +312,12 @@ impl FactsBuilder {
             self.reject(Gap::new(source, Why::Malformed, format!("{object}: {error}")));
         }
     }
+}
+
+/// Namespace and name of a Service of this title.
+fn service_called(title: &str) -> (String, String) {
+    let (namespace, name) = title.split_once('/').unwrap_or(("default", title));
+    (namespace.to_owned(), name.to_owned())
 }
 
 /// The kind that is read, where only the case of its letters is wrong.

@@ -31,7 +31,7 @@ use crate::facts::{Gap, Source, Why, text};
 /// Bytes read from a file at a time.
 const BUFFER: usize = 64 << 10;
 /// Bytes that are read at once and held.
-const SHORT: usize = 1 << 20;
+pub(super) const SHORT: usize = 1 << 20;
 /// More errors than this are not read on for.
 const MOST_ERRORS: usize = 1_000;
 /// What the reader of objects says in place of a parser.
@@ -42,33 +42,42 @@ const MESSAGE: usize = 200;
 /// Reads every input; one that fails is named, and loses nothing of the others.
 pub(super) fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
     let mut facts = FactsBuilder::default();
-    let mut broken: Option<Error> = None;
+    let mut errors = Vec::new();
     for input in inputs {
         let place = input.to_string();
-        let errors = match input.open(accepted) {
+        match input.open(accepted) {
             Ok(opened) => {
                 let length = opened.length;
-                read_from(&place, opened, length, &mut facts)
+                errors.extend(read_from(&place, opened, length, SHORT, &mut facts));
             }
-            Err(source) => vec![Error::Unreadable { place, source }],
-        };
-        for error in errors {
-            facts.reject(error.gap(Source::Services));
-            broken.get_or_insert(error);
+            Err(source) => errors.push(Error::Unreadable { place, source }),
         }
     }
-    name_what_is_missing(inputs, &mut facts, broken.as_ref());
+    conclude(inputs, &errors, &mut facts);
     facts
 }
 
-/// Reads one input to its end, or to where it breaks. `length` is its length in bytes, 0 where it is not known.
-pub(super) fn read_from(place: &str, input: impl Read, length: u64, facts: &mut FactsBuilder) -> Vec<Error> {
+/// Notes what went wrong, and what is missing therefore or anyway.
+pub(super) fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
+    errors.iter().for_each(|error| facts.reject(error.gap(Source::Services)));
+    name_what_is_missing(inputs, facts, errors.first());
+}
+
+/// Reads one input to its end, or to where it breaks. `length` is its length in bytes, 0 where it is not known; `short` is
+/// how many of them are read at once.
+pub(super) fn read_from(
+    place: &str,
+    input: impl Read,
+    length: u64,
+    short: usize,
+    facts: &mut FactsBuilder,
+) -> Vec<Error> {
     let meter = InputMeter::default();
-    let mut beginning = Vec::with_capacity(usize::try_from(length).unwrap_or(SHORT).min(SHORT));
+    let mut beginning = Vec::with_capacity(usize::try_from(length).unwrap_or(short).min(short));
     let mut reader = MeteredInput { reader: input, meter: &meter };
-    let read = reader.by_ref().take(SHORT as u64).read_to_end(&mut beginning);
+    let read = reader.by_ref().take(short as u64).read_to_end(&mut beginning);
     let whole = match read {
-        Ok(read) => read < SHORT,
+        Ok(read) => read < short,
         Err(source) if beginning.is_empty() => return vec![Error::Unreadable { place: place.to_owned(), source }],
         // What comes before an error counts, and the error comes again.
         Err(_) => false,
@@ -133,7 +142,7 @@ impl Documented {
         if summary.cut {
             self.errors.push(Error::Cut { place: place.to_owned() });
         }
-        if summary.next_page.is_some() || summary.next_page_unread {
+        if summary.next_page.is_some() || summary.next_page_unread || summary.remaining.is_some() {
             self.errors.push(Error::Page { place: place.to_owned() });
         }
         if self.empty.len() < 8 {
@@ -252,6 +261,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         let empty = [
             (Source::Services, facts.services.is_empty()),
             (Source::Pods, facts.pods.is_empty()),
+            (Source::WaitingPods, facts.waiting_pods.is_empty()),
             (Source::Nodes, facts.nodes.is_empty()),
         ];
         for (source, _) in empty.into_iter().filter(|(_, empty)| *empty) {
@@ -259,10 +269,13 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         }
         return;
     }
+    // Pods of a cluster are its whole list: which of them wait is seen, and that none does.
+    let no_pod = facts.pods.is_empty() && facts.waiting_pods.is_empty();
     let empty = [
         (Source::Services, !facts.services_known, "Service"),
         (Source::EndpointSlices, facts.endpoint_slices.is_empty(), "EndpointSlice"),
-        (Source::Pods, facts.pods.is_empty(), "Pod"),
+        (Source::Pods, no_pod, "Pod"),
+        (Source::WaitingPods, no_pod, "Pod"),
         (Source::Nodes, facts.nodes.is_empty(), "Node"),
     ];
     for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {

@@ -3,7 +3,10 @@
 use std::{
     cell::{Cell, RefCell},
     io,
+    sync::Arc,
 };
+
+use super::allowance::{Allowance, Share};
 
 /// The longest object, in bytes. etcd stores none of more than 1.5 MB, and JSON is longer than what it stores.
 pub(super) const OBJECT: usize = 4 << 20;
@@ -11,13 +14,21 @@ pub(super) const OBJECT: usize = 4 << 20;
 pub(super) const VALUES: usize = 100_000;
 /// All answers to one LIST together, in bytes.
 const LIST: usize = 1 << 30;
-/// The most objects of one LIST that are kept.
-const OBJECTS: usize = 200_000;
-/// The most memory that what is kept of one LIST takes, in bytes, roughly.
-pub(super) const MEMORY: usize = 256 << 20;
 
-/// Counts what one LIST brings, page by page, while it is parsed.
-#[derive(Debug, Default)]
+/// Why a LIST is not read on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Stopped {
+    /// It is not what it should be.
+    #[error("{0}")]
+    Malformed(String),
+    /// It is more than there is memory for.
+    #[error("{0}")]
+    TooMuch(String),
+}
+
+/// Counts what one LIST brings, page by page, while it is parsed. The memory that is kept of it counts as taken as long as
+/// this lives.
+#[derive(Debug)]
 pub(super) struct Meter {
     /// Since the last object was complete.
     bytes: Cell<usize>,
@@ -26,20 +37,38 @@ pub(super) struct Meter {
     objects_of_page: Cell<usize>,
     /// Altogether.
     all_bytes: Cell<usize>,
-    objects: Cell<usize>,
-    memory: Cell<usize>,
+    memory: RefCell<Share>,
     /// Why nothing more is read.
-    wrong: RefCell<Option<String>>,
+    stopped: RefCell<Option<Stopped>>,
+}
+
+impl Default for Meter {
+    /// For a list of which nothing else is kept.
+    fn default() -> Self {
+        Self::within(&Allowance::of(Allowance::OF_LIST))
+    }
 }
 
 impl Meter {
+    /// For a list that takes its memory from this.
+    pub(super) fn within(allowance: &Arc<Allowance>) -> Self {
+        Self {
+            bytes: Cell::default(),
+            values: Cell::default(),
+            objects_of_page: Cell::default(),
+            all_bytes: Cell::default(),
+            memory: RefCell::new(Share::of(allowance)),
+            stopped: RefCell::default(),
+        }
+    }
+
     /// Takes in bytes before they are parsed.
     ///
     /// # Errors
     /// When it is enough, or [`Self::stop`] was called.
     pub(super) fn read(&self, bytes: &[u8]) -> io::Result<()> {
-        if let Some(wrong) = self.wrong.take() {
-            return Err(io::Error::other(wrong));
+        if let Some(stopped) = &*self.stopped.borrow() {
+            return Err(io::Error::other(stopped.clone()));
         }
         let values = bytes.iter().filter(|byte| **byte == b',').count();
         for (counter, more, most, what) in [
@@ -60,21 +89,21 @@ impl Meter {
         if memory == 0 {
             return;
         }
-        let counted = add(&self.objects, 1, OBJECTS, "objects");
-        let counted = counted.and_then(|()| add(&self.memory, memory, MEMORY, "bytes of what is kept"));
-        if let Err(error) = counted {
-            self.stop(error.to_string());
+        let mut share = self.memory.borrow_mut();
+        if share.grow(memory).is_err() {
+            let what = format!("it would take {}", share.allowance().in_words());
+            *self.stopped.borrow_mut() = Some(Stopped::TooMuch(what));
         }
     }
 
     /// Ends the reading with the next bytes, for this reason.
     pub(super) fn stop(&self, wrong: String) {
-        *self.wrong.borrow_mut() = Some(wrong);
+        *self.stopped.borrow_mut() = Some(Stopped::Malformed(wrong));
     }
 
-    /// Why the reading ended, where that was after the last bytes.
-    pub(super) fn wrong(&self) -> Option<String> {
-        self.wrong.take()
+    /// Why the reading ended, where that was no matter of bytes.
+    pub(super) fn stopped(&self) -> Option<Stopped> {
+        self.stopped.borrow().clone()
     }
 
     /// How many objects there were in this page.
@@ -112,14 +141,19 @@ mod tests {
     }
 
     #[test]
-    fn objects_and_their_memory_have_an_end_and_what_is_not_kept_is_free() {
-        let meter = Meter::default();
-        (0..2 * OBJECTS).for_each(|_| meter.object(0));
-        meter.read(b"{").expect("nothing is kept");
-        (0..=OBJECTS).for_each(|_| meter.object(1));
-        assert!(meter.read(b"{").expect_err("too many").to_string().contains("200000 objects"));
-        let meter = Meter::default();
-        meter.object(MEMORY + 1);
-        assert!(meter.wrong().is_some_and(|wrong| wrong.contains("what is kept")));
+    fn the_memory_of_all_lists_together_has_an_end_and_comes_back() {
+        let allowance = Allowance::of(10 << 20);
+        let (first, second) = (Meter::within(&allowance), Meter::within(&allowance));
+        first.object(6 << 20);
+        (0..10_000).for_each(|_| second.object(0));
+        second.object(4 << 20);
+        assert_eq!((first.stopped(), second.stopped()), (None, None), "what is not kept is free");
+        second.object(1);
+        let said = second.read(b"{").expect_err("it is too much").to_string();
+        assert_eq!(said, "it would take more than 10 MiB of what is kept of the cluster");
+        assert!(matches!(second.stopped(), Some(Stopped::TooMuch(what)) if what == said));
+        drop(second);
+        first.object(4 << 20);
+        first.read(b"{").expect("the other one is gone");
     }
 }

@@ -13,6 +13,7 @@
 #![allow(clippy::disallowed_methods, reason = "reads the files that a person named")]
 
 mod agents;
+mod allowance;
 mod answer;
 mod cluster_source;
 mod collection;
@@ -20,6 +21,7 @@ mod component_config;
 mod connect;
 mod convert;
 mod credential_files;
+mod credential_plugin;
 mod error;
 mod exchange;
 mod facts_builder;
@@ -52,6 +54,7 @@ mod slim_object;
 mod table_format;
 mod token;
 mod tolerant_field;
+mod waiting_pods;
 mod watch;
 mod yaml_documents;
 mod yaml_options;
@@ -123,7 +126,9 @@ async fn of_api(access: &Access, node: Option<&str>, hostname: &str) -> ClusterF
 /// No cluster was given: everything is unknown, and the range is assumed.
 fn nothing(node: Option<&str>) -> ClusterFacts {
     let mut facts = FactsBuilder::default();
-    for source in [Source::Services, Source::EndpointSlices, Source::Pods, Source::Nodes, Source::ConfigMaps] {
+    for source in
+        [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps]
+    {
         facts.mark_missing(Gap::new(source, Why::NotAsked, "no cluster was given"));
     }
     facts.finish("none".to_owned(), false, node.map(str::to_owned))

@@ -51,7 +51,8 @@ pub(super) async fn read(server: &Server, own: Option<&str>) -> Result<FactsBuil
 
 fn add(facts: &mut FactsBuilder, place: &str, List { items, metadata }: List<Node>) -> bool {
     // One that goes on is read, and refused, elsewhere.
-    let any = !items.is_empty() && metadata.continue_.is_none_or(|token| token.is_empty());
+    let goes_on = metadata.remaining_item_count.is_some_and(|remaining| remaining != 0);
+    let any = !items.is_empty() && !goes_on && metadata.continue_.is_none_or(|token| token.is_empty());
     items.into_iter().for_each(|node| facts.add_node(place, node));
     any
 }

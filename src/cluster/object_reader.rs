@@ -8,7 +8,7 @@ use serde::{
 };
 
 use super::{
-    slim_object::SlimObject,
+    slim_object::{Metadata, SlimObject},
     table_format::{TableColumn, TableRows},
     tolerant_field::{Field, quoted},
 };
@@ -31,8 +31,10 @@ pub(super) struct DocumentSummary {
     pub(super) list: bool,
     /// Its own `kind`, where it had `items` and that is a text.
     pub(super) kind: Option<String>,
-    /// Whether a List has a next page cannot be told: its `metadata` or their `continue` are of the wrong type.
+    /// Whether a List has a next page cannot be told: its `metadata` or what they say of it are of the wrong type.
     pub(super) next_page_unread: bool,
+    /// `metadata.remainingItemCount` of a List that names no next page, where that is not 0: it is a part of one.
+    pub(super) remaining: Option<i64>,
     /// `metadata.continue` of a List.
     pub(super) next_page: Option<String>,
     /// `metadata.resourceVersion` of a List.
@@ -208,13 +210,18 @@ fn read_map<'de, A: MapAccess<'de>>(
     }
     let wrong = matches!(object.metadata, Field::WrongType(_));
     let metadata = object.metadata.seen();
-    let next_page_unread = wrong || metadata.is_some_and(|it| matches!(it.next_page, Field::WrongType(_)));
+    let unread =
+        |it: &Metadata| matches!(it.next_page, Field::WrongType(_)) || matches!(it.remaining, Field::WrongType(_));
+    let next_page_unread = wrong || metadata.is_some_and(|metadata| unread(metadata));
     let next_page = metadata.and_then(|metadata| metadata.next_page.seen()).map(|token| token.0.clone());
+    let next_page = next_page.filter(|token| !token.is_empty());
+    let remaining = metadata.and_then(|metadata| metadata.remaining.seen()).copied();
     Ok(Parsed::List(DocumentSummary {
         list: true,
         kind: object.kind.seen().cloned(),
         next_page_unread,
-        next_page: next_page.filter(|token| !token.is_empty()),
+        remaining: remaining.filter(|remaining| *remaining != 0 && next_page.is_none()),
+        next_page,
         version: metadata.and_then(|metadata| metadata.version.seen()).cloned(),
         cut,
         empty,

@@ -13,6 +13,6 @@ impl ObjectSink for FactsBuilder {
     fn add(&mut self, place: &str, object: SlimObject) -> usize {
         let before = self.counts();
         self.add(place, object);
-        self.memory_since(before)
+        self.memory_since(&before)
     }
 }

@@ -9,7 +9,6 @@ use super::{
     collection::Collection,
     error::Error,
     facts_builder::FactsBuilder,
-    meter::Meter,
     object_reader::DocumentSummary,
     object_sink::ObjectSink,
     requests::{Format, Server, encoded},
@@ -124,7 +123,7 @@ struct Interrupted {
 impl List<'_> {
     async fn read<S: ObjectSink>(&self, first: String, empty: S) -> Result<(S, String), Interrupted> {
         let Self { server, collection, selector, .. } = self;
-        let (mut all, mut meter) = (empty, Meter::default());
+        let (mut all, mut meter) = (empty, server.meter());
         let mut version_of_all: Option<String> = None;
         let mut tokens = HashSet::new();
         let (mut path, mut short_pages) = (first, 0);

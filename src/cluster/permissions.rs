@@ -50,7 +50,8 @@ pub const ACCESS: &[Grant] = &[
         resource: Pod::URL_PATH_SEGMENT,
         names: &[],
         verbs: &["list", "watch"],
-        why: "this node's pods by field selector, and the arguments of kube-apiserver's; RBAC cannot say `own node`",
+        why: "this node's pods and those without a node, by field selector, and the arguments of kube-apiserver's; RBAC \
+              cannot say `own node`",
         optional: false,
     },
     Grant {

@@ -1,11 +1,11 @@
-//! Watches over credential plug-ins, which the client library runs and waits for: one that writes for ever, or that
-//! nobody waits for any more, is ended. They are the only programs that this one starts.
+//! Watches over credential plug-ins: one that writes for ever, or that nobody waits for any more, is ended. They are the
+//! only programs that this one starts.
 
 use std::{
     fs,
     sync::{
         Arc,
-        atomic::{AtomicI32, Ordering},
+        atomic::{AtomicBool, AtomicI32, Ordering},
     },
     time::Duration,
 };
@@ -14,7 +14,10 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use tokio::time::sleep;
+use tokio::{
+    select, task,
+    time::{sleep, timeout},
+};
 
 /// The most that a plug-in may write, in bytes: a token, and what it keeps in files.
 const OUTPUT: u64 = 16 << 20;
@@ -23,23 +26,68 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The most processes of a plug-in that are looked at.
 const PROCESSES: usize = 256;
 
+/// Why work that starts plug-ins has no result.
+#[derive(Debug)]
+pub(super) enum Ended {
+    TimedOut,
+    Panicked(String),
+}
+
+/// Does work that may start plug-ins, on a thread of its own. What it has started is ended when its time is over, and when
+/// nobody waits for the result any more.
+pub(super) async fn bounded<T: Send + 'static>(
+    within: Duration,
+    work: impl FnOnce(&PluginGuard) -> T + Send + 'static,
+) -> Result<T, Ended> {
+    let guard = PluginGuard::default();
+    let _ends = EndOnDrop(guard.clone());
+    let done = task::spawn_blocking({
+        let guard = guard.clone();
+        move || {
+            guard.thread.store(thread(), Ordering::Relaxed);
+            let done = work(&guard);
+            // From now on its children are of no concern.
+            guard.thread.store(0, Ordering::Relaxed);
+            done
+        }
+    });
+    let done = async {
+        select! { done = done => done, never = guard.watch() => never }
+    };
+    match timeout(within, done).await {
+        Err(_) => Err(Ended::TimedOut),
+        Ok(done) => done.map_err(|panicked| Ended::Panicked(panicked.to_string())),
+    }
+}
+
+/// Ends the plug-ins when the work is done or given up.
+struct EndOnDrop(PluginGuard);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.left.store(true, Ordering::SeqCst);
+        self.0.end();
+    }
+}
+
 /// The plug-ins that one thread starts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PluginGuard(Arc<AtomicI32>);
+pub(super) struct PluginGuard {
+    thread: Arc<AtomicI32>,
+    /// Nobody waits for them any more.
+    left: Arc<AtomicBool>,
+}
 
 impl PluginGuard {
-    /// From now on the plug-ins of the calling thread are meant.
-    pub(super) fn enter(&self) {
-        self.0.store(thread(), Ordering::Relaxed);
-    }
-
-    /// The thread starts none any more.
-    pub(super) fn leave(&self) {
-        self.0.store(0, Ordering::Relaxed);
+    /// Ends them all, where nobody waits for them any more.
+    pub(super) fn end_if_left(&self) {
+        if self.left.load(Ordering::SeqCst) {
+            self.end();
+        }
     }
 
     /// Ends plug-ins that write too much, for as long as this is waited for.
-    pub(super) async fn watch(&self) -> ! {
+    async fn watch(&self) -> ! {
         loop {
             sleep(LOOK).await;
             if self.processes().iter().map(|process| written(*process)).sum::<u64>() > OUTPUT {
@@ -49,7 +97,7 @@ impl PluginGuard {
     }
 
     /// Ends them all.
-    pub(super) fn end(&self) {
+    fn end(&self) {
         for process in self.processes() {
             // One that has ended by itself is fine too.
             kill(Pid::from_raw(process), Signal::SIGKILL).ok();
@@ -58,7 +106,7 @@ impl PluginGuard {
 
     /// The children of the thread, and theirs.
     fn processes(&self) -> Vec<i32> {
-        let thread = self.0.load(Ordering::Relaxed);
+        let thread = self.thread.load(Ordering::Relaxed);
         if thread == 0 {
             return Vec::new();
         }

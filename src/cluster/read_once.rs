@@ -13,12 +13,13 @@ use super::{
     nodes,
     requests::{Server, encoded},
     settings_places::{self, SettingsRead},
+    waiting_pods,
 };
 use crate::facts::{Gap, Source, Why};
 
 /// What a failed connection leaves unknown.
-const EVERYTHING: [Source; 5] =
-    [Source::Services, Source::EndpointSlices, Source::Pods, Source::Nodes, Source::ConfigMaps];
+const EVERYTHING: [Source; 6] =
+    [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps];
 
 /// Reads everything that rules use. Returns the address of the server, the name of this node and the facts so far.
 /// `configured` is this node's name where it is configured.
@@ -47,14 +48,15 @@ pub(super) async fn read(
     }
     let node = facts.node_name(configured, hostname);
     let endpoint_slices = Collection::of::<EndpointSlice>();
-    let (services, slices, pods, settings) = tokio::join!(
+    let (services, slices, pods, waiting, settings) = tokio::join!(
         services(&server),
         server.list(&endpoint_slices, ""),
         own_pods(&server, node.as_deref(), hostname),
+        waiting_pods::read(&server),
         settings_places::read(&server),
     );
     let SettingsRead { facts: settings, failed, .. } = settings;
-    let lists = [(Source::Services, services), (Source::EndpointSlices, slices)];
+    let lists = [(Source::Services, services), (Source::EndpointSlices, slices), (Source::WaitingPods, waiting)];
     for (source, list) in lists {
         match list {
             Ok(list) => facts.merge(list),

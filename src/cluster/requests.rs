@@ -1,14 +1,15 @@
 //! Requests to the API server: their time limits and their retry.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use http::{Request, StatusCode, header};
+use http::{Request, header};
 use kube::client::{Body, Client};
 use serde::de::DeserializeOwned;
 use tokio::time::{self, Instant};
 
 use super::{
-    answer::{Answer, Limits, parse, retry_after, wrong},
+    allowance::Allowance,
+    answer::{Answer, Limits, parse, short_wait, wrong},
     collection::Collection,
     error::{Error, NO_ANSWER, causes},
     facts_builder::FactsBuilder,
@@ -51,17 +52,29 @@ pub(super) struct Server {
     address: String,
     timeout: Duration,
     retries: bool,
+    /// What its lists take their memory from; `None` where each has its own.
+    allowance: Option<Arc<Allowance>>,
 }
 
 impl Server {
     /// A server, and the time that each phase of a request may take. One that is busy gets a second request.
     pub(super) fn new(client: Client, address: String, timeout: Duration) -> Self {
-        Self { client, address, timeout, retries: true }
+        Self { client, address, timeout, retries: true, allowance: None }
     }
 
     /// The same for those who come back later by themselves: they are told that it is busy.
     pub(super) fn without_retry(self) -> Self {
         Self { retries: false, ..self }
+    }
+
+    /// The same for those who keep what they read.
+    pub(super) fn within(self, allowance: &Arc<Allowance>) -> Self {
+        Self { allowance: Some(Arc::clone(allowance)), ..self }
+    }
+
+    /// A meter for one list.
+    pub(super) fn meter(&self) -> Meter {
+        self.allowance.as_ref().map_or_else(Meter::default, Meter::within)
     }
 
     /// The time that each phase of a request may take.
@@ -81,7 +94,7 @@ impl Server {
         kind: &'static str,
     ) -> Result<(S, DocumentSummary), Error> {
         let limits = Limits { silence: self.timeout, until: Instant::now() + self.timeout };
-        let read = self.objects_into(Format::Whole, path, kind, Default::default(), limits).await;
+        let read = self.objects_into(Format::Whole, path, kind, (S::default(), self.meter()), limits).await;
         read.map(|(objects, _, summary)| (objects, summary))
     }
 
@@ -122,7 +135,7 @@ impl Server {
                 return Ok(facts);
             }
             let parsed = parse(&self.address, kind, body.as_slice(), Default::default());
-            let (facts, _, summary) = parsed.map_err(|what| answer.wrong(&what))?;
+            let (facts, _, summary) = parsed.map_err(|why| answer.stopped(&why))?;
             if summary.next_page.is_some() { Err(answer.wrong("it goes on with another page")) } else { Ok(facts) }
         })
         .await
@@ -159,9 +172,7 @@ impl Server {
             if status.is_success() {
                 return Ok(Answer::new(self.request(path), response, limits));
             }
-            let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-            let wait = retry_after(&response).filter(|wait| *wait < self.timeout / 4);
-            if let (true, true, Some(wait)) = (busy, may_retry, wait) {
+            if let Some(wait) = short_wait(&response, self.timeout).filter(|_| may_retry) {
                 may_retry = false;
                 time::sleep(spread(wait, jitter())).await;
                 continue;

@@ -10,6 +10,7 @@ use super::{
     convert::{K3S_ARGUMENTS, RKE2_ARGUMENTS, title},
     field_values::{each, lenient_ip, short},
     flags::{Flags, RANGE_FLAG},
+    memory::Memory,
     slim_object::SlimObject,
     tolerant_field::{Field, FieldErrors, FieldType, LongText, Name, NumberOrText, quoted},
 };
@@ -19,6 +20,8 @@ use crate::facts::{
 
 /// Where Cilium's settings are.
 const CILIUM: &str = "ConfigMap kube-system/cilium-config";
+/// How many of Cilium's `nodeport-addresses` are kept.
+const MOST_ADDRESSES: usize = 256;
 /// Where Calico's are.
 const FELIX: &str = "FelixConfiguration default";
 
@@ -42,6 +45,19 @@ struct ReportedRange {
 }
 
 impl Settings {
+    /// How many ranges, claims and Nodes with arguments there are.
+    pub(super) fn counts(&self) -> [usize; 3] {
+        [self.ranges.len(), self.claims.len(), self.by_node.len()]
+    }
+
+    /// How much memory those take that were added since there were so many, in bytes. The others are one of each.
+    pub(super) fn memory_since(&self, [ranges, claims, by_node]: &[usize; 3]) -> usize {
+        let ranges = self.ranges[*ranges..].iter().map(|it| size_of_val(it) + it.place.heap());
+        let claims = self.claims[*claims..].iter().map(|it| size_of_val(it) + it.heap());
+        let by_node = self.by_node[*by_node..].iter().map(|it| size_of_val(it) + it.heap());
+        ranges.chain(claims).chain(by_node).sum()
+    }
+
     /// Adds the settings of another reader.
     pub(super) fn merge(&mut self, other: Self) {
         self.ranges.extend(other.ranges);
@@ -144,6 +160,8 @@ impl Settings {
                     bind_address: proxy.last("bind-address").and_then(lenient_ip),
                     detect_local_mode: proxy.last("detect-local-mode").map(short),
                     cluster_cidr: proxy.last("cluster-cidr").map(short),
+                    healthz_bind_address: proxy.last("healthz-bind-address").map(short),
+                    iptables_masquerade: None,
                 };
                 self.by_node.push((name.clone(), config));
             }
@@ -180,7 +198,18 @@ impl Settings {
                 // A ConfigMap that was written from a file ends the value with a newline. Cilium passes over it, too.
                 if matches!(value("kube-proxy-replacement").map(str::trim), Some("true" | "strict")) {
                     let mode = Some("cilium".to_owned());
-                    self.cilium = Some(ProxyConfig { place: place.clone(), mode, ..ProxyConfig::default() });
+                    // Cilium takes blanks and commas.
+                    let list = value("nodeport-addresses").unwrap_or_default();
+                    let list = list.split(|it: char| it == ',' || it.is_whitespace()).filter(|cidr| !cidr.is_empty());
+                    let node_port_addresses = list.take(MOST_ADDRESSES).map(short).collect();
+                    let iptables_masquerade = iptables_masquerade(value);
+                    self.cilium = Some(ProxyConfig {
+                        place: place.clone(),
+                        mode,
+                        node_port_addresses,
+                        iptables_masquerade,
+                        ..ProxyConfig::default()
+                    });
                 }
                 if let Some(text) = value("node-port-range") {
                     self.claim(Claimant::Cilium, place, [short(text)], "data[node-port-range]", errors);
@@ -279,6 +308,20 @@ impl Settings {
             Claimant::Calico => FELIX,
         };
         self.claims.push(RangeClaim { by, ranges: Reading::Gap(gap), place: place.to_owned() });
+    }
+}
+
+/// Whether Cilium leaves masquerading to iptables, by its ConfigMap. Nothing where that does not tell: a node may have
+/// settings of its own, and what an agent does by default depends on its version.
+fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
+    let is = |key: &str, word: &str| value(key).is_some_and(|text| text.trim() == word);
+    let family = |enabled: bool, key: &str| enabled && !is(key, "false") && !is("masquerade", "false");
+    let ipv4 = family(!is("enable-ipv4", "false"), "enable-ipv4-masquerade");
+    let ipv6 = family(is("enable-ipv6", "true"), "enable-ipv6-masquerade");
+    match value("enable-bpf-masquerade")?.trim() {
+        "true" => Some(false),
+        "false" => Some(ipv4 || ipv6),
+        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@
 use super::{
     managed_fields::ManagedPorts,
     mapping::mappings,
-    tolerant_field::{Field, LongText, Name, NumberOrText, Present},
+    tolerant_field::{Field, LongText, Name, NumberOrText, Present, Time},
 };
 
 /// One object of any kind. What is large is boxed: it is handed on several times while it is read.
@@ -33,7 +33,10 @@ mappings! {
         labels: Labels = "labels",
         annotations: Annotations = "annotations",
         managed_fields: ManagedPorts = "managedFields",
+        owners: Vec<Field<OwnerReference>> = "ownerReferences",
+        deleted: Time = "deletionTimestamp",
         next_page: LongText = "continue",
+        remaining: i64 = "remainingItemCount",
         version: String = "resourceVersion",
     }
     Labels {
@@ -41,6 +44,15 @@ mappings! {
         proxy_name: String = "service.kubernetes.io/service-proxy-name",
         excluded: Present = "node.kubernetes.io/exclude-from-external-load-balancers",
         component: String = "component",
+        k3s_service: Name = "svccontroller.k3s.cattle.io/svcname",
+        k3s_namespace: Name = "svccontroller.k3s.cattle.io/svcnamespace",
+        rke2_service: Name = "svccontroller.rke2.cattle.io/svcname",
+        rke2_namespace: Name = "svccontroller.rke2.cattle.io/svcnamespace",
+    }
+    OwnerReference {
+        kind: String = "kind",
+        name: Name = "name",
+        controller: bool = "controller",
     }
     Annotations {
         config_hash: String = "kubernetes.io/config.hash",
@@ -59,11 +71,20 @@ mappings! {
         ports: Vec<Field<Port>> = "ports",
         node_name: Name = "nodeName",
         host_network: bool = "hostNetwork",
+        affinity: Affinity = "affinity",
         containers: Vec<Field<Container>> = "containers",
         security_context: SecurityContext = "securityContext",
         service_node_port_range: String = "serviceNodePortRange",
         kube_node_port_ranges: Vec<Field<NumberOrText>> = "kubeNodePortRanges",
         pod_cidrs: Vec<Field<String>> = "podCIDRs",
+        template: Box<Template> = "template",
+    }
+    Template {
+        spec: TemplateSpec = "spec",
+    }
+    TemplateSpec {
+        host_network: bool = "hostNetwork",
+        containers: Vec<Field<Container>> = "containers",
     }
     Port {
         name: String = "name",
@@ -79,6 +100,23 @@ mappings! {
         args: Vec<Field<LongText>> = "args",
         ports: Vec<Field<Port>> = "ports",
     }
+    Affinity {
+        node: NodeAffinity = "nodeAffinity",
+    }
+    NodeAffinity {
+        required: NodeSelector = "requiredDuringSchedulingIgnoredDuringExecution",
+    }
+    NodeSelector {
+        terms: Vec<Field<NodeSelectorTerm>> = "nodeSelectorTerms",
+    }
+    NodeSelectorTerm {
+        fields: Vec<Field<FieldRequirement>> = "matchFields",
+    }
+    FieldRequirement {
+        field: String = "key",
+        operator: String = "operator",
+        values: Vec<Field<Name>> = "values",
+    }
     SecurityContext {
         sysctls: Vec<Field<NameValue>> = "sysctls",
     }
@@ -90,6 +128,7 @@ mappings! {
         load_balancer: LoadBalancer = "loadBalancer",
         phase: String = "phase",
         conditions: Vec<Field<Condition>> = "conditions",
+        containers: Vec<Field<ContainerStatus>> = "containerStatuses",
         pod_ip: String = "podIP",
         pod_ips: Vec<Field<Address>> = "podIPs",
         addresses: Vec<Field<Address>> = "addresses",
@@ -101,6 +140,20 @@ mappings! {
     Condition {
         kind: String = "type",
         status: String = "status",
+        message: LongText = "message",
+        since: Time = "lastTransitionTime",
+    }
+    ContainerStatus {
+        ready: bool = "ready",
+        state: ContainerState = "state",
+        last_state: ContainerState = "lastState",
+    }
+    ContainerState {
+        running: Present = "running",
+        terminated: Terminated = "terminated",
+    }
+    Terminated {
+        exit_code: i64 = "exitCode",
     }
     Address {
         kind: String = "type",
@@ -126,6 +179,13 @@ mappings! {
         cluster_configuration: LongText = "ClusterConfiguration",
         proxy_replacement: NumberOrText = "kube-proxy-replacement",
         node_port_range: NumberOrText = "node-port-range",
+        node_port_addresses: LongText = "nodeport-addresses",
+        bpf_masquerade: NumberOrText = "enable-bpf-masquerade",
+        ipv4: NumberOrText = "enable-ipv4",
+        ipv6: NumberOrText = "enable-ipv6",
+        ipv4_masquerade: NumberOrText = "enable-ipv4-masquerade",
+        ipv6_masquerade: NumberOrText = "enable-ipv6-masquerade",
+        masquerade: NumberOrText = "masquerade",
     }
 }
 

@@ -15,7 +15,7 @@ use super::credential_files::read;
 const FRESH: Duration = Duration::from_secs(60);
 
 /// A token without the white space around it, as kubectl has it. The error does not show it.
-pub(super) fn trimmed(token: &str) -> Result<&str, String> {
+fn trimmed(token: &str) -> Result<&str, String> {
     let token = token.trim();
     if token.is_empty() {
         return Err("the token is empty".to_owned());
@@ -26,7 +26,8 @@ pub(super) fn trimmed(token: &str) -> Result<&str, String> {
     Ok(token)
 }
 
-fn bearer(token: &str) -> Result<HeaderValue, String> {
+/// The value of the header `Authorization` with this token.
+pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
     let mut value = HeaderValue::try_from(format!("Bearer {}", trimmed(token)?)).map_err(|error| error.to_string())?;
     value.set_sensitive(true);
     Ok(value)

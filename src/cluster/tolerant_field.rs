@@ -5,6 +5,7 @@
 
 use std::{fmt, marker::PhantomData};
 
+use jiff::Timestamp;
 use serde::{
     Deserialize, Deserializer,
     de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
@@ -72,6 +73,11 @@ impl FieldErrors {
         if self.0.len() < Self::MOST {
             self.0.push(format!("{path} is {is}, wanted {wanted}"));
         }
+    }
+
+    /// Whether nothing is wrong.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -258,6 +264,18 @@ impl LongText {
     /// Whether a text is short enough; else what it is, for people.
     pub(super) fn check(text: &str) -> Result<(), String> {
         if text.len() <= LONG { Ok(()) } else { Err(format!("{} bytes long", text.len())) }
+    }
+}
+
+/// A moment, as Kubernetes writes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Time(pub(super) Timestamp);
+
+impl FieldType for Time {
+    const EXPECTED: &'static str = "a time";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| quoted(text))
     }
 }
 

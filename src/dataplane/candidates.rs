@@ -74,9 +74,18 @@ impl Candidates {
 
     /// The gap to name when the candidates disagree.
     pub(crate) fn ambiguity(&self) -> Gap {
-        self.missing
-            .clone()
-            .unwrap_or_else(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, "the proxy's settings can be several"))
+        self.missing.clone().unwrap_or_else(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, self.several()))
+    }
+
+    /// Why there is more than one although every input was read.
+    fn several(&self) -> String {
+        let mode = self.mode.as_ref().map_or("the proxy", |mode| mode.value.name());
+        match self.node_port_addresses.as_deref() {
+            Some([_, ..]) => format!("{mode} serves the node itself on other addresses than outsiders"),
+            _ => format!(
+                "{mode} serves one address of each of its devices; set nodeport-addresses to have others served"
+            ),
+        }
     }
 
     /// The mode with its source, or that it is unknown, for evidence.
@@ -150,9 +159,11 @@ impl<'a> Config<'a> {
 
     /// What it may be, and whether that was read: an assumed configuration shows nothing about the local detector.
     fn possible(&self, plane: &DataPlane) -> Vec<Assumed> {
+        let known =
+            |configs: Vec<ProxyConfig>| configs.into_iter().map(|config| Assumed { config, known: true }).collect();
         match self {
-            Self::Read(config) => vec![Assumed { config: (*config).clone(), known: true }],
-            Self::Default => vec![Assumed { config: ProxyConfig::default(), known: true }],
+            Self::Read(config) => known((plane.read)(config)),
+            Self::Default => known((plane.read)(&ProxyConfig::default())),
             Self::Unread(_) => (plane.unread)().into_iter().map(|config| Assumed { config, known: false }).collect(),
         }
     }

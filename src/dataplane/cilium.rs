@@ -1,4 +1,8 @@
-//! Cilium's eBPF replacement of kube-proxy, judged by its documentation: it has not been measured.
+//! Cilium's eBPF replacement of kube-proxy, judged where its documentation and what was measured agree.
+//!
+//! From outside it serves one address of each of its devices, or those of `nodeport-addresses`; from the node and its pods
+//! almost every address. Which devices are its own is not known here. So an address is certain only where it is taken
+//! either way.
 
 use super::{
     backing::Backing,
@@ -15,6 +19,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Cilium,
     settings: &[Setting::NodePortAddresses, Setting::LocalDetector],
     unread,
+    read,
     node_port_addresses,
     captures,
     outcome,
@@ -25,8 +30,17 @@ pub(super) static PLANE: DataPlane = DataPlane {
 
 /// Every address, and the primary one.
 fn unread() -> Vec<ProxyConfig> {
-    let primary = ProxyConfig { node_port_addresses: vec!["primary".to_owned()], ..ProxyConfig::default() };
-    vec![ProxyConfig::default(), primary]
+    read(&ProxyConfig::default())
+}
+
+/// The addresses that are listed, or else the primary one; and every address.
+fn read(config: &ProxyConfig) -> Vec<ProxyConfig> {
+    let of = |addresses: Vec<String>| ProxyConfig { node_port_addresses: addresses, ..config.clone() };
+    let listed = match node_port_addresses(config) {
+        none if none.is_empty() => vec!["primary".to_owned()],
+        listed => listed,
+    };
+    vec![of(listed), of(Vec::new())]
 }
 
 /// Its socket load balancer takes what goes to loopback.

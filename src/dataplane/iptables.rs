@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     claim::Claim,
-    kube_proxy::{node_port_addresses, only_elsewhere},
+    kube_proxy::{kube_proxy_tells_all, node_port_addresses, only_elsewhere},
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
@@ -23,6 +23,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
         Setting::Version,
     ],
     unread,
+    read: kube_proxy_tells_all,
     node_port_addresses,
     captures,
     outcome,

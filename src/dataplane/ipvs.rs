@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     claim::Claim,
-    kube_proxy::node_port_addresses,
+    kube_proxy::{kube_proxy_tells_all, node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
@@ -17,6 +17,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Ipvs,
     settings: &[Setting::NodePortAddresses],
     unread,
+    read: kube_proxy_tells_all,
     node_port_addresses,
     captures,
     outcome,

@@ -37,6 +37,11 @@ pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     if is_nftables_default { Vec::new() } else { configured.clone() }
 }
 
+/// Its configuration is complete: what is absent has one default.
+pub(super) fn kube_proxy_tells_all(config: &ProxyConfig) -> Vec<ProxyConfig> {
+    vec![config.clone()]
+}
+
 /// A captured connection to a Service whose endpoints are all on other nodes, with externalTrafficPolicy Local: outsiders
 /// get no answer, and the node itself is sent to the other nodes' endpoints.
 pub(super) fn only_elsewhere(settings: &Settings, connection: Connection) -> Outcome {

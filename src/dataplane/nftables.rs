@@ -3,7 +3,7 @@
 use super::{
     backing::Backing,
     claim::Claim,
-    kube_proxy::only_elsewhere,
+    kube_proxy::{kube_proxy_tells_all, only_elsewhere},
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
@@ -15,6 +15,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Nftables,
     settings: &[Setting::NodePortAddresses, Setting::LocalDetector],
     unread,
+    read: kube_proxy_tells_all,
     node_port_addresses,
     captures,
     outcome,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::facts::{Owner, Pod, Reading, Snapshot};
+use crate::facts::{Gap, Owner, Pod, Reading, Snapshot, Source, Why};
 
 /// The pod that owns a socket, by the uid in its cgroup's name.
-fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
+pub(crate) fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
     let Owner::Held(holder) = owner else { return None };
     pod_of_uid(snapshot.cluster.pods.seen()?, &holder.cgroup.seen()?.pod.as_ref()?.pod_uid)
 }
@@ -13,6 +13,48 @@ fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
 /// The pod whose cgroup has this uid in its name.
 pub(crate) fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
     pods.iter().map(Arc::as_ref).find(|pod| pod.uid.as_deref() == Some(uid) || pod.config_hash.as_deref() == Some(uid))
+}
+
+/// Whether a socket is a pod's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Holding {
+    /// One of its containers has it.
+    Own,
+    /// Somebody else has it.
+    Other,
+    /// It cannot be told.
+    Unknown(Gap),
+}
+
+impl Holding {
+    /// Why it cannot be told.
+    pub(crate) fn gap(self) -> Option<Gap> {
+        if let Self::Unknown(gap) = self { Some(gap) } else { None }
+    }
+}
+
+/// Whether the owner of a listening socket is this pod. One of which no container runs has none, whoever that is.
+pub(crate) fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding {
+    let gap = |source, why, detail| Holding::Unknown(Gap::new(source, why, detail));
+    let holder = match owner {
+        Owner::Held(holder) => holder,
+        Owner::NotAsked => return gap(Source::Processes, Why::NotAsked, "nobody was asked who owns this socket"),
+        Owner::Kernel { .. } | Owner::TimeWait => return Holding::Other,
+    };
+    let in_pod = holder.cgroup.seen().and_then(|cgroup| cgroup.pod.as_ref()).map(|it| it.pod_uid.as_str());
+    let is_known = |uid| snapshot.cluster.pods.seen().is_some_and(|pods| pod_of_uid(pods, uid).is_some());
+    match (in_pod, &holder.cgroup) {
+        (Some(uid), _) if [&pod.uid, &pod.config_hash].into_iter().flatten().any(|own| own == uid) => Holding::Own,
+        _ if pod.running == Some(false) => Holding::Other,
+        (Some(uid), _) if pod.uid.is_none() && !is_known(uid) => {
+            gap(Source::Pods, Why::Ambiguous, "a pod has this socket, and the Pod in question was given without a uid")
+        }
+        (None, Reading::Seen(cgroup)) if cgroup.is_root() => {
+            gap(Source::Cgroups, Why::Ambiguous, "the cgroup of this socket does not show which pod it is of, if any")
+        }
+        (None, Reading::Gap(gap)) => Holding::Unknown(gap.clone()),
+        _ => Holding::Other,
+    }
 }
 
 /// The owner of a socket, where neither its process nor its cgroup is known.

@@ -18,6 +18,8 @@ pub(super) struct DataPlane {
     pub(super) settings: &'static [Setting],
     /// The configurations that are possible where its own was not read.
     pub(super) unread: fn() -> Vec<ProxyConfig>,
+    /// The configurations for which one that was read may stand, where it does not say everything; itself is first.
+    pub(super) read: fn(&ProxyConfig) -> Vec<ProxyConfig>,
     /// `nodePortAddresses` of a configuration with the data plane's default filled in; empty is every address.
     pub(super) node_port_addresses: fn(&ProxyConfig) -> Vec<String>,
     /// Whether NodePorts are served on an address of this node at all, endpoints aside.

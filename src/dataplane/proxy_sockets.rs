@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{kube_proxy::holds_ports, served::served_node_ports};
-use crate::facts::{Cgroup, Gap, Holder, Owner, Process, Protocol, Reading, Snapshot, Socket, Source, Why};
+use crate::facts::{
+    Cgroup, Gap, Holder, Mode, Owner, Process, Protocol, Reading, Snapshot, Socket, Source, Why, kubernetes_version,
+};
 
 /// Where kube-proxy reports its mode, its settings and its metrics.
 pub(crate) const PROXY_METRICS: u16 = 10249;
@@ -15,6 +17,9 @@ pub(crate) const DAEMON_PORTS: &[u16] = &[
     9808, 9809, 10248, 10249, 10250, 10251, 10252, 10253, 10254, 10255, 10256, 10257, 10258, 10259, 10260, 51820,
     51871, 61678, 61679,
 ];
+
+/// For so many NodePorts that it holds, a proxy may be about to open one more; in any case one.
+const MANY: usize = 8;
 
 /// The uid of root.
 const ROOT: u32 = 0;
@@ -44,8 +49,8 @@ impl Own {
 /// other than the root, with the process that answers `/proxyMode`.
 pub(crate) struct Proxy<'a> {
     snapshot: &'a Snapshot,
-    /// Owners that hold NodePorts, as OVN-Kubernetes and old proxies do.
-    hold_node_ports: BTreeSet<Group<'a>>,
+    /// Owners that hold NodePorts, as OVN-Kubernetes and old proxies do, and how many of them.
+    hold_node_ports: BTreeMap<Group<'a>, usize>,
     /// Owners of the proxy's port, where connections are accepted and not answered: a proxy that hangs, perhaps.
     hang: BTreeSet<Group<'a>>,
 }
@@ -78,13 +83,15 @@ impl<'a> Proxy<'a> {
         if self.hang.contains(&group(socket)) {
             return Own::Unknown;
         }
-        let could_be = self.hold_node_ports.contains(&group(socket));
-        match (self.certainly_lacks(socket), could_be, self.snapshot.overrides.proxy_mode.is_some()) {
-            (true, _, _) | (_, false, _) => Own::No,
+        let held = self.hold_node_ports.get(&group(socket)).copied();
+        match (self.certainly_lacks(socket), held, self.snapshot.overrides.proxy_mode.is_some()) {
+            (true, _, _) | (_, None, _) => Own::No,
             // Whether a proxy holds ports follows from its version; where one answers and does not hold, none does.
-            (false, true, _) if self.proxy_never_holds() => Own::No,
-            (false, true, true) => Own::No,
-            (false, true, false) => Own::Unknown,
+            (false, Some(_), _) if self.proxy_never_holds() => Own::No,
+            // One NodePort that is held shows little, where a kube-proxy that holds none is configured.
+            (false, Some(1), _) if self.configured_proxy_never_holds() => Own::No,
+            (false, Some(_), true) => Own::No,
+            (false, Some(_), false) => Own::Unknown,
         }
     }
 
@@ -97,7 +104,7 @@ impl<'a> Proxy<'a> {
     /// A socket of an owner that holds NodePorts, as OVN-Kubernetes and old proxies do.
     pub(crate) fn owner_of_node_ports(&self) -> Option<&'a Socket> {
         let listeners = self.snapshot.kernel.listeners.seen()?;
-        let held = listeners.iter().filter(|socket| self.hold_node_ports.contains(&group(socket)));
+        let held = listeners.iter().filter(|socket| self.hold_node_ports.contains_key(&group(socket)));
         held.min_by_key(|socket| (group(socket), socket.local_port, socket.local))
     }
 
@@ -113,8 +120,22 @@ impl<'a> Proxy<'a> {
 
     /// A kube-proxy answers, and its version holds no NodePorts.
     fn proxy_never_holds(&self) -> bool {
-        let version = self.snapshot.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.as_deref());
-        version.is_some_and(|version| holds_ports(version) == Some(false))
+        self.version().is_some_and(|version| holds_ports(version) == Some(false))
+    }
+
+    /// The version that a kube-proxy answers.
+    fn version(&self) -> Option<&str> {
+        self.snapshot.kernel.proxy.metrics.seen()?.version.as_deref()
+    }
+
+    /// No kube-proxy answers its version, but the cluster has the configuration of one, and none that this node may run
+    /// holds NodePorts: it is at most three minor versions older than the kubelet (<https://kubernetes.io/releases/version-skew-policy/>).
+    fn configured_proxy_never_holds(&self) -> bool {
+        let configured = self.snapshot.proxy_mode().is_ok_and(|mode| Mode::KUBE_PROXY.contains(&mode.value));
+        let kubelet = self.snapshot.own_node().and_then(|node| node.kubelet_version.as_deref());
+        let oldest = kubelet.and_then(kubernetes_version).map(|(major, minor, _)| (major, minor.saturating_sub(3)));
+        let holds = |(major, minor)| holds_ports(&format!("v{major}.{minor}.0"));
+        self.version().is_none() && configured && oldest.and_then(holds) == Some(false)
     }
 }
 
@@ -131,10 +152,11 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
     process_matches || cgroup_matches
 }
 
-/// The owners that have a listening socket on every allocated NodePort that no other keeps them off, and on most of them. A
-/// port that is free shows that none holds them: such a proxy opens each port when it is allocated. What programs Services
-/// runs as root, so another user's process is no such owner.
-fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
+/// The owners that have a listening socket on every allocated NodePort that no other keeps them off, and on most of them,
+/// and on how many. Ports that are free show that none holds them: such a proxy opens each port when it is allocated. It
+/// may be about to open one, or a few of many. What programs Services runs as root, so another user's process is no such
+/// owner.
+fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeMap<Group<'_>, usize> {
     let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
     let allocated: BTreeSet<(Protocol, u16)> = served_node_ports(services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp) // no proxy ever held an SCTP port
@@ -155,8 +177,9 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
     for socket in snapshot.kernel.clients.seen().into_iter().flat_map(|clients| &clients.sockets) {
         free.remove(&(socket.protocol, socket.local_port));
     }
-    held.retain(|_, ports| free.is_empty() && ports.len() * 2 > allocated.len());
-    held.into_keys().collect()
+    let about_to_be_opened = |held: usize| (held / MANY).max(1);
+    held.retain(|_, ports| ports.len() * 2 > allocated.len() && free.len() <= about_to_be_opened(ports.len()));
+    held.into_iter().map(|(group, ports)| (group, ports.len())).collect()
 }
 
 fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {

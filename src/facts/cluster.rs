@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Family, Gap, Learned, PortRange, Protocol, ProxyConfig, Reading, Source, Why};
+use super::{Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, WaitingPod, Why, Workload};
 
 /// The Service of the API server, `namespace/name`: it has no NodePort, and yet a rule asks about its endpoints.
 pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
@@ -30,6 +30,12 @@ pub struct ClusterFacts {
     pub endpoints_of: Option<Arc<BTreeSet<String>>>,
     /// Pods of this node (from files: those whose `nodeName` is this node's, or all when it is not known).
     pub pods: Reading<Vec<Arc<Pod>>>,
+    /// Pods that no node has room for because of their ports; snapshots older than it have none.
+    #[serde(default = "WaitingPod::not_asked")]
+    pub waiting_pods: Reading<Vec<Arc<WaitingPod>>>,
+    /// Workloads of files, whose pods are still to be made: those that want ports of a node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<Arc<Workload>>,
     /// Nodes.
     pub nodes: Reading<Vec<Arc<Node>>>,
     /// The NodePort range of the API server.
@@ -41,6 +47,9 @@ pub struct ClusterFacts {
     pub proxy_config: Reading<ProxyConfig>,
     /// Items that could not be used, each named; the rest was.
     pub rejected: Vec<Gap>,
+    /// Services of which something is among these, by namespace and name. What is missing of them may be there all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread_services: Vec<(String, String)>,
 }
 
 impl ClusterFacts {
@@ -54,10 +63,11 @@ impl ClusterFacts {
 
     /// What was not read, EndpointSlices apart: these follow from what the rest makes rules ask about.
     pub fn lacks(&self) -> BTreeSet<Source> {
-        let Self { services, pods, nodes, node_port_range, proxy_config, .. } = self;
+        let Self { services, pods, waiting_pods, nodes, node_port_range, proxy_config, .. } = self;
         let gaps = [
             (Source::Services, services.gap()),
             (Source::Pods, pods.gap()),
+            (Source::WaitingPods, waiting_pods.gap()),
             (Source::Nodes, nodes.gap()),
             (Source::NodePortRange, node_port_range.gap()),
             (Source::ConfigMaps, proxy_config.gap()),
@@ -202,46 +212,6 @@ pub struct Endpoint {
     pub terminating: bool,
     /// `nodeName`; an endpoint without one is local to no node.
     pub node: Option<String>,
-}
-
-/// `core/v1` Pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pod {
-    /// `metadata.namespace`.
-    pub namespace: String,
-    /// `metadata.name`.
-    pub name: String,
-    /// `metadata.uid`.
-    pub uid: Option<String>,
-    /// `metadata.annotations["kubernetes.io/config.hash"]`: the uid in a static pod's cgroup.
-    pub config_hash: Option<String>,
-    /// `spec.nodeName`.
-    pub node: Option<String>,
-    /// `spec.hostNetwork`.
-    pub host_network: bool,
-    /// `status.phase` is `Succeeded` or `Failed`.
-    pub finished: bool,
-    /// The condition `Ready` is true.
-    pub ready: bool,
-    /// `status.podIPs`.
-    pub ips: Vec<IpAddr>,
-    /// `spec.containers[].ports` that a proxy, a CNI plugin or the host's own stack has to serve.
-    pub ports: Vec<ContainerPort>,
-    /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`, where set and readable.
-    pub ip_local_port_range: Option<PortRange>,
-}
-
-/// One entry of a container's `ports`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContainerPort {
-    /// `containerPort`.
-    pub port: u16,
-    /// `hostPort`.
-    pub host_port: Option<u16>,
-    /// `hostIP`.
-    pub host_ip: Option<IpAddr>,
-    /// `protocol`.
-    pub protocol: Protocol,
 }
 
 /// `core/v1` Node.

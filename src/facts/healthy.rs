@@ -47,6 +47,7 @@ impl Snapshot {
         let at = Timestamp::from_second(1_800_000_000).expect("a time");
         Self {
             schema: SNAPSHOT_SCHEMA.to_owned(),
+            whole_at: None,
             at,
             overrides: Overrides::default(),
             kernel: kernel(at),
@@ -58,6 +59,8 @@ impl Snapshot {
                 endpoint_slices: Reading::Seen(Vec::new()),
                 endpoints_of: None,
                 pods: Reading::Seen(Vec::new()),
+                waiting_pods: Reading::Seen(Vec::new()),
+                workloads: Vec::new(),
                 nodes: Reading::Seen(vec![node("n1", &PRIMARY).into(), node("n2", &[PEER]).into()]),
                 node_port_range: Reading::Seen(NodePortRange {
                     range: PortRange::DEFAULT_NODE_PORTS,
@@ -67,6 +70,7 @@ impl Snapshot {
                 range_claims: Vec::new(),
                 proxy_config: gap(Source::ConfigMaps, Why::NotAsked),
                 rejected: Vec::new(),
+                unread_services: Vec::new(),
             },
             own_port: Reading::Seen(OwnPort { address: OWN_PORT.parse().expect("an address"), taken: false }),
         }
@@ -224,10 +228,15 @@ impl Snapshot {
             name: name.to_owned(),
             uid: Some(format!("uid-{name}")),
             config_hash: None,
+            controller: None,
+            service_lb_of: None,
+            ends: None,
             node: Some("n1".to_owned()),
             host_network: false,
             finished: false,
             ready: true,
+            running: Some(true),
+            failing: false,
             ips: vec![ip("10.244.0.9")],
             ports: Vec::new(),
             ip_local_port_range: None,
@@ -260,7 +269,8 @@ pub(crate) fn proxy_holder() -> Owner {
     held("/kubepods/burstable/poduid-kube-proxy/p1", Some("uid-kube-proxy"), "kube-proxy", 900)
 }
 
-fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner {
+/// Any process, by its cgroup.
+pub(crate) fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner {
     let pod = pod_uid.map(|uid| PodContainer { pod_uid: uid.to_owned(), container: None });
     Owner::Held(Holder {
         cgroup: Reading::Seen(Cgroup { path: path.to_owned(), pod }),

@@ -8,6 +8,7 @@ pub(crate) mod healthy;
 mod masquerade;
 pub mod names;
 mod node;
+mod pods;
 mod ports;
 mod proxy;
 mod reading;
@@ -16,16 +17,18 @@ mod sockets;
 pub mod text;
 mod vantage;
 mod version;
+mod workload;
 
 pub use cluster::{
-    API_SERVER, Claimant, ClusterFacts, ContainerPort, Endpoint, EndpointPort, EndpointSlice, Node, NodeAddress,
-    NodeAddressKind, NodePortRange, Overrides, Pod, RangeClaim, RangeSource, Service, ServiceKind, ServicePort,
+    API_SERVER, Claimant, ClusterFacts, Endpoint, EndpointPort, EndpointSlice, Node, NodeAddress, NodeAddressKind,
+    NodePortRange, Overrides, RangeClaim, RangeSource, Service, ServiceKind, ServicePort,
 };
 pub use masquerade::{Masquerade, MasqueradedFlow};
 pub use node::{
     Address, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter, NodeQuery,
     SockStat, Sysctls, VirtualServer,
 };
+pub use pods::{ContainerPort, Controller, Pod, ServiceName, WaitingPod};
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
 pub use proxy::{FdUse, Learned, Mode, NotAMode, ProxyConfig, ProxyFacts, ProxyMetrics};
 pub use reading::{Gap, Reading, Source, Why};
@@ -35,3 +38,4 @@ pub use sockets::{
 };
 pub use vantage::{Affected, Vantage};
 pub use version::kubernetes_version;
+pub use workload::{Workload, WorkloadKind};

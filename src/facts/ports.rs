@@ -5,6 +5,8 @@ use std::{fmt, net::IpAddr, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
+use super::text;
+
 /// A transport protocol that a Service port can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -136,9 +138,13 @@ pub struct NotPorts {
     wanted: &'static str,
 }
 
+/// The most that is quoted of such a text, in bytes.
+const LONGEST: usize = 64;
+
 impl NotPorts {
     fn new(text: &str, wanted: &'static str) -> Self {
-        Self { text: text.chars().take(64).collect(), wanted }
+        // Whoever wrote it may have written what hides or turns the words around it.
+        Self { text: text::clean(text, LONGEST), wanted }
     }
 }
 
@@ -311,6 +317,15 @@ mod tests {
         for wrong in ["", "x", "2-1", "1-70000", "-", "1-2-3"] {
             assert!(wrong.parse::<PortRange>().is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn what_is_quoted_of_a_text_hides_and_turns_nothing() {
+        // Unassigned, and so not escaped by Rust's own quotes.
+        let error = "30000\u{ffff}\u{329a}\u{3269a}\0x\u{202e}".parse::<PortRange>().expect_err("no range").to_string();
+        assert!(!error.chars().any(text::is_invisible) && error.starts_with("\"30000㊚x\""), "{error}");
+        let long = "x".repeat(1000).parse::<PortRange>().expect_err("no range").to_string();
+        assert!(long.len() < 200, "{long}");
     }
 
     #[test]

@@ -101,7 +101,8 @@ pub struct ProxyConfig {
     pub place: String,
     /// `mode`; empty means the platform's default, iptables on Linux.
     pub mode: Option<String>,
-    /// `nodePortAddresses`: CIDRs, or the literal `primary`; empty means the mode's default.
+    /// `nodePortAddresses`, `nodeport-addresses` of Cilium: CIDRs, or the literal `primary`; empty means the mode's
+    /// default.
     pub node_port_addresses: Vec<String>,
     /// `iptables.localhostNodePorts`, default true.
     pub localhost_node_ports: Option<bool>,
@@ -111,6 +112,13 @@ pub struct ProxyConfig {
     pub detect_local_mode: Option<String>,
     /// `clusterCIDR`, comma separated.
     pub cluster_cidr: Option<String>,
+    /// `healthzBindAddress`; empty where kube-proxy shows that it answers nobody, absent where nobody says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthz_bind_address: Option<String>,
+    /// Whether iptables masquerades for Cilium, and not its eBPF program: `enable-bpf-masquerade` is false, and connections
+    /// of pods are masqueraded. Cilium's settings only, and only where they tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iptables_masquerade: Option<bool>,
 }
 
 /// What rules use of kube-proxy's `/metrics`.

@@ -127,6 +127,8 @@ pub enum Source {
     EndpointSlices,
     /// Pods of this node.
     Pods,
+    /// Pods that have no Node, because their ports are taken.
+    WaitingPods,
     /// Nodes.
     Nodes,
     /// ConfigMaps and platform objects.

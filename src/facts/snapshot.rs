@@ -1,6 +1,6 @@
 //! Everything one look saw, and what a rule gets of it.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,10 @@ pub struct Snapshot {
     pub schema: String,
     /// When the look began.
     pub at: Timestamp,
+    /// When the last look began that read everything; absent where this one did. What takes as long as there are
+    /// connections is as of then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole_at: Option<Timestamp>,
     /// What the command line or the configuration sets, which wins over what was read.
     #[serde(rename = "said")]
     pub overrides: Overrides,
@@ -58,6 +62,13 @@ impl Snapshot {
     /// This node's name: in the cluster, else its hostname.
     pub fn node_name(&self) -> &str {
         self.cluster.node_name.as_deref().unwrap_or(&self.kernel.hostname)
+    }
+
+    /// How long before this look the last one began that read everything.
+    pub fn since_whole(&self) -> Duration {
+        let since = self.whole_at.map(|whole| self.at.duration_since(whole));
+        // A clock that was set back in between makes no age.
+        since.and_then(|since| since.try_into().ok()).unwrap_or_default()
     }
 
     /// This node's own object.

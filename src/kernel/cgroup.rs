@@ -99,14 +99,22 @@ pub(super) fn cgroup(path: &str) -> Cgroup {
 }
 
 /// The cgroup of a process in the cgroup2 hierarchy, from the text of `/proc/<pid>/cgroup`; where no pod is named
-/// there, from one of the version 1 hierarchies, which a kubelet names in the same way.
+/// there, from one of the version 1 hierarchies, which a kubelet names in the same way. Where there is no cgroup2, the
+/// hierarchy of systemd names services.
 pub(super) fn cgroup_of_process(text: &str) -> Option<Cgroup> {
     let path = |line: &'_ str| line.splitn(3, ':').nth(2).map(cgroup);
-    let unified = text.lines().find(|line| line.starts_with("0::")).and_then(path);
+    let named = |hierarchy: &str| text.lines().find(|line| hierarchy_of(line) == Some(hierarchy)).and_then(path);
+    let unified = named("");
     if unified.as_ref().is_some_and(|cgroup| cgroup.pod.is_some()) {
         return unified;
     }
-    text.lines().filter_map(path).find(|cgroup| cgroup.pod.is_some()).or(unified)
+    text.lines().filter_map(path).find(|cgroup| cgroup.pod.is_some()).or(unified).or_else(|| named("name=systemd"))
+}
+
+/// What a line of `/proc/<pid>/cgroup` is about: nothing for cgroup2, as in `0::/`, otherwise controllers or a name, as in
+/// `1:name=systemd:/`.
+fn hierarchy_of(line: &str) -> Option<&str> {
+    line.split(':').nth(1)
 }
 
 /// The pod and container in a path as kubelets write them (pkg/kubelet/cm/cgroup_manager_linux.go), with the cgroupfs
@@ -256,6 +264,9 @@ mod tests {
         assert!(cgroup_of_process(&hybrid).expect("a cgroup").pod.is_some());
         let plain = "4:memory:/user\n0::/system.slice/a:b.service\n";
         assert_eq!(cgroup_of_process(plain).expect("a cgroup").path, "/system.slice/a:b.service");
+        let first = "4:memory:/other\n1:name=systemd:/system.slice/a.service\n";
+        assert_eq!(cgroup_of_process(first).expect("a cgroup").path, "/system.slice/a.service");
+        assert_eq!(cgroup_of_process("4:memory:/other\n"), None, "of controllers there are many");
         assert_eq!(cgroup_of_process(""), None);
     }
 

@@ -9,7 +9,7 @@ use crate::{
     facts::{Cgroup, Gap, Holder, Owner, PortSet, Process, Protocol, Reading, Socket, Source, State, Why},
     kernel::{
         cgroup::Cgroups,
-        process::Processes,
+        process::{Processes, cgroup_of},
         record::{Ask, Record, States},
         sockets::Sockets,
     },
@@ -80,10 +80,24 @@ impl Owners {
                 };
                 let unknown = || Gap::new(Source::Cgroups, Why::NotSupported, "no cgroup is told of this socket");
                 let cgroup = claim.cgroup.and_then(|id| cgroups.get(&id).cloned()).unwrap_or_else(|| Err(unknown()));
+                let cgroup = self.completed(cgroup, &process);
                 Owner::Held(Holder { cgroup: cgroup.into(), process: process.into() })
             })
         };
         claims.iter().map(owner).collect()
+    }
+
+    /// What a socket tells of its cgroup, with what its process tells where that says more. A socket knows its cgroup2
+    /// alone: where the hierarchies of version 1 hold the pods, that is the container runtime's, or there is none.
+    fn completed(&self, told: Result<Cgroup, Gap>, process: &Result<Process, Gap>) -> Result<Cgroup, Gap> {
+        let has_no_cgroup2 = match &told {
+            Ok(cgroup) if cgroup.pod.is_some() => return told,
+            Ok(_) => false,
+            Err(gap) => gap.why == Why::NotSupported,
+        };
+        let of_process = process.as_ref().ok().and_then(|process| cgroup_of(&self.proc, process));
+        let says_more = |cgroup: &Cgroup| cgroup.pod.is_some() || has_no_cgroup2 && !cgroup.is_root();
+        of_process.filter(says_more).map_or(told, Ok)
     }
 
     /// The owner, where the claim alone shows it.

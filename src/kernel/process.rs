@@ -8,8 +8,9 @@ use std::{
 };
 
 use crate::{
-    facts::{FdUse, Gap, Process, Source, Why, text},
+    facts::{Cgroup, FdUse, Gap, Process, Source, Why, text},
     kernel::{
+        cgroup::cgroup_of_process,
         proc_net::why,
         root::{read_unsized, read_unsized_text},
     },
@@ -154,6 +155,14 @@ impl<'a> Processes<'a> {
             started,
         }))
     }
+}
+
+/// The cgroup of a process that was described, where it can be read and is still that of this process.
+pub(super) fn cgroup_of(proc: &Path, process: &Process) -> Option<Cgroup> {
+    let directory = proc.join(process.pid.to_string());
+    let text = read_unsized_text(&directory.join("cgroup"), ONE_FILE).ok()?;
+    let stat = read_unsized_text(&directory.join("stat"), ONE_LINE).ok()?;
+    cgroup_of_process(&text).filter(|_| started(&stat) == Some(process.started))
 }
 
 /// The open descriptors of a process and its soft limit; `proc` is where the host's `/proc` is mounted.

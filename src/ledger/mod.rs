@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -39,6 +40,8 @@ pub struct Turn {
     pub patience: u8,
     /// How long a problem that takes more than one round must have been there too: rounds may follow each other fast.
     pub settle: Duration,
+    /// Objects that were not read whole: what it had open about them stays, unless it finds it healthy.
+    pub unread: Arc<[Subject]>,
     /// Its judgements.
     pub judgements: Judgements,
 }
@@ -118,6 +121,9 @@ impl Ledger {
         };
         let mut problems: BTreeMap<Key, Evidence> = BTreeMap::new();
         let mut held = Held::default();
+        for subject in turn.unread.iter().cloned() {
+            held.add(Key { rule: turn.rule, subject, port: None, protocol: None });
+        }
         let mut healthy = BTreeSet::new();
         for Judgement { subject, port, protocol, verdict } in judgements {
             let key = Key { rule: turn.rule, subject, port, protocol };

@@ -21,7 +21,7 @@ fn gap() -> Gap {
 }
 
 fn turn(patience: u8, judgements: Judgements) -> Vec<Turn> {
-    vec![Turn { rule: RULE, patience, settle: Duration::ZERO, judgements }]
+    vec![Turn { rule: RULE, patience, settle: Duration::ZERO, unread: Arc::default(), judgements }]
 }
 
 fn second(second: u64) -> RoundTime {
@@ -60,7 +60,7 @@ fn rounds_that_follow_each_other_fast_do_not_exhaust_patience() {
     let mut advance = |at| {
         let judgements = Ok(vec![problem("n", Severity::Warning)]);
         let settle = Duration::from_secs(5);
-        ledger.advance(second(at), vec![Turn { rule: RULE, patience: 2, settle, judgements }])
+        ledger.advance(second(at), vec![Turn { rule: RULE, patience: 2, settle, unread: Arc::default(), judgements }])
     };
     assert_eq!((advance(1), advance(2), advance(3)), (vec![], vec![], vec![]));
     assert!(matches!(&advance(6)[..], [Change::Raised(finding)] if finding.since == wall(1)));
@@ -162,6 +162,21 @@ fn what_is_unknown_of_the_node_or_of_an_object_holds_the_findings_about_its_port
 }
 
 #[test]
+fn what_was_open_about_an_object_that_was_not_read_whole_stays_unless_it_is_found_healthy() {
+    let wrong = || Verdict::Problem(Evidence::new(Severity::Warning, "it is wrong"));
+    let mut ledger = Ledger::default();
+    ledger
+        .advance(second(1), turn(1, Ok(vec![of_port(1, wrong()), of_port(2, wrong()), problem("n", Severity::Info)])));
+    let unread: Arc<[Subject]> = [of_port(1, wrong()).subject].into();
+    let round = vec![Turn { unread, ..turn(1, Ok(vec![of_port(2, Verdict::Healthy)])).remove(0) }];
+    let cleared: Vec<_> = ledger.advance(second(2), round);
+    assert_eq!(cleared.len(), 2, "port 2 is healthy, and the Node is another subject: {cleared:?}");
+    assert_eq!(ledger.board().findings[0].key.port, Some(1));
+    assert_eq!(ledger.board().unknown, [], "the gap is told once, among the facts");
+    assert_eq!(ledger.advance(second(3), turn(1, Ok(Vec::new()))).len(), 1, "it is over once the object is read");
+}
+
+#[test]
 fn a_clock_that_is_set_back_or_ahead_changes_nobodys_patience() {
     for hour in [-3600, 3600] {
         let mut ledger = Ledger::default();
@@ -172,7 +187,9 @@ fn a_clock_that_is_set_back_or_ahead_changes_nobodys_patience() {
                 since_start: Duration::from_secs(since_start),
             };
             let judgements = Ok(vec![problem("n", Severity::Warning)]);
-            ledger.advance(time, vec![Turn { rule: RULE, patience: 2, settle, judgements }]).len()
+            ledger
+                .advance(time, vec![Turn { rule: RULE, patience: 2, settle, unread: Arc::default(), judgements }])
+                .len()
         };
         assert_eq!([round(1, 1), round(3, 3 + hour), round(7, 7 + hour)], [0, 0, 1], "set by {hour} seconds");
     }

@@ -7,11 +7,16 @@
 //! pod crash-loops, or the load balancer drops the node, until the connection happens to end.
 //!
 //! ## Silent when
-//! a process listens on the port, the pod is ready or finished, or the Service needs no health check here. While the
-//! rightful listener is there, accepted connections look the same and block nothing. For a health check each family
-//! counts by itself: kube-proxy has a socket for each, and one of them may be blocked alone. On a host with more than
-//! 16,384 connections, whose ephemeral range covers no port that matters, only a process that binds the port on purpose
-//! has it: there the agent looks at every twentieth look.
+//! - a process listens on the port: accepted connections look the same, and block nothing. For a health check each
+//!   family counts by itself: kube-proxy has a socket for each, and one of them may be blocked alone;
+//! - the pod is ready, is ending or finished, or runs elsewhere, or the Service needs no health check here;
+//! - the connections are left of a listener that has ended: a server that restarts sets SO_REUSEADDR and gets its port
+//!   back. The kernel does not tell who opened a connection. One that leads to a server's port (below 665, or that of a
+//!   well-known daemon), is not answered yet, or is over UDP was opened here. Any other was accepted if the ephemeral
+//!   range does not have its port, or the pod itself holds it. What is left is unknown.
+//!
+//! On a host with more than 16,384 connections, whose ephemeral range covers no port that matters, only a process that
+//! binds the port on purpose has it: there the agent looks at every twentieth look.
 //!
 //! ## Fix
 //! Reserve the port, so that the kernel does not choose it, and end the connection: restart the process that has it.
@@ -19,19 +24,24 @@
 
 use super::{
     Limits, Patience, Rule,
-    ephemeral::ranges_in_words,
+    ephemeral::{EphemeralPorts, ranges_in_words},
     remedies::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_SOCKETS, capital},
 };
 use crate::{
-    dataplane::{PROXY_METRICS, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
-    facts::{Family, Gap, Mode, Owner, Protocol, Snapshot, Socket, Source, View, Why},
+    dataplane::{
+        DAEMON_PORTS, PROXY_METRICS, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words,
+        unready_host_network_pods,
+    },
+    facts::{Family, Gap, Mode, Owner, Pod, Protocol, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
 /// kube-proxy's own health.
 const PROXY_HEALTH: u16 = 10256;
+/// From here to 1023 clients of NFS connect, from ports of root (`RPC_DEF_MIN_RESVPORT` in Linux): below are servers only.
+const FIRST_OF_NFS_CLIENTS: u16 = 665;
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("client-socket-blocks-port"),
@@ -62,16 +72,18 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         port,
         protocol: Protocol::Tcp,
         families: Some(&service.families),
+        pod: None,
         whose: format!("the health check of Service {}/{}", service.namespace, service.name),
         expected: Ok(()),
     });
-    let here = pods.iter().filter(|pod| pod.node.as_deref().is_none_or(|node| node == snapshot.node_name()));
-    let unready = here.filter(|pod| pod.host_network && !pod.finished && !pod.ready).flat_map(|pod| {
+    let ephemeral = EphemeralPorts::of(snapshot);
+    let unready = unready_host_network_pods(snapshot, pods).flat_map(|pod| {
         pod.ports.iter().map(move |port| Absent {
             subject: Subject::pod(pod),
             port: port.port,
             protocol: port.protocol,
             families: None,
+            pod: Some(pod),
             whose: format!("hostNetwork pod {}/{}", pod.namespace, pod.name),
             expected: Ok(()),
         })
@@ -84,10 +96,13 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             let listeners = listening.at(place);
             let mut sockets = connected.at(place).to_vec();
             sockets.retain(|socket| absent.is_blocked_by(socket, listeners));
+            sockets.retain(|socket| absent.opener(socket, &ephemeral) != Opener::Peer);
             if sockets.is_empty() {
                 return None;
             }
+            let either = !sockets.iter().any(|socket| absent.opener(socket, &ephemeral) == Opener::ThisNode);
             let verdict = match &absent.expected {
+                Ok(()) if either => Verdict::Unknown(ephemeral.gap().cloned().unwrap_or_else(Opener::unknown)),
                 Ok(()) => Verdict::Problem(evidence(snapshot, &absent, &sockets)),
                 Err(gap) => Verdict::Unknown(gap.clone()),
             };
@@ -104,6 +119,8 @@ struct Absent<'a> {
     protocol: Protocol,
     /// Those in each of which it would listen with a socket of its own; nothing where one socket may serve both.
     families: Option<&'a [Family]>,
+    /// The pod whose process it is.
+    pod: Option<&'a Pod>,
     /// In words.
     whose: String,
     /// That a process would listen there at all, or why that is not known.
@@ -121,6 +138,48 @@ impl Absent<'_> {
             None => listeners.is_empty(),
         }
     }
+
+    /// Who opened a connection. The kernel does not tell; its ports, its state and its owner may.
+    fn opener(&self, socket: &Socket, ephemeral: &EphemeralPorts) -> Opener {
+        let own = self.pod.and_then(|pod| pod.uid.as_deref());
+        let is_own = own.is_some() && own == pod_uid(&socket.owner);
+        match socket.state {
+            State::SynSent => Opener::ThisNode,
+            State::SynRecv | State::NewSynRecv => Opener::Peer,
+            _ if socket.protocol == Protocol::Udp || is_of_a_server(socket.remote_port) => Opener::ThisNode,
+            _ if is_own || ephemeral.gap().is_none() && !ephemeral.contain(socket.local_port) => Opener::Peer,
+            _ => Opener::Either,
+        }
+    }
+}
+
+/// Who opened a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opener {
+    /// A process here: it is in the way of a listener.
+    ThisNode,
+    /// The peer: a listener that has ended accepted it, and another one may take its place.
+    Peer,
+    /// It cannot be told.
+    Either,
+}
+
+impl Opener {
+    fn unknown() -> Gap {
+        let detail = "a connection is on the port, and it cannot be told whether it was opened here or accepted";
+        Gap::new(Source::Clients, Why::Ambiguous, detail)
+    }
+}
+
+/// Whether a peer's port is that of a server, and not one that its kernel chose.
+fn is_of_a_server(port: u16) -> bool {
+    port < FIRST_OF_NFS_CLIENTS || DAEMON_PORTS.contains(&port)
+}
+
+/// The pod in whose control group a socket's holder is.
+fn pod_uid(owner: &Owner) -> Option<&str> {
+    let Owner::Held(holder) = owner else { return None };
+    Some(holder.cgroup.seen()?.pod.as_ref()?.pod_uid.as_str())
 }
 
 /// kube-proxy's own ports. One that answers `/proxyMode` has its metrics port, if perhaps another one.
@@ -141,6 +200,7 @@ fn proxy(snapshot: &Snapshot) -> Vec<Absent<'static>> {
             port,
             protocol: Protocol::Tcp,
             families: None,
+            pod: None,
             whose: "kube-proxy".to_owned(),
             expected: expected.clone(),
         })
@@ -171,135 +231,4 @@ fn evidence(snapshot: &Snapshot, absent: &Absent<'_>, sockets: &[&Socket]) -> Ev
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        facts::{
-            ContainerPort, Pod, Service, ServiceKind, State,
-            healthy::{World, gap, seen},
-        },
-        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
-    };
-
-    const REMOTE: &str = "192.0.2.9:443";
-
-    fn balanced(it: World) -> World {
-        it.local().with(|service| {
-            service.kind = ServiceKind::LoadBalancer;
-            service.health_check_node_port = Some(30999);
-        })
-    }
-
-    /// A Service whose health check needs 30999, and a connection from there.
-    fn checked() -> Snapshot {
-        Snapshot::healthy().service("lb", balanced).connects(State::Established, "192.0.2.1:30999", REMOTE)
-    }
-
-    fn service() -> Subject {
-        Subject::service(&checked().cluster.services.seen().expect("services")[0])
-    }
-
-    /// A hostNetwork pod that needs 8443, and a connection from there.
-    fn unready(change: fn(&mut Pod)) -> (Snapshot, Subject) {
-        let world = Snapshot::healthy().connects(State::Established, "192.0.2.1:8443", REMOTE).pod("ingress", |pod| {
-            (pod.host_network, pod.ready) = (true, false);
-            pod.ports.push(ContainerPort { port: 8443, host_port: Some(8443), host_ip: None, protocol: Protocol::Tcp });
-            change(pod);
-        });
-        let subject = Subject::pod(&world.cluster.pods.seen().expect("pods")[0]);
-        (world, subject)
-    }
-
-    #[test]
-    fn a_health_check_cannot_listen_where_a_connection_is() {
-        let evidence = expect_problem(&RULE, &checked(), &service());
-        assert_eq!(evidence.severity, Severity::Warning);
-        let found = format!("{evidence:?}");
-        assert!(found.contains("Process nginx has an outgoing connection from port 30999/tcp"), "{found}");
-        assert!(found.contains("tcp ESTAB 192.0.2.1:30999 -> 192.0.2.9:443") && found.contains("pid 4242"), "{found}");
-        let steps = &evidence.remedies[0].steps;
-        assert_eq!(steps[0].text, "sysctl -w net.ipv4.ip_local_reserved_ports=\"30999\"");
-        assert_eq!(steps.last(), Some(&Step::advice("restart process nginx, or let it reconnect")));
-    }
-
-    #[test]
-    fn time_wait_has_no_owner_and_ends_by_itself() {
-        let world = Snapshot::healthy().service("lb", balanced);
-        let world =
-            world.socket(Protocol::Tcp, State::TimeWait, "192.0.2.1:30999", REMOTE, |it| it.owner = Owner::TimeWait);
-        let found = format!("{:?}", expect_problem(&RULE, &world, &service()));
-        assert!(
-            found.contains("A connection in TIME_WAIT, which has no owner") && found.contains("wait a minute"),
-            "{found}"
-        );
-    }
-
-    #[test]
-    fn an_unready_host_network_pod_cannot_listen_where_a_connection_is() {
-        let (world, subject) = unready(|_| ());
-        let evidence = expect_problem(&RULE, &world, &subject);
-        assert!(evidence.summary.contains("hostNetwork pod default/ingress cannot have it"), "{}", evidence.summary);
-        assert!(evidence.remedies[0].steps[0].text.ends_with("=\"8443\""), "{:?}", evidence.remedies);
-    }
-
-    #[test]
-    fn ready_finished_foreign_and_other_pods_are_silent() {
-        let changes: [fn(&mut Pod); 5] = [
-            |pod| pod.ready = true,
-            |pod| pod.finished = true,
-            |pod| pod.node = Some("n2".to_owned()),
-            |pod| pod.host_network = false,
-            |pod| pod.ports[0].protocol = Protocol::Udp,
-        ];
-        for change in changes {
-            let (world, subject) = unready(change);
-            expect_healthy(&RULE, &world, &subject);
-        }
-    }
-
-    #[test]
-    fn where_somebody_listens_connections_are_accepted_ones() {
-        expect_healthy(&RULE, &checked().listens("0.0.0.0:30999"), &service());
-        let mut other_family = checked().listens("[::]:30999");
-        seen(&mut other_family.kernel.listeners).last_mut().expect("a listener").v6only = Some(true);
-        expect_problem(&RULE, &other_family, &service());
-        let changed = |change: fn(&mut Service)| {
-            let world = Snapshot::healthy().service("lb", |it| balanced(it).with(change));
-            world.connects(State::Established, "192.0.2.1:30999", REMOTE)
-        };
-        expect_healthy(&RULE, &changed(|service| service.external_local = false), &service());
-        expect_healthy(&RULE, &changed(|service| service.proxy_name = Some("other".to_owned())), &service());
-    }
-
-    #[test]
-    fn kube_proxys_own_ports_count_where_there_is_a_kube_proxy() {
-        let node = Subject::node("n1", None);
-        let blocked = |port: u16| {
-            let mut world =
-                Snapshot::healthy().connects(State::Established, &format!("127.0.0.1:{port}"), "127.0.0.1:6443");
-            seen(&mut world.kernel.listeners).retain(|socket| socket.local_port != port);
-            world
-        };
-        let evidence = expect_problem(&RULE, &blocked(10256), &node);
-        assert!(evidence.summary.contains("kube-proxy cannot have it"), "{}", evidence.summary);
-        expect_healthy(&RULE, &blocked(10249), &node);
-        let mut silent = blocked(10249);
-        silent.kernel.proxy.mode = gap(Source::ProxyMode, Why::Unreachable);
-        expect_problem(&RULE, &silent, &node);
-        assert_eq!(expect_unknown(&RULE, &blocked(10249).without_proxy(), &node).source, Source::ProxyMode);
-        expect_healthy(&RULE, &blocked(10256).with_mode(Mode::Cilium), &node);
-    }
-
-    #[test]
-    fn unread_is_unknown() {
-        let without = |blind: fn(&mut Snapshot)| {
-            let mut world = checked();
-            blind(&mut world);
-            expect_unknown(&RULE, &world, &service()).source
-        };
-        assert_eq!(without(|it| it.kernel.clients = gap(Source::Clients, Why::Torn)), Source::Clients);
-        assert_eq!(without(|it| it.kernel.listeners = gap(Source::Listeners, Why::Torn)), Source::Listeners);
-        assert_eq!(without(|it| it.cluster.services = gap(Source::Services, Why::Unreachable)), Source::Services);
-        assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
-    }
-}
+mod tests;

@@ -8,8 +8,9 @@
 //! hostNetwork pods share one.
 //!
 //! ## Silent when
-//! every destination uses less than 80 % of the ports (95 % is critical; both can be set). TIME_WAIT towards loopback
-//! does not count where `net.ipv4.tcp_tw_reuse` lets it be used again.
+//! every destination uses less than 80 % of the ports (95 % is critical; both can be set). TIME_WAIT does not count where
+//! `net.ipv4.tcp_tw_reuse` lets its port be used again after a second: 1 towards every destination, 2 (the default)
+//! towards loopback.
 //!
 //! ## Fix
 //! Let the program keep connections instead of making new ones. Widen the range upwards: `32768 60999` stays clear of
@@ -33,8 +34,10 @@ use crate::{
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
-/// `net.ipv4.tcp_tw_reuse` as every network namespace begins: only towards loopback.
-const DEFAULT_TW_REUSE: u8 = 2;
+/// `net.ipv4.tcp_tw_reuse` that lets ports in TIME_WAIT be used again towards every destination.
+const REUSE: u8 = 1;
+/// The same towards loopback only: as every network namespace begins.
+const REUSE_ON_LOOPBACK: u8 = 2;
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("ephemeral-ports-near-exhaustion"),
@@ -110,7 +113,7 @@ fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, p
         range: format!("{range} ({place})"),
         reserved: "none (assumed: the default of a new network namespace)".to_owned(),
         assumed: pod.ip_local_port_range.is_none(),
-        tw_reuse: Ok(DEFAULT_TW_REUSE),
+        tw_reuse: Ok(REUSE_ON_LOOPBACK),
     };
     judge(snapshot, limits, used, &ports, Whose::Pod(pod))
 }
@@ -169,12 +172,13 @@ fn severity(limits: &Limits, destination: &DestinationUse, ports: &Ports) -> Res
         _ => None,
     };
     let (all, without_time_wait) = (of(destination.used), of(destination.used.saturating_sub(destination.time_wait)));
-    let severity = if !destination.destination.to_canonical().is_loopback() || all == without_time_wait {
+    let loopback = destination.destination.to_canonical().is_loopback();
+    let severity = if all == without_time_wait {
         all
     } else {
         match &ports.tw_reuse {
-            Ok(0) => all,
-            Ok(_) => without_time_wait,
+            Ok(reuse) if *reuse == REUSE || *reuse == REUSE_ON_LOOPBACK && loopback => without_time_wait,
+            Ok(_) => all,
             Err(gap) => match without_time_wait {
                 Some(severity) => Some(severity),
                 None => return Err(gap.clone()),
@@ -313,11 +317,19 @@ mod tests {
     }
 
     #[test]
-    fn time_wait_towards_loopback_counts_only_where_it_cannot_be_reused() {
-        for (loopback, reuse, counts) in [("127.0.0.1", 2, false), ("::1", 1, false), ("127.0.0.1", 0, true)] {
+    fn time_wait_counts_only_where_it_cannot_be_reused() {
+        let (loopback, elsewhere) = ("127.0.0.1", "198.51.100.7");
+        for (address, reuse, counts) in [
+            (loopback, 2, false),
+            ("::1", 1, false),
+            (loopback, 0, true),
+            (elsewhere, 0, true),
+            (elsewhere, 1, false),
+            (elsewhere, 2, true),
+        ] {
             let mut world = host(0);
             world.kernel.sysctls.tcp_tw_reuse = Reading::Seen(reuse);
-            world.kernel.ephemeral = Reading::Seen(towards(loopback, CAPACITY, CAPACITY / 2));
+            world.kernel.ephemeral = Reading::Seen(towards(address, CAPACITY, CAPACITY / 2));
             match counts {
                 true => assert_eq!(expect_problem(&RULE, &world, &node()).severity, Severity::Critical),
                 false => expect_healthy(&RULE, &world, &node()),
@@ -325,9 +337,10 @@ mod tests {
             world.kernel.sysctls.tcp_tw_reuse = gap(Source::Sysctls, Why::NotPermitted);
             assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Sysctls);
         }
-        let mut elsewhere = host(0);
-        elsewhere.kernel.ephemeral = Reading::Seen(towards("198.51.100.7", CAPACITY, CAPACITY));
-        assert_eq!(expect_problem(&RULE, &elsewhere, &node()).severity, Severity::Critical);
+        let mut none_waits = host(0);
+        none_waits.kernel.sysctls.tcp_tw_reuse = Reading::Seen(1);
+        none_waits.kernel.ephemeral = Reading::Seen(towards(elsewhere, CAPACITY, 0));
+        assert_eq!(expect_problem(&RULE, &none_waits, &node()).severity, Severity::Critical);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The kernel may give a NodePort to an outgoing connection: the ephemeral port range covers the NodePort range.
+//! The kernel may give a port that a server needs to an outgoing connection: the ephemeral port range covers the NodePort
+//! range, or ports of servers on this node.
 //!
 //! ## Why it hurts
 //! Nothing holds a NodePort on the node, so the kernel hands it to any connection that asks for a free port. In ipvs
@@ -6,12 +7,19 @@
 //! hangs, now and then, and nothing points at a sysctl. In the other modes it works as long as conntrack remembers
 //! it, but a listener that needs the port (a health check, a hostNetwork pod) cannot have it meanwhile.
 //!
+//! A range that begins lower than the default, as `1024 65535` does, also covers ports of servers: of the kubelet, of
+//! hostNetwork pods, of daemons. While one listens, its port is its own. When it restarts or moves here, an outgoing
+//! connection may have the port, and it cannot begin: *address already in use*, for as long as that connection lasts.
+//!
 //! ## Silent when
-//! the two ranges do not meet, or `net.ipv4.ip_local_reserved_ports` covers every port where they do, in one entry or
-//! in several.
+//! - the two ranges do not meet, or `net.ipv4.ip_local_reserved_ports` covers every port where they do, in one entry or
+//!   in several;
+//! - the kernel chooses no port that a server of this node needs: ports of hostNetwork pods and hostPorts, and, outside
+//!   of the default range 32768-60999, the well-known ports on which a daemon listens now. Any other listener may have its
+//!   port by chance.
 //!
 //! ## Fix
-//! Reserve the NodePort range. `ip_local_reserved_ports` is one value, and writing it replaces the whole list, so the
+//! Reserve the NodePort range, and the ports of servers that the finding lists. `ip_local_reserved_ports` is one value, and writing it replaces the whole list, so the
 //! command below contains what is reserved already. Or let the ephemeral range begin above the NodePorts:
 //! `32768 60999` is the default. `32768 65535` has more ports, but covers those of Antrea's NodePortLocal (61000-62000 by
 //! default): reserve these where it is used. Then restart what is connected from a NodePort now.
@@ -19,6 +27,7 @@
 use super::{
     Limits, Patience, Rule,
     ephemeral::{effective_ephemeral, ranges_in_words},
+    needed_ports::NeededPorts,
     node_ports::{at_most, counted},
     remedies::{LAST_BY_DEFAULT, choose_from, reserve},
 };
@@ -30,7 +39,7 @@ use crate::{
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("ephemeral-range-overlaps-node-ports"),
-    title: "Outgoing connections may take NodePorts",
+    title: "Outgoing connections may take NodePorts, or ports of servers",
     ceiling: Severity::Critical,
     needs: &[Source::Sysctls, Source::NodePortRange],
     uses: &[],
@@ -46,13 +55,25 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let ephemeral = *snapshot.kernel.sysctls.ip_local_port_range.get()?;
     let choosable = effective_ephemeral(snapshot)?;
     let uncovered = choosable.intersection(&range.range.into());
-    let verdict = match ephemeral.intersection(range.range) {
-        Some(overlap) if !uncovered.is_empty() => {
-            Verdict::Problem(Overlap { snapshot, range, overlap, choosable, uncovered }.evidence())
+    let needed = NeededPorts::among(&choosable, snapshot);
+    let verdict = match (ephemeral.intersection(range.range), needed.unread()) {
+        (Some(overlap), _) if !uncovered.is_empty() => {
+            Verdict::Problem(Overlap { snapshot, range, overlap, choosable, uncovered }.evidence(&needed))
         }
-        _ => Verdict::Healthy,
+        _ if !needed.ports().is_empty() => Verdict::Problem(servers(snapshot, &needed)),
+        (_, Some(gap)) => Verdict::Unknown(gap.clone()),
+        (_, None) => Verdict::Healthy,
     };
     Ok(vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }])
+}
+
+/// NodePorts are safe, and ports of servers are not.
+fn servers(snapshot: &Snapshot, needed: &NeededPorts) -> Evidence {
+    let sentence = "The ephemeral port range covers ports that servers of this node need, not all of them reserved: while an \
+                    outgoing connection has one, its server cannot start.";
+    let mut evidence = Evidence::new(Severity::Warning, sentence).outcome("servers");
+    evidence.values = ranges_in_words(snapshot);
+    needed.add_to(evidence).remedy(reserve(snapshot, &needed.ports())).remedy(choose_from(PortRange::DEFAULT_EPHEMERAL))
 }
 
 /// Two ranges that meet.
@@ -68,7 +89,7 @@ struct Overlap<'a> {
 }
 
 impl Overlap<'_> {
-    fn evidence(&self) -> Evidence {
+    fn evidence(&self, needed: &NeededPorts) -> Evidence {
         let mode = self.snapshot.proxy_mode();
         let taken = self.allocated();
         let some_taken = taken.as_ref().is_ok_and(|taken| !taken.is_empty());
@@ -98,7 +119,7 @@ impl Overlap<'_> {
         if hangs {
             evidence = evidence.affects([Vantage::Node]);
         }
-        evidence = evidence.remedy(reserve(self.snapshot, &self.range.range.into()));
+        evidence = needed.add_to(evidence).remedy(reserve(self.snapshot, &self.range.range.into()));
         match self.above() {
             Some(above) => evidence.remedy(choose_from(above)),
             None => evidence,
@@ -192,7 +213,10 @@ mod tests {
         assert_eq!(value(&evidence, "chance per connection"), "1 of 64431 (0.002 %)");
         assert_eq!(value(&evidence, "NodePort range"), "30000-32767 (kube-apiserver /flagz)");
         let [reserve, move_away] = &evidence.remedies[..] else { panic!("{:?}", evidence.remedies) };
-        assert_eq!(reserve.steps[0].text, "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-32767\"");
+        assert_eq!(
+            reserve.steps[0].text,
+            "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,10249-10250,10256,30000-32767\""
+        );
         assert!(reserve.steps[1].text.contains("/etc/sysctl.d/"), "{reserve:?}");
         assert_eq!(move_away.steps[0].text, "sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\"");
         assert_eq!(move_away.steps.len(), 2, "it leaves out NodePortLocal: {move_away:?}");
@@ -210,7 +234,7 @@ mod tests {
     fn apart_or_covered_is_healthy_however_many_entries_cover() {
         expect_healthy(&RULE, &web(), &subject());
         for reserved in ["30000-32767", "1-65535", "30000-30999,31000-31999,32000-32767"] {
-            expect_healthy(&RULE, &web().ephemeral("1024 65535", reserved).with_mode(Mode::Ipvs), &subject());
+            expect_healthy(&RULE, &web().ephemeral("11000 65535", reserved).with_mode(Mode::Ipvs), &subject());
         }
     }
 
@@ -228,6 +252,47 @@ mod tests {
         let evidence = problem(&world);
         assert_eq!(evidence.severity, Severity::Warning);
         assert!(value(&evidence, "allocated of these").starts_with("unknown"));
+    }
+
+    #[test]
+    fn ports_of_servers_are_a_warning_where_node_ports_are_safe() {
+        let world = web().ephemeral("1024 65535", "10249,30000-32767").with_mode(Mode::Ipvs);
+        let evidence = problem(&world);
+        assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, 0));
+        assert!(evidence.summary.contains("ports that servers of this node need"), "{}", evidence.summary);
+        assert_eq!(value(&evidence, "needed by daemons"), "10250,10256 (2 ports)");
+        let reserve = &evidence.remedies[0].steps[0].text;
+        assert_eq!(reserve, "sysctl -w net.ipv4.ip_local_reserved_ports=\"10249-10250,10256,30000-32767\"");
+        assert_eq!(evidence.remedies[1].steps[0].text, "sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\"");
+        let both = problem(&web().ephemeral("1024 65535", ""));
+        assert!(both.summary.contains("covers 30000-32767 of the NodePort range"), "{}", both.summary);
+        assert_eq!(value(&both, "needed by daemons"), "10249-10250,10256 (3 ports)");
+        assert_ne!(both.impact(), evidence.impact(), "it is not the same problem");
+    }
+
+    #[test]
+    fn a_pod_on_the_hosts_network_needs_its_port() {
+        let port = crate::facts::ContainerPort {
+            port: 40000,
+            host_port: None,
+            host_ip: None,
+            protocol: crate::facts::Protocol::Udp,
+        };
+        let world = web().pod("media", |pod| {
+            pod.host_network = true;
+            pod.ports.push(port);
+        });
+        assert_eq!(value(&problem(&world), "needed by a pod"), "40000/udp of pod default/media");
+        expect_healthy(&RULE, &world.ephemeral("32768 60999", "40000"), &subject());
+    }
+
+    #[test]
+    fn without_pods_ports_that_are_known_are_told_and_no_others_are_believed_safe() {
+        let mut world = web();
+        world.cluster.pods = gap(Source::Pods, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods);
+        problem(&world.clone().ephemeral("1024 65535", "30000-32767"));
+        problem(&world.ephemeral("1024 65535", ""));
     }
 
     #[test]

@@ -134,6 +134,7 @@ pub(super) fn blank(world: &mut Snapshot, source: Source) {
         Source::Services => gap(&mut cluster.services, source),
         Source::EndpointSlices => gap(&mut cluster.endpoint_slices, source),
         Source::Pods => gap(&mut cluster.pods, source),
+        Source::WaitingPods => gap(&mut cluster.waiting_pods, source),
         Source::Nodes => gap(&mut cluster.nodes, source),
         Source::NodePortRange => gap(&mut cluster.node_port_range, source),
         Source::OwnPort => gap(&mut world.own_port, source),

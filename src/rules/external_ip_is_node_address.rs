@@ -11,10 +11,14 @@
 //! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
 //! - it is a load balancer's address, the mode is not ipvs, and no process of this node listens there: k3s ServiceLB
 //!   writes Node addresses there;
+//! - it is a load balancer's address that no Node's status names, on a link of this node: kube-vip and keepalived put it
+//!   there for the Service. A process that listens on every address keeps the node's own; one on this very address loses
+//!   it;
 //! - the Service is another proxy's (`service.kubernetes.io/service-proxy-name`).
 //!
 //! It is information only for an address of this very node, for a cluster of one Node, and outside ipvs mode as long
-//! as nothing of this node listens there.
+//! as nothing of this node listens there. So it is for a process that listens on every address, where the external IP is
+//! no Node's and has a prefix of its own length on a link (/32 or /128): a virtual address beside the node's own.
 //!
 //! The claim itself is reported once in a cluster. Each node reports its own listeners that lose a port to it, and an
 //! address that only this node knows to be its own.
@@ -131,7 +135,7 @@ impl Here<'_> {
         // An address of this node that its object does not name is its own all the same.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
-                match self.listener(claim, port) {
+                match self.listener(claim, owners, port) {
                     Ok(None) => {}
                     Ok(Some(socket)) => {
                         let evidence = self.captured(claim, owners, port, socket);
@@ -191,7 +195,12 @@ impl Here<'_> {
     }
 
     /// A process of this node that loses a port of the address to the Service.
-    fn listener(&self, claim: &ExternalAddress<'_>, port: &ServicePort) -> Result<Option<&Socket>, Gap> {
+    fn listener(
+        &self,
+        claim: &ExternalAddress<'_>,
+        owners: &Owners<'_>,
+        port: &ServicePort,
+    ) -> Result<Option<&Socket>, Gap> {
         let listeners = self.listeners.as_ref().map_err(Clone::clone)?;
         let takes_part = |socket: &&Socket| {
             (socket.local.is_unspecified() || socket.local == claim.ip)
@@ -204,6 +213,7 @@ impl Here<'_> {
             if self.endpoints.includes(claim.service, port, &self.places(socket, claim.ip), socket.local_port)
                 // An old proxy opens a socket on each external IP of its node.
                 || (socket.local == claim.ip && self.proxy.shares_owner(socket))
+                || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners))
             {
                 continue;
             }
@@ -218,6 +228,18 @@ impl Here<'_> {
             return Ok(Some(socket));
         }
         Ok(None)
+    }
+
+    /// Whether an address is on this node for the sake of the Service, and not the node's own.
+    fn is_for_the_service(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> bool {
+        owners.is_empty() && claim.field == Field::LoadBalancer
+    }
+
+    /// Whether an address that no Node's status names stands beside the node's own ones.
+    fn is_virtual(&self, ip: IpAddr) -> bool {
+        let length = if ip.is_ipv4() { 32 } else { 128 };
+        let addresses = self.snapshot.kernel.interfaces.seen().into_iter().flat_map(|it| &it.addresses);
+        addresses.filter(|it| it.ip == ip).all(|it| it.prefix == length)
     }
 
     /// Where a listener is, as an endpoint of the host's network has it.
@@ -281,7 +303,9 @@ impl Here<'_> {
             port.port,
             port.protocol,
         );
-        let mut evidence = Evidence::new(Severity::Critical, sentence)
+        let beside = owners.is_empty() && socket.local.is_unspecified() && self.is_virtual(claim.ip);
+        let severity = if beside { Severity::Info } else { Severity::Critical };
+        let mut evidence = Evidence::new(severity, sentence)
             .affects(self.answers(socket, claim.ip))
             .value("listener", socket_in_words(socket));
         evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));

@@ -57,6 +57,7 @@ impl FreePorts {
             Err(gap) => self.lacks(node, gap),
             Ok(pods) => self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port))),
         }
+        self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
 
     /// The free numbers, lowest first: the static band comes before what the API server chooses from by itself.
@@ -123,6 +124,25 @@ mod tests {
             });
         });
         assert_eq!(first(&FreePorts::of(&world), 1), [30001]);
+    }
+
+    #[test]
+    fn what_a_workloads_pods_will_want_is_taken() {
+        let port = |port, host_port| crate::facts::ContainerPort {
+            port,
+            host_port,
+            host_ip: None,
+            protocol: crate::facts::Protocol::Tcp,
+        };
+        let mut world = Snapshot::healthy();
+        world.cluster.workloads.push(std::sync::Arc::new(crate::facts::Workload {
+            kind: crate::facts::WorkloadKind::Deployment,
+            namespace: "default".to_owned(),
+            name: "edge".to_owned(),
+            host_network: true,
+            ports: vec![port(80, Some(30000)), port(30001, None)],
+        }));
+        assert_eq!(first(&FreePorts::of(&world), 1), [30002]);
     }
 
     #[test]

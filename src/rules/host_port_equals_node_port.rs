@@ -11,7 +11,7 @@
 //! ## Silent when
 //! - protocol or address differ: the pod's `hostIP` is an address on which this proxy serves no NodePorts;
 //! - the pod uses the host's network (Kubernetes copies its container ports into hostPort; if it listens there,
-//!   `listener-on-node-port` says so), is finished, or runs on another node;
+//!   `listener-on-node-port` says so), is finished, runs on another node, or waits for one;
 //! - another proxy serves the Service (`service.kubernetes.io/service-proxy-name`).
 //!
 //! ## Fix

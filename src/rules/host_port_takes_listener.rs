@@ -9,12 +9,13 @@
 //!
 //! ## Silent when
 //! - the pod's `hostIP` is an address on which the process does not listen;
-//! - the pod uses the host's network, is finished, or runs on another node;
+//! - the pod uses the host's network, is finished, runs on another node, or waits for one;
 //! - the port is a Service's NodePort: `host-port-equals-node-port` says more;
 //! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not.
 //!
 //! It is information only where one process has a socket on each of the node's hostPorts, and there are several: a
-//! runtime may hold them for its pods, as CRI-O did up to 1.30.
+//! runtime may hold them for its pods, as CRI-O did up to 1.30. Those of a pod that is about to start, and has no address
+//! yet, do not count: nobody holds them.
 //!
 //! ## Fix
 //! Move the process to another port, or give the pod another hostPort.
@@ -58,7 +59,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 
     let node_ports: BTreeSet<_> =
         served_node_ports(services).map(|(_, port, number)| (port.protocol, number)).collect();
-    let all: BTreeSet<_> = host_ports(snapshot, pods).map(|(_, port, number)| (port.protocol, number)).collect();
+    let all = host_ports(snapshot, pods).filter(|(pod, ..)| has_begun(pod));
+    let all: BTreeSet<_> = all.map(|(_, port, number)| (port.protocol, number)).collect();
     let (locals, ephemeral) = (local_addresses(interfaces), EphemeralPorts::of(snapshot));
     let node = Node { snapshot, interfaces, locals, ephemeral, listening, all };
     Ok(host_ports(snapshot, pods)
@@ -77,7 +79,7 @@ struct Node<'a> {
     locals: Vec<LocalAddress>,
     ephemeral: EphemeralPorts,
     listening: ByPort<'a>,
-    /// Every hostPort of the node.
+    /// Every hostPort of the pods that have begun.
     all: BTreeSet<(Protocol, u16)>,
 }
 
@@ -139,6 +141,11 @@ impl Node<'_> {
     }
 }
 
+/// Whether a pod has its network, as far as its object tells; one that a person wrote has no status.
+fn has_begun(pod: &Pod) -> bool {
+    pod.ready || !pod.ips.is_empty() || pod.uid.is_none()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,12 +191,19 @@ mod tests {
     }
 
     #[test]
-    fn host_network_finished_and_foreign_pods_are_silent() {
-        let changes: [fn(&mut Pod); 3] =
-            [|pod| pod.host_network = true, |pod| pod.finished = true, |pod| pod.node = Some("n2".to_owned())];
+    fn host_network_finished_foreign_and_pending_pods_are_silent() {
+        let changes: [fn(&mut Pod); 4] = [
+            |pod| pod.host_network = true,
+            |pod| pod.finished = true,
+            |pod| pod.node = Some("n2".to_owned()),
+            |pod| pod.node = None,
+        ];
         for change in changes {
             expect_healthy(&RULE, &edge(change).listens("0.0.0.0:80"), &subject());
         }
+        // Whoever wrote the pod by hand named no node, and means this one too.
+        let written = |pod: &mut Pod| (pod.node, pod.uid) = (None, None);
+        expect_problem(&RULE, &edge(written).listens("0.0.0.0:80"), &subject());
     }
 
     #[test]
@@ -219,7 +233,18 @@ mod tests {
             (evidence.severity, evidence.values.iter().any(|(name, _)| *name == "other hostPorts"))
         };
         assert_eq!(found(&two(edge(|_| ()))), (Severity::Warning, false));
-        assert_eq!(found(&two(edge(|_| ())).listens("0.0.0.0:443")), (Severity::Info, true));
+        let held = two(edge(|_| ())).listens("0.0.0.0:443");
+        assert_eq!(found(&held), (Severity::Info, true));
+        let third = |change: fn(&mut Pod)| {
+            held.clone().pod("third", |pod| {
+                pod.host_port(8125, 8125);
+                pod.ready = false;
+                change(pod);
+            })
+        };
+        assert_eq!(found(&third(|pod| pod.ips.clear())), (Severity::Info, true), "it is about to start");
+        assert_eq!(found(&third(|_| ())), (Severity::Warning, false));
+        assert_eq!(found(&third(|pod| (pod.uid, pod.ips) = (None, Vec::new()))), (Severity::Warning, false));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!
 //! ## Silent when
 //! - the address is a clusterIP of a Service: that is what the device is for;
+//! - it is a nameserver and the address of a Service of type LoadBalancer that has port 53: the cluster's own DNS;
 //! - it is a Node's address that a Service claims as externalIP or load balancer address: `external-ip-is-node-address`
 //!   reports that, and whether this node holds it.
 //!
@@ -32,6 +33,9 @@ use crate::{
     facts::{API_SERVER, Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
+
+/// Where nameservers answer.
+const DNS: u16 = 53;
 
 pub(super) static RULE: Rule = Rule {
     id: RuleId("ipvs-holds-foreign-address"),
@@ -111,7 +115,15 @@ struct Known<'a> {
     /// This node's addresses on other links: these are its own whatever its name is.
     own: HashSet<IpAddr>,
     /// Cluster IPs, and claims of the held addresses.
-    services: Result<(HashSet<IpAddr>, HashMap<IpAddr, ExternalAddress<'a>>), Gap>,
+    services: Result<Claims<'a>, Gap>,
+}
+
+/// What Services say of the held addresses.
+struct Claims<'a> {
+    cluster_ips: HashSet<IpAddr>,
+    /// Load balancer addresses at which a Service answers DNS.
+    dns: HashSet<IpAddr>,
+    by_address: HashMap<IpAddr, ExternalAddress<'a>>,
 }
 
 impl<'a> Known<'a> {
@@ -126,10 +138,14 @@ impl<'a> Known<'a> {
                 .collect();
             // Of several Services with one address, the last of the alphabet is named.
             claims.sort_by_key(|claim| (&claim.service.namespace, &claim.service.name));
-            (
-                cluster_ips.filter(|ip| held.contains(ip)).collect(),
-                claims.into_iter().map(|claim| (claim.ip, claim)).collect::<HashMap<_, _>>(),
-            )
+            let answers_dns = |claim: &&ExternalAddress<'_>| {
+                claim.field == Field::LoadBalancer && claim.service.ports.iter().any(|port| port.port == DNS)
+            };
+            Claims {
+                cluster_ips: cluster_ips.filter(|ip| held.contains(ip)).collect(),
+                dns: claims.iter().filter(answers_dns).map(|claim| claim.ip).collect(),
+                by_address: claims.into_iter().map(|claim| (claim.ip, claim)).collect(),
+            }
         };
         Self {
             gateways: &interfaces.gateways,
@@ -155,7 +171,7 @@ impl<'a> Known<'a> {
     /// # Errors
     /// When it is not certain, the input that would tell.
     fn whose(&self, ip: IpAddr) -> Result<Vec<Owner<'a>>, Gap> {
-        if self.services.as_ref().is_ok_and(|(cluster_ips, _)| cluster_ips.contains(&ip)) {
+        if self.services.as_ref().is_ok_and(|services| services.cluster_ips.contains(&ip)) {
             return Ok(Vec::new());
         }
         let nodes: Vec<_> = match &self.nodes {
@@ -171,7 +187,8 @@ impl<'a> Known<'a> {
         if self.api_servers.as_ref().is_ok_and(|all| all.contains(&ip)) {
             owners.push(Owner::ApiServer);
         }
-        if self.nameservers.seen().is_some_and(|all| all.contains(&ip)) {
+        let own_dns = self.services.as_ref().is_ok_and(|services| services.dns.contains(&ip));
+        if !own_dns && self.nameservers.seen().is_some_and(|all| all.contains(&ip)) {
             owners.push(Owner::Nameserver);
         }
         let gateway = self.gateways.contains(&ip);
@@ -187,7 +204,7 @@ impl<'a> Known<'a> {
     }
 
     fn claim(&self, ip: IpAddr) -> Option<&ExternalAddress<'a>> {
-        self.services.as_ref().ok()?.1.get(&ip)
+        self.services.as_ref().ok()?.by_address.get(&ip)
     }
 
     /// An input without which an address that seems to belong to no object may still belong to one.
@@ -315,6 +332,25 @@ mod tests {
         expect_healthy(&RULE, &holding(PEER).service("trap", |it| it.external_ip(PEER)), &subject());
         expect_healthy(&RULE, &Snapshot::healthy().address("eth0", PEER), &subject());
         expect_healthy(&RULE, &holding("192.0.2.1"), &subject());
+    }
+
+    #[test]
+    fn a_nameserver_is_this_clusters_own_where_its_load_balancer_address_answers_dns() {
+        let world = |port, external: bool| {
+            ipvs().address("kube-ipvs0", "198.51.100.53").service("dns", |it| {
+                it.with(|service| {
+                    service.ports[0].port = port;
+                    let field = if external { &mut service.external_ips } else { &mut service.load_balancer_ips };
+                    field.push(ip("198.51.100.53"));
+                })
+            })
+        };
+        expect_healthy(&RULE, &world(53, false), &subject());
+        expect_problem(&RULE, &world(80, false), &subject());
+        expect_problem(&RULE, &world(53, true), &subject());
+        let mut gateway = world(53, false);
+        Arc::make_mut(seen(&mut gateway.kernel.interfaces)).gateways.push(ip("198.51.100.53"));
+        expect_problem(&RULE, &gateway, &subject());
     }
 
     #[test]

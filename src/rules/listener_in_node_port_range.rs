@@ -225,7 +225,7 @@ mod tests {
     fn a_port_that_the_kernel_may_have_chosen_is_said_to_be() {
         let found = found(&world().ephemeral("1024 65535", "2703"));
         assert!(found.contains("perhaps the kernel"), "{found}");
-        assert!(found.contains("ip_local_reserved_ports=\\\"2703,30000-32767\\\""), "{found}");
+        assert!(found.contains("ip_local_reserved_ports=\\\"2703,10249-10250,10256,30000-32767\\\""), "{found}");
         let reserved = world().ephemeral("1024 65535", "30000-32767");
         assert!(!self::found(&reserved).contains("perhaps the kernel"));
     }

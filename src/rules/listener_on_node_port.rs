@@ -16,7 +16,8 @@
 //!   more.
 //!
 //! Where nothing answers for the proxy, a process that listens on every NodePort but those that another process has may
-//! be one that holds them, as OVN-Kubernetes does: that is unknown.
+//! be one that holds them, as OVN-Kubernetes does: that is unknown. One NodePort may be free, or one of eight: it may have
+//! been allocated a moment ago.
 //!
 //! ## Fix
 //! Move the process to another port, or give the Service another nodePort, best one in the static band. To keep a whole

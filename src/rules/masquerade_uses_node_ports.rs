@@ -1,4 +1,4 @@
-//! ipvs took the answer to a masqueraded connection, whose source port is a NodePort, for a new client.
+//! The answer to a masqueraded connection, whose source port is a NodePort, is taken for a new client.
 //!
 //! ## Why it hurts
 //! Masquerading chooses source ports by itself. Neither `ip_local_port_range` nor `ip_local_reserved_ports` keeps it
@@ -7,11 +7,18 @@
 //! can see it. Where it does not, ipvs takes what comes to node:NodePort for a new client of the Service and sends it
 //! to a pod, and the connection hangs.
 //!
-//! The kernel's own tables are the proof: a connection without an answer, and one of ipvs whose *client* is the server
-//! that was called.
+//! In ipvs mode the kernel's own tables are the proof: a connection without an answer, and one of ipvs whose *client* is
+//! the server that was called.
+//!
+//! Under kube-proxy in iptables and nftables mode such source ports are harmless: conntrack knows the answer first. **Cilium
+//! in the place of kube-proxy looks at what arrives before conntrack does.** Where iptables masquerades for it
+//! (`enable-bpf-masquerade: "false"` in ConfigMap `cilium-config`), an answer to a NodePort that a Service has goes to a pod
+//! of that Service, and the connection times out: seldom, and at random. There the configuration alone is a warning, once
+//! in a cluster. Cilium's own masquerading keeps off the NodePort range.
 //!
 //! ## Silent when
 //! - the proxy is in another mode, or ipvs has no virtual server for the address and port;
+//! - Cilium masquerades by itself, or masquerades nothing; or no Service has a NodePort;
 //! - the connection has its answer. How many there are in the range, is a metric and no alarm:
 //!   `portreeve_masqueraded_flows_in_node_port_range`.
 //!
@@ -20,7 +27,8 @@
 //!
 //! ## Fix
 //! Find out why answers are not turned back: a `NOTRACK` rule for the NodePort range does that. Where the network
-//! plugin can, keep masquerading off the range.
+//! plugin can, keep masquerading off the range. With Cilium, let it masquerade by itself. An ip-masq-agent that masquerades
+//! in its place is not seen here, and needs the same care.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -53,8 +61,10 @@ pub(super) static RULE: Rule = Rule {
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
     let services = snapshot.cluster.services.get()?;
-    if snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Ipvs) {
-        return Ok(Vec::new());
+    match snapshot.proxy_mode() {
+        Ok(mode) if mode.value == Mode::Cilium => return Ok(cilium(snapshot, services)),
+        Ok(mode) if mode.value != Mode::Ipvs => return Ok(Vec::new()),
+        Ok(_) | Err(_) => {}
     }
     let servers = match &snapshot.kernel.ip_vs {
         Reading::Gap(gap) if gap.why == Why::NotSupported => return Ok(Vec::new()),
@@ -62,6 +72,45 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     };
     let verdict = if servers.is_empty() { Verdict::Healthy } else { verdict(snapshot, services, servers)? };
     Ok(vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }])
+}
+
+/// Cilium looks for Services in what arrives before conntrack can: by its configuration, since no table shows it.
+fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
+    if served_node_ports(services).next().is_none() {
+        return Vec::new();
+    }
+    let config = snapshot.cluster.proxy_config.get();
+    let verdict = match config.map(|config| (config, config.iptables_masquerade)) {
+        Ok((config, Some(true))) => Verdict::Problem(by_iptables(snapshot, &config.place)),
+        Ok((_, Some(false))) => Verdict::Healthy,
+        Ok((config, None)) => {
+            let detail = format!("{}: it does not tell whether Cilium masquerades by itself", config.place);
+            Verdict::Unknown(Gap::new(Source::ConfigMaps, Why::Ambiguous, detail))
+        }
+        Err(gap) => Verdict::Unknown(gap),
+    };
+    vec![Judgement { subject: Subject::cluster(), port: None, protocol: None, verdict }]
+}
+
+fn by_iptables(snapshot: &Snapshot, place: &str) -> Evidence {
+    let summary = "iptables masquerades connections of pods for Cilium, and may give them a NodePort as source port: Cilium \
+                   sends their answers to a pod of the Service, and these connections time out.";
+    let mut evidence = Evidence::new(Severity::Warning, summary)
+        .in_cluster()
+        .outcome("cilium")
+        .value("enable-bpf-masquerade", format!("false (from {place})"));
+    if let Some(range) = snapshot.cluster.node_port_range.seen() {
+        evidence = evidence.value("NodePort range", range_in_words(range));
+    }
+    evidence
+        .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
+        .remedy(Remedy::from(Step::advice(
+            "let Cilium masquerade: set enable-bpf-masquerade to \"true\", in Helm's values bpf.masquerade",
+        ))
+        .then(Step::advice("restart its agents, node by node")))
+        .remedy(Step::advice(
+            "put a rule before Cilium's that masquerades the same connections to ports outside of the NodePort range, with --to-ports",
+        ))
 }
 
 fn verdict(snapshot: &Snapshot, services: &[Arc<Service>], servers: &[VirtualServer]) -> Result<Verdict, Gap> {
@@ -161,10 +210,10 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Masquerade,
+            Masquerade, ProxyConfig,
             healthy::{PRIMARY, gap, ip, seen},
         },
-        findings::Subject,
+        findings::{Scope, Subject},
         rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
 
@@ -247,6 +296,45 @@ mod tests {
         let mut world = taken("10.244.0.9");
         world.kernel.ip_vs = gap(Source::IpVs, Why::NotSupported);
         expect_healthy(&RULE, &world, &subject());
+    }
+
+    /// Cilium in the place of kube-proxy, whose ConfigMap says who masquerades.
+    fn cilium_world(iptables_masquerade: Option<bool>) -> Snapshot {
+        let mut world = Snapshot::healthy().with_mode(Mode::Cilium).service("web", |it| it.node_port(30080));
+        world.cluster.proxy_config = Reading::Seen(ProxyConfig {
+            place: "ConfigMap kube-system/cilium-config".to_owned(),
+            mode: Some("cilium".to_owned()),
+            iptables_masquerade,
+            ..ProxyConfig::default()
+        });
+        world
+    }
+
+    #[test]
+    fn iptables_that_masquerades_for_cilium_is_a_warning_about_the_cluster() {
+        let evidence = expect_problem(&RULE, &cilium_world(Some(true)), &Subject::cluster());
+        assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
+        let place = "false (from ConfigMap kube-system/cilium-config)".to_owned();
+        assert!(evidence.values.contains(&("enable-bpf-masquerade", place)), "{evidence:#?}");
+    }
+
+    #[test]
+    fn cilium_that_masquerades_by_itself_or_has_no_node_port_is_silent_and_so_is_kube_proxy() {
+        expect_healthy(&RULE, &cilium_world(Some(false)), &Subject::cluster());
+        for mode in Mode::KUBE_PROXY {
+            expect_healthy(&RULE, &cilium_world(Some(true)).with_mode(mode), &Subject::cluster());
+        }
+        let mut world = cilium_world(Some(true));
+        seen(&mut world.cluster.services).clear();
+        expect_healthy(&RULE, &world, &Subject::cluster());
+    }
+
+    #[test]
+    fn who_masquerades_for_cilium_is_unknown_where_its_settings_do_not_tell() {
+        assert_eq!(expect_unknown(&RULE, &cilium_world(None), &Subject::cluster()).why, Why::Ambiguous);
+        let mut world = cilium_world(Some(true));
+        world.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &Subject::cluster()).why, Why::NotPermitted);
     }
 
     #[test]

@@ -7,23 +7,30 @@
 
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
+mod each_service;
 mod endpoints_needed;
 mod ephemeral;
 mod ephemeral_ports_near_exhaustion;
 mod ephemeral_range_overlaps_node_ports;
+mod external_address_claimed_twice;
 mod external_ip_is_node_address;
 mod external_ip_shadows_node_port;
 mod fixed_node_port_in_dynamic_band;
 mod free_ports;
 mod health_check_node_port_unserved;
 mod host_port_equals_node_port;
+mod host_port_in_node_port_range;
 mod host_port_takes_listener;
 mod ipvs_holds_foreign_address;
 mod limits;
+mod listener_blocks_host_network_pod;
 mod listener_in_node_port_range;
 mod listener_on_node_port;
 mod masquerade_uses_node_ports;
+mod needed_ports;
 mod node_addresses;
+mod node_holds_peer_address;
+mod node_port_claimed_twice;
 mod node_port_outside_range;
 mod node_port_range_covers_daemons;
 mod node_port_range_crowded;
@@ -31,7 +38,10 @@ mod node_port_range_disagreement;
 mod node_ports;
 mod node_query;
 mod own_port_taken;
+mod pod_waits_for_host_port;
+mod pods;
 mod port_usage;
+mod proxy_health_port_taken;
 mod proxy_left_behind;
 mod proxy_near_fd_limit;
 mod remedies;
@@ -62,15 +72,22 @@ pub static RULES: &[&Rule] = &[
     &listener_on_node_port::RULE,
     &client_socket_on_node_port::RULE,
     &client_socket_blocks_port::RULE,
+    &listener_blocks_host_network_pod::RULE,
     &external_ip_is_node_address::RULE,
     &external_ip_shadows_node_port::RULE,
     &ipvs_holds_foreign_address::RULE,
+    &node_holds_peer_address::RULE,
+    &external_address_claimed_twice::RULE,
+    &node_port_claimed_twice::RULE,
     &masquerade_uses_node_ports::RULE,
     &ephemeral_range_overlaps_node_ports::RULE,
     &ephemeral_ports_near_exhaustion::RULE,
     &host_port_equals_node_port::RULE,
     &host_port_takes_listener::RULE,
+    &pod_waits_for_host_port::RULE,
+    &host_port_in_node_port_range::RULE,
     &health_check_node_port_unserved::RULE,
+    &proxy_health_port_taken::RULE,
     &proxy_near_fd_limit::RULE,
     &proxy_left_behind::RULE,
     &node_port_range_crowded::RULE,

@@ -33,7 +33,7 @@ pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{ContainerPort, Protocol, Snapshot};
+    use crate::facts::{ContainerPort, Protocol, ProxyConfig, Reading, Snapshot};
 
     fn container_port(port: u16) -> ContainerPort {
         ContainerPort { port, host_port: None, host_ip: None, protocol: Protocol::Tcp }
@@ -66,6 +66,15 @@ mod tests {
             assert!(!query.client_ports.contains(port), "no rule asks for clients on {port}");
         }
         assert_eq!(query.health_check_ports, [40081]);
+    }
+
+    #[test]
+    fn the_port_on_which_kube_proxy_is_configured_to_tell_its_health_is_in_the_query() {
+        let mut world = Snapshot::healthy();
+        assert!(!node_query(&world.cluster, false).owner_ports.contains(10300));
+        let config = ProxyConfig { healthz_bind_address: Some("[::]:10300".to_owned()), ..ProxyConfig::default() };
+        world.cluster.proxy_config = Reading::Seen(config);
+        assert!(node_query(&world.cluster, false).owner_ports.contains(10300));
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! What rules advise. Every command of every remedy is written here and nowhere else, so that one test can hand each
 //! of them to a shell; whatever a tenant can write is quoted.
 
+use super::needed_ports::NeededPorts;
 use crate::{
     dataplane::{ExternalAddress, Field, UNNAMED, owner_name},
-    facts::{Address, PortRange, PortSet, Protocol, Reading, Service, ServicePort, Snapshot, Socket, text::shell_word},
+    facts::{
+        Address, Controller, PortRange, PortSet, Protocol, Reading, Service, ServicePort, Snapshot, Socket,
+        text::shell_word,
+    },
     findings::{Remedy, Step},
 };
 
@@ -34,6 +38,14 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
 
 /// Takes a claimed address back from the Service. Of several of one Service the last has to go first: they move up.
 pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
+    release_to(
+        claim,
+        "a load balancer address that is no Node's, or have its controller set `ipMode: Proxy` in status.loadBalancer.ingress",
+    )
+}
+
+/// The same; `instead` is what a Service may have whose load balancer address nobody but its controller can take back.
+pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     let Service { namespace, name, .. } = claim.service;
     match claim.field {
         Field::ExternalIps(index) => {
@@ -41,9 +53,7 @@ pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
             let change = format!(r#"{{"op":"remove","path":"{path}"}}"#);
             Step::command(json_patch(claim.service, &path, &format!("\"{}\"", claim.ip), &change))
         }
-        Field::LoadBalancer => Step::advice(format!(
-            "give Service {namespace}/{name} a load balancer address that is no Node's, or have its controller set `ipMode: Proxy` in status.loadBalancer.ingress"
-        )),
+        Field::LoadBalancer => Step::advice(format!("give Service {namespace}/{name} {instead}")),
     }
 }
 
@@ -77,6 +87,15 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     }
 }
 
+/// Gives a pod another port, where what makes it declares it.
+pub(super) fn another_port(namespace: &str, name: &str, controller: Option<&Controller>) -> Step {
+    let place = match controller {
+        Some(controller) => format!("in {} {namespace}/{}", controller.kind, controller.name),
+        None => "where its containers are declared".to_owned(),
+    };
+    Step::advice(format!("give pod {namespace}/{name} another port, {place}"))
+}
+
 /// Names the processes with listeners on a port, to root on the node.
 pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
     let table = match protocol {
@@ -88,16 +107,19 @@ pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
 }
 
 /// Keeps the kernel from choosing `ports` by itself, for now and for good. A write replaces the whole list, so what is
-/// reserved already is written again, and NodePorts that the kernel may choose are written too: a remedy of one finding
-/// does not undo that of another.
+/// reserved already is written again, and NodePorts and ports of servers that the kernel may choose are written too: a
+/// remedy of one finding does not undo that of another.
 pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
     let ephemeral = snapshot.kernel.sysctls.ip_local_port_range.seen();
     let node_ports = snapshot.cluster.node_port_range.seen().map(|range| range.range);
     let meeting = node_ports.filter(|range| ephemeral.is_some_and(|it| it.intersection(*range).is_some()));
-    let ports = &meeting.map_or_else(|| ports.clone(), |range| ports.union(&range.into()));
+    let mut ports = meeting.map_or_else(|| ports.clone(), |range| ports.union(&range.into()));
+    if let Some(range) = ephemeral {
+        ports = ports.union(&NeededPorts::among(&(*range).into(), snapshot).ports());
+    }
     match &snapshot.kernel.sysctls.ip_local_reserved_ports {
         Reading::Seen(reserved) => {
-            set_sysctl("net.ipv4.ip_local_reserved_ports", &reserved.union(ports).to_string(), "99-node-ports.conf")
+            set_sysctl("net.ipv4.ip_local_reserved_ports", &reserved.union(&ports).to_string(), "99-node-ports.conf")
         }
         Reading::Gap(_) => Step::advice(format!(
             "add {ports} to what net.ipv4.ip_local_reserved_ports holds now, and write the whole list back: a write replaces it"

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use crate::facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service};
 
-/// Ports of kube-proxy itself: `metricsBindAddress` and `healthzBindAddress`.
-const PROXY_PORTS: [u16; 2] = [10249, 10256];
+/// kube-proxy's own health (`healthzBindAddress`), unless configured otherwise.
+pub(super) const PROXY_HEALTH: u16 = 10256;
+/// Ports of kube-proxy itself: that of `metricsBindAddress`, and its health.
+const PROXY_PORTS: [u16; 2] = [10249, PROXY_HEALTH];
 
 /// What a rule needs to know of sockets, beyond which listeners there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +66,15 @@ impl Ports {
             Self::UnreadyHostNetworkPods => {
                 container_ports(cluster, |pod| pod.host_network && !pod.ready).map(|port| port.port).collect()
             }
-            Self::Proxy => PROXY_PORTS.into_iter().collect(),
+            Self::Proxy => PROXY_PORTS.into_iter().chain(configured_health(cluster)).collect(),
         }
     }
+}
+
+/// The port of kube-proxy's health that the cluster's own configuration of it names.
+fn configured_health(cluster: &ClusterFacts) -> Option<u16> {
+    let address = cluster.proxy_config.seen()?.healthz_bind_address.as_deref()?;
+    address.rsplit_once(':')?.1.parse().ok()
 }
 
 fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {

@@ -38,6 +38,10 @@ pub struct FindingsDocument {
     /// From which age on the look is too old to be believed, in seconds; absent in what `check` prints.
     #[serde(skip_serializing_if = "Option::is_none")]
     old_after_seconds: Option<u64>,
+    /// How old the last look was that read everything, connections too, when this was written, in seconds; absent in what
+    /// `check` prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    whole_age_seconds: Option<u64>,
     /// How Services are programmed here; absent when nobody could tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy: Option<Proxy>,
@@ -155,8 +159,13 @@ pub fn write_json_with_age(
     LookAge { age, old_after }: LookAge,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let (age_seconds, old_after_seconds) = (Some(age.as_secs()), Some(old_after.as_secs()));
-    write_indented_json(&FindingsDocument { age_seconds, old_after_seconds, ..FindingsDocument::of(report) }, out)
+    let document = FindingsDocument {
+        age_seconds: Some(age.as_secs()),
+        old_after_seconds: Some(old_after.as_secs()),
+        whole_age_seconds: Some(age.saturating_add(report.snapshot.since_whole()).as_secs()),
+        ..FindingsDocument::of(report)
+    };
+    write_indented_json(&document, out)
 }
 
 /// Writes the document as YAML.
@@ -191,6 +200,7 @@ impl FindingsDocument {
             at: format!("{:.0}", snapshot.at),
             age_seconds: None,
             old_after_seconds: None,
+            whole_age_seconds: None,
             proxy: snapshot.proxy_mode().ok().map(|mode| Proxy {
                 mode: mode.value,
                 source: tidy(&mode.place),
@@ -282,5 +292,31 @@ fn tidy_subject(subject: &Subject) -> Subject {
         namespace: subject.namespace.as_deref().map(tidy),
         name: tidy(&subject.name),
         uid: subject.uid.as_deref().map(tidy),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{facts::Snapshot, ledger::Board};
+
+    #[test]
+    fn findings_of_an_agent_tell_how_old_the_look_and_the_last_whole_one_are() {
+        let age = LookAge::new(Duration::from_secs(3), Duration::from_secs(60));
+        let told = |world: &Snapshot| {
+            let mut out = Vec::new();
+            write_json_with_age(&Report::of(world, &Board::default()), age, &mut out).expect("a document");
+            let document: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+            ["ageSeconds", "wholeAgeSeconds"].map(|name| document[name].as_u64())
+        };
+        let mut world = Snapshot::healthy();
+        assert_eq!(told(&world), [Some(3), Some(3)]);
+        world.whole_at = Some(world.at - jiff::SignedDuration::from_mins(19));
+        assert_eq!(told(&world), [Some(3), Some(19 * 60 + 3)]);
+        // A clock that was set back in between makes no age.
+        world.whole_at = Some(world.at + jiff::SignedDuration::from_mins(19));
+        assert_eq!(told(&world), [Some(3), Some(3)]);
     }
 }

@@ -64,6 +64,7 @@ fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         cluster.services.gap(),
         cluster.endpoint_slices.gap(),
         cluster.pods.gap(),
+        cluster.waiting_pods.gap(),
         cluster.nodes.gap(),
         cluster.node_port_range.gap(),
         kernel.listeners.gap(),

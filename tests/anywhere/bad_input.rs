@@ -45,6 +45,24 @@ fn a_file_that_cannot_be_read_is_told_first_and_once() {
 }
 
 #[test]
+fn a_kubeconfig_that_cannot_be_used_is_told_first() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("kubeconfig");
+    for (content, wanted) in [
+        ("\u{0}\u{1}binary", "kubeconfig: "),
+        ("- a list", "no kubeconfig"),
+        ("apiVersion: v1\nkind: Config\ncurrent-context: nowhere\n", "nowhere"),
+    ] {
+        fs::write(&path, content).expect("a file");
+        let mut command = binary();
+        command.args(["check", "--host-root", "/nonexistent", "--kubeconfig"]).arg(&path);
+        let (code, stdout, stderr) = ended(&mut command);
+        assert_eq!(code, 2, "{stdout}{stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1 && stderr.contains(wanted), "{stderr}");
+    }
+}
+
+#[test]
 fn what_is_good_beside_it_is_judged() {
     let directory = TempDir::new().expect("a directory");
     let (_, stdout, stderr) = check(&directory, format!("{GOOD}---\nkind: [\n---\n{{").as_bytes(), "table");

@@ -26,6 +26,11 @@ const SEEN: &[Row] = &[
         ("node/near_misses.rs", "connections_to_a_health_check_that_is_served_keep_nobody_off_it"),
     ),
     (
+        "listener-blocks-host-network-pod",
+        ("node/host_network.rs", "a_process_with_the_port_of_a_crashing_host_network_pod_is_told"),
+        ("node/host_network.rs", "a_ready_pod_another_port_and_another_protocol_block_nobody"),
+    ),
+    (
         "external-ip-is-node-address",
         ("node/addresses.rs", "a_cluster_ip_service_with_a_peers_address_takes_the_peer_away_in_ipvs_mode_only"),
         ("node/addresses.rs", "an_external_ip_that_is_no_nodes_is_nobodys_loss"),
@@ -39,6 +44,21 @@ const SEEN: &[Row] = &[
         "ipvs-holds-foreign-address",
         ("node/addresses.rs", "a_peers_address_on_kube_ipvs0_without_a_service_is_foreign"),
         ("node/addresses.rs", "an_address_held_here_is_said_once_with_the_service_that_brought_it"),
+    ),
+    (
+        "node-holds-peer-address",
+        ("node/twice.rs", "a_peers_address_on_a_link_of_this_node_cuts_the_peer_off"),
+        ("node/twice.rs", "a_virtual_address_of_no_node_and_a_node_under_its_older_name_are_no_peers"),
+    ),
+    (
+        "external-address-claimed-twice",
+        ("node/twice.rs", "an_external_ip_and_a_load_balancer_with_one_address_and_port_are_told_to_both"),
+        ("node/twice.rs", "one_address_with_two_ports_or_protocols_is_shared_on_purpose"),
+    ),
+    (
+        "node-port-claimed-twice",
+        ("node/twice.rs", "one_node_port_of_two_services_and_a_daemon_set_is_told_of_each_service"),
+        ("node/twice.rs", "neighbours_of_a_node_port_claim_another_one"),
     ),
     (
         "ephemeral-range-overlaps-node-ports",
@@ -61,6 +81,16 @@ const SEEN: &[Row] = &[
         ("node/near_misses.rs", "a_host_port_beside_a_listener_or_of_another_protocol_takes_nothing"),
     ),
     (
+        "pod-waits-for-host-port",
+        ("node/host_network.rs", "a_pod_that_waits_for_the_host_port_of_another_is_told_of_its_service"),
+        ("node/host_network.rs", "a_pod_that_waits_for_another_port_or_node_is_not_kept_from_it_here"),
+    ),
+    (
+        "host-port-in-node-port-range",
+        ("node/twice.rs", "a_host_port_in_the_node_port_range_is_ignored_by_cilium_and_latent_elsewhere"),
+        ("node/twice.rs", "a_host_port_before_the_node_port_range_is_served"),
+    ),
+    (
         "masquerade-uses-node-ports",
         ("lab/ipvs.rs", "a_masqueraded_connection_on_a_node_port_is_judged_as_it_works"),
         ("lab/verdicts/masquerade.rs", "a_masqueraded_connection_on_a_node_port_is_judged_as_it_works"),
@@ -69,6 +99,11 @@ const SEEN: &[Row] = &[
         "health-check-node-port-unserved",
         ("node/claims.rs", "a_health_check_that_somebody_else_serves_drops_the_node_from_its_load_balancer"),
         ("node/claims.rs", "a_health_check_that_names_its_service_is_served"),
+    ),
+    (
+        "proxy-health-port-taken",
+        ("node/proxy.rs", "a_program_that_has_the_health_port_of_a_kube_proxy_is_named"),
+        ("node/proxy.rs", "a_kube_proxy_that_has_its_health_port_and_one_that_answers_nobody_lose_nothing"),
     ),
     (
         "proxy-near-fd-limit",

@@ -1,6 +1,9 @@
 //! What the program writes about itself is what is committed below `docs/`. `make docs` writes it anew.
 
+mod comments;
 mod faults;
+mod threads;
+mod worlds;
 
 use std::{
     collections::BTreeSet,

@@ -276,6 +276,39 @@ spec: {nodeName: node-two}
 }
 
 #[test]
+fn of_workloads_the_ports_of_nodes_are_kept() {
+    let workload = |kind: &str, name: &str, spec: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {{template: {{spec: {spec}}}}}\n---\n"
+        )
+    };
+    let facts = facts_of(&[[
+        workload(
+            "DaemonSet",
+            "a",
+            "{containers: [{ports: [{containerPort: 80, hostPort: 8080, protocol: UDP}, {containerPort: 81}]}]}",
+        ),
+        workload("Deployment", "b", "{hostNetwork: true, containers: [{ports: [{containerPort: 82}]}]}"),
+        workload("StatefulSet", "c", "{containers: [{ports: [{containerPort: 83}]}]}"),
+        workload("ReplicaSet", "d", "{containers: [{ports: [{containerPort: 84, hostPort: 84}]}]}"),
+        "kind: List\nitems: []\n".to_owned(),
+    ]
+    .concat()]);
+    assert_eq!(facts.rejected, []);
+    let kept =
+        facts.workloads.iter().map(|it| (it.to_string(), it.host_network, it.ports[0].port, it.ports[0].host_port));
+    let expected = [
+        ("DaemonSet default/a".to_owned(), false, 80, Some(8080)),
+        ("Deployment default/b".to_owned(), true, 82, None),
+    ];
+    assert_eq!(kept.collect::<Vec<_>>(), expected);
+    assert_eq!((facts.workloads[0].ports.len(), facts.workloads[0].ports[0].protocol), (1, Protocol::Udp));
+    let broken = facts_of(&[workload("DaemonSet", "a", "{containers: [{ports: [{containerPort: x, hostPort: 80}]}]}")]);
+    let [rejected, ..] = &broken.rejected[..] else { panic!("{:?}", broken.rejected) };
+    assert!(rejected.detail.contains("DaemonSet a: spec.template.spec.containers[0].ports[0]"), "{}", rejected.detail);
+}
+
+#[test]
 fn what_the_input_does_not_hold_is_unknown_but_an_empty_list_of_services_is_an_answer() {
     let facts = facts_of(&[r#"{"kind":"List","items":[]}"#]);
     assert_eq!(facts.services.get().expect("services").len(), 0);

@@ -67,11 +67,14 @@ fn a_field_of_the_wrong_shape_is_named_and_the_rest_goes_on() {
         ),
         ("spec: hello", "spec is \"hello\", wanted a mapping"),
         ("spec: [1, {a: b}]", "spec is a list, wanted a mapping"),
+        ("spec: null", "0.txt: Service bad: spec is absent, wanted a mapping"),
+        ("status: {}", "0.txt: Service bad: spec is absent, wanted a mapping"),
     ];
     for (spec, complaint) in broken {
         let facts = facts_of(&[format!("kind: Service\nmetadata: {{name: bad}}\n{spec}\n---{GOOD}")]);
         assert!(only(&facts).detail.ends_with(complaint), "{}", only(&facts).detail);
         assert!(names(&facts).contains(&"good"), "{spec}");
+        assert!(!complaint.contains(": spec is absent") || !names(&facts).contains(&"bad"), "{spec}");
     }
 }
 
@@ -98,8 +101,8 @@ fn a_syntax_error_is_placed_by_line_and_costs_only_its_document() {
 #[test]
 fn json_that_breaks_says_where_and_keeps_what_came_before() {
     let facts = facts_of(&[r#"{"kind":"List","items":[
-        {"kind":"Service","metadata":{"name":"a"}},
-        {"kind":"Service","metadata":{"name":"b"}},
+        {"kind":"Service","metadata":{"name":"a"},"spec":{}},
+        {"kind":"Service","metadata":{"name":"b"},"spec":{}},
         {"kind":"Service","metadata":{"name":"c",}}]}"#]);
     assert!(
         only(&facts).detail.contains("0.txt:4:50: not JSON: trailing comma; wanted what kubectl get"),
@@ -178,7 +181,7 @@ fn hostile_texts_come_out_clean_and_bounded() {
     let gap = only(&facts);
     assert!(gap.detail.len() <= 512 && !gap.detail.contains(char::is_control), "{:?}", gap.detail);
 
-    let facts = facts_of(&[format!("kind: Service\nmetadata:\n  name: \"a\\e[31m\\n\\u202e{long}\"\n")]);
+    let facts = facts_of(&[format!("kind: Service\nmetadata:\n  name: \"a\\e[31m\\n\\u202e{long}\"\nspec: {{}}\n")]);
     let gap = only(&facts);
     assert!(gap.detail.contains("metadata.name is \"a[31mxxx"), "{}", gap.detail);
     assert!(gap.detail.len() <= 512 && !gap.detail.contains(char::is_control), "{:?}", gap.detail);
@@ -209,11 +212,11 @@ fn a_billion_laughs_are_refused() {
 fn a_name_that_the_api_server_would_not_take_is_refused_where_it_comes_in() {
     let longest = "x".repeat(64);
     for name in ["--all", "-f", "--kubeconfig=/tmp/x", "a b", "Web", "a_b", "a.b", "web\\u200b", longest.as_str()] {
-        let facts = facts_of(&[format!("kind: Service\nmetadata: {{name: \"{name}\"}}\n---{GOOD}")]);
+        let facts = facts_of(&[format!("kind: Service\nmetadata: {{name: \"{name}\"}}\nspec: {{}}\n---{GOOD}")]);
         let detail = &only(&facts).detail;
         assert!(detail.contains("metadata.name is ") && detail.contains(", wanted a name of"), "{detail}");
         assert_eq!(names(&facts), ["good"], "{name}");
-        let text = format!("kind: Service\nmetadata: {{name: a, namespace: \"{name}\"}}\n---{GOOD}");
+        let text = format!("kind: Service\nmetadata: {{name: a, namespace: \"{name}\"}}\nspec: {{}}\n---{GOOD}");
         assert!(only(&facts_of(&[text])).detail.contains("metadata.namespace is "), "{name}");
         if name == "a.b" {
             continue;
@@ -240,7 +243,7 @@ fn a_key_that_is_twice_costs_its_object_and_no_other() {
         let quoted =
             quoted.replace(": b", ": \"b\"").replace("NodePort", "\"NodePort\"").replace("ClusterIP", "\"ClusterIP\"");
         let quoted = quoted.replace(": Service", ": \"Service\"");
-        let good = r#"{"kind":"Service","metadata":{"name":"good"}}"#;
+        let good = r#"{"kind":"Service","metadata":{"name":"good"},"spec":{}}"#;
         let json = format!(r#"{{"kind":"List","items":[{quoted},{good}]}}"#);
         for text in [json, format!("kind: List\nitems:\n- {object}\n- {good}\n")] {
             let facts = facts_of(&[&text]);
@@ -253,7 +256,7 @@ fn a_key_that_is_twice_costs_its_object_and_no_other() {
 #[test]
 fn what_is_no_object_among_items_loses_nothing_else() {
     for odd in ["5", "-1", "1.5", "true", "\"text\"", "[1, [2]]", "99999999999999999999"] {
-        let good = |name: &str| format!(r#"{{"kind": "Service", "metadata": {{"name": "{name}"}}}}"#);
+        let good = |name: &str| format!(r#"{{"kind": "Service", "metadata": {{"name": "{name}"}}, "spec": {{}}}}"#);
         let items = format!("[{}, {odd}, {}]", good("a"), good("b"));
         for text in [format!(r#"{{"kind":"List","items":{items}}}"#), format!("kind: List\nitems: {items}\n"), items] {
             let facts = facts_of(&[&text]);
@@ -318,7 +321,9 @@ fn what_is_too_large_is_refused_with_its_bound_and_what_came_before_counts() {
     let long = "x".repeat(5 << 20);
     let yaml =
         format!("{GOOD}---\nkind: Service\nmetadata: {{name: b}}\ndata: {long}\n---{}", GOOD.replace("good", "c"));
-    let json = format!(r#"[{{"kind":"Service","metadata":{{"name":"good"}}}},{{"kind":"Service","data":"{long}"}}]"#);
+    let json = format!(
+        r#"[{{"kind":"Service","metadata":{{"name":"good"}},"spec":{{}}}},{{"kind":"Service","data":"{long}"}}]"#
+    );
     for text in [yaml, json] {
         let facts = facts_of(&[text]);
         assert_eq!(names(&facts), ["good"]);

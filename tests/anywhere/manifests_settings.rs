@@ -112,7 +112,7 @@ fn openshift_tells_its_range_or_means_the_default() {
 
 #[test]
 fn nobody_says_so_it_is_assumed_but_a_range_that_cannot_be_read_is_not() {
-    let found = range(&facts_of(&["kind: Service\nmetadata: {name: a}"]));
+    let found = range(&facts_of(&["kind: Service\nmetadata: {name: a}\nspec: {}"]));
     assert_eq!((found.0.as_str(), found.1), ("30000-32767", RangeSource::Assumed));
     let facts = facts_of(&[api_server("kube-apiserver-cp1", "[kube-apiserver, --service-node-port-range=many]")]);
     assert_eq!(facts.node_port_range.gap().map(|gap| gap.why), Some(Why::Malformed));
@@ -179,6 +179,21 @@ fn this_nodes_k3s_arguments_come_before_the_config_map() {
 }
 
 #[test]
+fn cilium_names_addresses_with_blanks_or_commas() {
+    for (written, wanted) in [
+        ("192.0.2.0/24 2001:db8::/64\\n", &["192.0.2.0/24", "2001:db8::/64"][..]),
+        ("192.0.2.0/24,2001:db8::/64", &["192.0.2.0/24", "2001:db8::/64"]),
+        ("", &[]),
+    ] {
+        let facts = facts_of(&[format!(
+            "kind: ConfigMap\nmetadata: {{name: cilium-config, namespace: kube-system}}\n\
+             data: {{kube-proxy-replacement: 'true', nodeport-addresses: \"{written}\"}}\n"
+        )]);
+        assert_eq!(facts.proxy_config.get().expect("a config").node_port_addresses, wanted, "{written:?}");
+    }
+}
+
+#[test]
 fn cilium_and_calico_have_ideas_of_their_own() {
     let facts = facts_of(&[r#"
 kind: ConfigMap
@@ -202,4 +217,44 @@ spec: {kubeNodePortRanges: [8080, "30000:32767"]}
             (Claimant::Calico, &[single, PortRange::DEFAULT_NODE_PORTS][..]),
         ]
     );
+}
+
+#[test]
+fn who_masquerades_for_cilium_is_in_its_config_map() {
+    let by_iptables = |settings: &str| {
+        let facts = facts_of(&[format!(
+            "kind: ConfigMap\nmetadata: {{name: cilium-config, namespace: kube-system}}\ndata: {{kube-proxy-replacement: 'true'{settings}}}"
+        )]);
+        facts.proxy_config.get().expect("a config").iptables_masquerade
+    };
+    for (settings, expected) in [
+        ("", None),
+        (", enable-bpf-masquerade: ''", None),
+        (", enable-bpf-masquerade: 'true'", Some(false)),
+        (", enable-bpf-masquerade: \"true\\n\"", Some(false)),
+        (", enable-bpf-masquerade: 'false'", Some(true)),
+        (", enable-bpf-masquerade: 'false', enable-ipv4-masquerade: 'false'", Some(false)),
+        (", enable-bpf-masquerade: 'false', enable-ipv4: 'false'", Some(false)),
+        (", enable-bpf-masquerade: 'false', enable-ipv4: 'false', enable-ipv6: 'true'", Some(true)),
+        (", enable-bpf-masquerade: 'false', enable-ipv4-masquerade: 'false', enable-ipv6: 'true'", Some(true)),
+        (", enable-bpf-masquerade: 'false', masquerade: 'false', enable-ipv6: 'true'", Some(false)),
+    ] {
+        assert_eq!(by_iptables(settings), expected, "{settings}");
+    }
+}
+
+#[test]
+fn where_kube_proxy_tells_its_health_is_in_its_configuration() {
+    let of = |line: &str| {
+        let facts = facts_of(&[format!(
+            "kind: ConfigMap\nmetadata: {{name: kube-proxy, namespace: kube-system}}\ndata: {{config.conf: '{line}'}}"
+        )]);
+        facts.proxy_config.get().expect("a config").healthz_bind_address.clone()
+    };
+    assert_eq!(of("healthzBindAddress: 0.0.0.0:10300").as_deref(), Some("0.0.0.0:10300"));
+    assert_eq!(of("healthzBindAddress: \"\""), None, "kube-proxy takes it for the default");
+    assert_eq!(of("mode: iptables"), None);
+    let flags = r#"["agent","--kube-proxy-arg=healthz-bind-address=127.0.0.1:10300"]"#;
+    let config = facts_of(&[node_arguments(flags)]).proxy_config;
+    assert_eq!(config.get().expect("a config").healthz_bind_address.as_deref(), Some("127.0.0.1:10300"));
 }

@@ -1,10 +1,22 @@
-//! What `SECURITY.md` promises is tested: every test that it names is there.
+//! What `SECURITY.md` promises is tested: each promise names tests, and each test that it names is there.
+//!
+//! A promise is a list item or a row of a table, in any part of the document; the text between them only explains. Where
+//! nothing holds an attacker off, the row says so: it holds the words `nothing` and `no promise`.
 
 use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
+
+use portreeve::cluster::{ACCESS, REVIEWS};
+
+/// What says that nothing is promised, and what has to be said with it.
+const NO_PROMISE: [&str; 2] = ["no promise", "nothing"];
+/// The fewest promises there are.
+const FEWEST: usize = 60;
+/// Whom the tables of the threat model are about.
+const THREATS: [&str; 2] = ["| asset | what keeps it | tests |", "| who | reaches | what holds it off | tests |"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -23,6 +35,16 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// The texts of every Rust file below these folders.
+fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
+    let paths = folders.iter().flat_map(|folder| files(&root().join(folder)));
+    paths.map(|path| (path.clone(), fs::read_to_string(path).expect("a source"))).collect()
+}
+
+fn document() -> String {
+    fs::read_to_string(root().join("SECURITY.md")).expect("a document")
+}
+
 /// The names of the tests in a file: functions under an attribute `test`.
 fn tests(source: &str) -> impl Iterator<Item = &str> {
     let after = source.split("test]\n").skip(1);
@@ -38,19 +60,52 @@ fn named(document: &str) -> impl Iterator<Item = &str> {
     document.split('`').skip(1).step_by(2).filter(is_sentence)
 }
 
+/// The list items and the rows of tables, without those that head a table.
+fn promises(document: &str) -> Vec<String> {
+    let is_rule = |line: &str| line.starts_with("|---");
+    let mut found: Vec<String> = Vec::new();
+    let mut is_open = false;
+    let mut lines = document.lines().peekable();
+    while let Some(line) = lines.next() {
+        let is_head = line.starts_with('|') && (is_rule(line) || lines.peek().is_some_and(|next| is_rule(next)));
+        let begins = line.trim_start().starts_with("- ") || line.starts_with('|') && !is_head;
+        match found.last_mut() {
+            Some(last) if is_open && !begins && line.starts_with("  ") => {
+                last.push(' ');
+                last.push_str(line.trim());
+            }
+            _ if begins => found.push(line.to_owned()),
+            _ => {}
+        }
+        is_open = begins || is_open && line.starts_with("  ");
+    }
+    found
+}
+
+/// Whether a promise names a test, or says that it is none.
+fn is_held(promise: &str) -> bool {
+    named(promise).next().is_some() || NO_PROMISE.iter().all(|words| promise.contains(words))
+}
+
 #[test]
 fn every_test_that_the_threat_model_names_is_there() {
-    let sources: Vec<String> = ["src", "tests"]
-        .into_iter()
-        .flat_map(|folder| files(&root().join(folder)))
-        .map(|path| fs::read_to_string(path).expect("a source"))
-        .collect();
-    let known: BTreeSet<&str> = sources.iter().flat_map(|source| tests(source)).collect();
-    let document = fs::read_to_string(root().join("SECURITY.md")).expect("a document");
-    let named: Vec<&str> = named(&document).collect();
-    assert!(named.len() >= 15, "{named:?}");
-    let missing: Vec<&&str> = named.iter().filter(|name| !known.contains(**name)).collect();
+    let sources = sources(&["src", "tests"]);
+    let known: BTreeSet<&str> = sources.iter().flat_map(|(_, source)| tests(source)).collect();
+    let document = document();
+    let missing: Vec<&str> = named(&document).filter(|name| !known.contains(name)).collect();
     assert!(missing.is_empty(), "SECURITY.md names tests that are not there: {missing:#?}");
+}
+
+#[test]
+fn every_promise_names_a_test() {
+    let document = document();
+    let promises = promises(&document);
+    assert!(promises.len() >= FEWEST, "{promises:#?}");
+    let bare: Vec<&String> = promises.iter().filter(|promise| !is_held(promise)).collect();
+    assert!(bare.is_empty(), "SECURITY.md promises what no test holds: {bare:#?}");
+    for head in THREATS {
+        assert!(document.contains(head), "the threat model lacks the table {head}");
+    }
 }
 
 #[test]
@@ -59,4 +114,47 @@ fn a_test_that_is_gone_would_be_missed() {
     assert_eq!(tests(source).collect::<Vec<_>>(), ["a_thing_that_holds", "another_thing_that_holds"]);
     let document = "`a_thing_that_holds`, `pods/proxy`, `endpoints_of`, `--cpu-percent`, `no_test_at_all`";
     assert_eq!(named(document).collect::<Vec<_>>(), ["a_thing_that_holds", "no_test_at_all"]);
+}
+
+#[test]
+fn a_promise_without_a_test_would_be_missed() {
+    let held = "- It holds:\n  `a_thing_that_holds`.";
+    let row = "| who | tests |\n|---|---|\n| a | `a_thing_that_holds` |\n| b | nothing | no promise |";
+    let all = |text: &str| promises(text).iter().map(|it| is_held(it)).collect::<Vec<_>>();
+    assert_eq!(all(&format!("Text.\n\n{held}\n\n{row}\n\nMore.\n")), [true, true, true]);
+    assert_eq!(all(&held.replace("`a_thing_that_holds`", "always")), [false]);
+    assert_eq!(all(&format!("- It holds.\n{held}")), [false, true]);
+    assert_eq!(all(&format!("- It holds.\n\n  {held}")), [false, true], "one within another");
+    assert_eq!(all(&format!("- It holds.\n\nLater: {}", &held[2..])), [false], "text behind it does not count");
+    assert_eq!(all(&row.replace("`a_thing_that_holds`", "")), [false, true]);
+    assert_eq!(all(&row.replace("nothing", "RBAC")), [true, false], "what holds somebody off is a promise");
+}
+
+#[test]
+fn no_right_is_asked_for_that_shows_a_secret_or_changes_an_object() {
+    for grant in ACCESS {
+        assert!(grant.verbs.iter().all(|verb| ["get", "list", "watch"].contains(verb)), "{}", grant.resource);
+        assert!(!["secrets", "*"].contains(&grant.resource), "{}", grant.resource);
+    }
+    let reviews: Vec<_> = REVIEWS.iter().map(|grant| (grant.resource, grant.verbs)).collect();
+    assert_eq!(reviews, [("tokenreviews", &["create"][..]), ("subjectaccessreviews", &["create"])]);
+}
+
+#[test]
+fn no_source_reads_packets_or_the_environment_of_a_process() {
+    let sources = sources(&["src"]);
+    assert!(sources.iter().any(|(_, text)| text.contains("\"cmdline\"")), "files of a process are named so");
+    for (path, text) in &sources {
+        for words in ["\"environ\"", "/environ", "AF_PACKET", "AddressFamily::Packet", "SockProtocol::EthAll", "pcap"] {
+            assert!(!text.contains(words), "{}: {words}", path.display());
+        }
+    }
+}
+
+#[test]
+fn no_unsafe_code_is_compiled() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest");
+    let lints = manifest.split("[lints.rust]").nth(1).and_then(|rest| rest.split("\n[").next());
+    // What is forbidden cannot be allowed again in a source.
+    assert!(lints.is_some_and(|lints| lints.contains("unsafe_code = \"forbid\"")), "{lints:?}");
 }

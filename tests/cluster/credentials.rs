@@ -118,7 +118,12 @@ fn a_plug_in_that_hangs_is_ended() {
     let said = plugin(&format!("echo $$ > {}; sleep 600", path.display()), Duration::from_secs(2));
     assert!(said.contains("no answer within 2 s"), "{said}");
     thread::sleep(Duration::from_millis(500)); // for another one, which would write another number
-    let process: i32 = fs::read_to_string(&path).expect("it ran").trim().parse().expect("a number");
+    is_ended(&path);
+}
+
+/// Waits for the end of the process whose number is in this file.
+fn is_ended(path: &Path) {
+    let process: i32 = fs::read_to_string(path).expect("it ran").trim().parse().expect("a number");
     // Whoever started it may still have to take note.
     let gone = || fs::read_to_string(format!("/proc/{process}/stat")).map_or(true, |stat| stat.contains(") Z "));
     (0..2000)
@@ -129,6 +134,63 @@ fn a_plug_in_that_hangs_is_ended() {
             }
         })
         .expect("it has ended");
+}
+
+/// A kubeconfig's user whose plug-in, in a shell's words, gives a token that has ended, so that it is run again.
+fn short_lived(more: &str) -> String {
+    let ended = r#"{"status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}"#;
+    let exec = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh";
+    format!("{{exec: {{{exec}, args: [\"-c\", {:?}]}}}}", format!("{more} printf '%s' '{ended}'"))
+}
+
+#[test]
+fn a_plug_in_is_run_again_when_its_token_ends() {
+    let directory = TempDir::new().expect("a directory");
+    let runs = directory.path().join("runs");
+    let facts = facts(&short_lived(&format!("echo run >> {};", runs.display())), TIMEOUT);
+    assert!(facts.services.seen().is_some(), "{:?}", facts.services);
+    let runs = fs::read_to_string(&runs).expect("it ran").lines().count();
+    assert!(runs > 2, "{runs} runs");
+}
+
+/// Fault (API server): the credential plug-in of a kubeconfig hangs when its token has ended
+/// Does: ends it after the request timeout, and says so
+/// Right again: with the first run that gives a token
+/// Lost: what was requested meanwhile
+#[test]
+fn a_plug_in_that_hangs_when_its_token_has_ended_is_ended() {
+    let directory = TempDir::new().expect("a directory");
+    let [ran, pid] = ["ran", "pid"].map(|name| directory.path().join(name));
+    let (ran, shown) = (ran.display(), pid.display());
+    let second = format!("if test -e {ran}; then echo $$ > {shown}; sleep 600; fi; touch {ran};");
+    let facts = facts(&short_lived(&second), Duration::from_secs(2));
+    let detail = &facts.services.gap().expect("a gap").detail;
+    assert!(detail.contains("no answer within 2 s"), "{detail}");
+    is_ended(&pid);
+}
+
+#[test]
+fn a_plug_in_that_writes_for_ever_when_its_token_has_ended_is_ended() {
+    let directory = TempDir::new().expect("a directory");
+    let ran = directory.path().join("ran");
+    let ran = ran.display();
+    let second = format!("if test -e {ran}; then exec cat /dev/zero; fi; touch {ran};");
+    let facts = facts(&short_lived(&second), TIMEOUT);
+    let detail = &facts.services.gap().expect("a gap").detail;
+    assert!(detail.contains("the credential plug-in sh failed: signal: 9"), "{detail}");
+}
+
+#[test]
+fn a_token_of_a_plug_in_that_cannot_be_sent_is_one_message_that_names_the_plug_in() {
+    for ends in ["", r#","expirationTimestamp":"2100-01-01T00:00:00Z""#] {
+        let said = plugin(&format!(r#"printf '%s' '{{"status":{{"token":"sec\u0007ret"{ends}}}}}'"#), TIMEOUT);
+        assert!(said.contains("the credential plug-in sh gave a token that cannot be used"), "{said}");
+        assert!(!said.contains("ret\""), "{said}");
+    }
+    let said = plugin("echo no", TIMEOUT);
+    assert!(said.contains("the credential plug-in sh printed something else than an ExecCredential"), "{said}");
+    let legacy = facts("{auth-provider: {name: gcp, config: {cmd-path: sh}}}", TIMEOUT);
+    is_refused(&legacy, "the auth-provider gcp is not known here; use exec instead");
 }
 
 #[test]

@@ -1,9 +1,15 @@
 //! Servers that answer for ever, or something else than was asked for: every answer has an end, and what is incomplete
 //! is unknown.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use portreeve::facts::{Gap, Why};
+use portreeve::facts::{Gap, Source, Why};
 
 use crate::{
     api::{list, page, small},
@@ -11,7 +17,8 @@ use crate::{
     watch::{A, is_list},
 };
 
-/// Why Services are not known where `answer` gets the query of each LIST of them, and how often they were requested.
+/// Why Services are not known where `answer` gets the query of each LIST of them, and how often they were requested. The
+/// next reading, of a server that is itself again, is whole.
 fn services(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> (Option<Gap>, usize) {
     services_within(Duration::from_secs(20), answer)
 }
@@ -20,10 +27,15 @@ fn services_within(
     request_timeout: Duration,
     answer: impl Fn(&str) -> Reply + Send + Sync + 'static,
 ) -> (Option<Gap>, usize) {
-    let fake = Fake::new(move |path, _| if is_list(path) { answer(path) } else { small(path) });
+    let is_over = Arc::new(AtomicBool::new(false));
+    let shared = Arc::clone(&is_over);
+    let is_hostile = move |path: &str| is_list(path) && !shared.load(Ordering::Relaxed);
+    let fake = Fake::new(move |path, _| if is_hostile(path) { answer(path) } else { small(path) });
     let facts = fake.facts_within(request_timeout);
     assert!(facts.nodes.seen().is_some(), "one failure is not all of them");
     let requests = fake.requests().iter().filter(|path| is_list(path)).count();
+    is_over.store(true, Ordering::Relaxed);
+    assert!(fake.facts_within(request_timeout).services.seen().is_some(), "right again");
     (facts.services.gap().cloned(), requests)
 }
 
@@ -66,7 +78,7 @@ fn full_pages_without_end_have_an_end() {
         let items: Vec<String> = (0..20_000).map(of).collect();
         page("Service", &items.iter().map(String::as_str).collect::<Vec<_>>(), &format!("t{}", number + 1))
     };
-    is_malformed(services(next), "more than 200000 objects");
+    is_malformed(services(next), "more than 128 MiB of what is kept");
 }
 
 /// Fault (API server): an answer never ends
@@ -78,7 +90,7 @@ fn strings_and_items_without_end_have_an_end() {
     const ITEMS: &str = r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#;
     is_malformed(services(|_| Reply::Endless("{\"kind\":\"", "x".to_owned())), "bytes in one object");
     is_malformed(services(|_| Reply::Endless(ITEMS, " ".to_owned())), "bytes in one object");
-    is_malformed(services(|_| Reply::Endless(ITEMS, format!("{A},"))), "more than 200000 objects");
+    is_malformed(services(|_| Reply::Endless(ITEMS, format!("{A},"))), "more than 128 MiB of what is kept");
     let ports = r#"{"kind":"ServiceList","items":[{"metadata":{"name":"a"},"spec":{"ports":["#;
     is_malformed(services(|_| Reply::Endless(ports, "{},".to_owned())), "values in one object");
 }
@@ -108,6 +120,13 @@ fn a_list_whose_next_page_is_refused_or_nonsense_is_unknown() {
         let body = format!(r#"{{"kind":"ServiceList","metadata":{nonsense},"items":[{A}]}}"#);
         is_malformed(services(move |_| Reply::Json(body.clone())), "another page cannot be read");
     }
+    for remaining in ["3", "-1"] {
+        let metadata = format!(r#"{{"resourceVersion":"1","remainingItemCount":{remaining}}}"#);
+        let body = format!(r#"{{"kind":"ServiceList","metadata":{metadata},"items":[{A}]}}"#);
+        is_malformed(services(move |_| Reply::Json(body.clone())), &format!("{remaining} more items remain"));
+    }
+    let wrong = format!(r#"{{"kind":"ServiceList","metadata":{{"remainingItemCount":"3"}},"items":[{A}]}}"#);
+    is_malformed(services(move |_| Reply::Json(wrong.clone())), "another page cannot be read");
     let lonely = format!(r#"{{"kind":"ServiceList","items":[{A}]}}"#);
     is_malformed(services(move |_| Reply::Json(lonely.clone())), "no resource version");
 }
@@ -122,6 +141,19 @@ fn nodes_that_go_on_with_another_page_are_read_to_the_end() {
     });
     let nodes = fake.facts().nodes;
     assert_eq!(nodes.get().expect("Nodes").len(), 2);
+}
+
+#[test]
+fn a_service_without_its_spec_is_unread_and_named() {
+    let fake = Fake::new(|path, _| match path {
+        path if is_list(path) => list("Service", &[A, r#"{"metadata":{"name":"b","namespace":"d"}}"#]),
+        path => small(path),
+    });
+    let facts = fake.facts();
+    assert_eq!(facts.services.get().expect("Services").len(), 1);
+    let [gap] = facts.rejected.as_slice() else { panic!("one complaint, not {:?}", facts.rejected) };
+    assert_eq!((gap.source, gap.why), (Source::Services, Why::Malformed));
+    assert!(gap.detail.ends_with("Service d/b: spec is absent, wanted a mapping"), "{}", gap.detail);
 }
 
 /// Fault (API server): an answer comes in pieces, or stops in the middle

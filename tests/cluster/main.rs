@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "a test program has no outside")]
 #![allow(clippy::disallowed_methods, reason = "makes the server and the files that readers are given")]
 
+mod agent_memory;
 mod api;
 mod credentials;
 mod events;
@@ -12,5 +13,6 @@ mod nodes;
 mod plugin;
 mod said;
 mod streamed;
+mod waiting_pods;
 mod watch;
 mod watch_failures;

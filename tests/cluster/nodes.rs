@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -100,6 +100,38 @@ async fn without_the_others_nodes_are_a_gap_and_once_known_they_stay() {
     let resource = portreeve::cluster::Resource::Nodes;
     let view = until(&views, "trouble", |view| view.statuses[&resource].failure.is_some()).await;
     assert_eq!(addresses(&view).len(), 5);
+}
+
+/// Fault (operator): the Node object is deleted under an agent that runs, and made anew with another uid
+/// Does: keeps the rest of its view; there is no such Node, which is no gap
+/// Right again: with the next reading of the Nodes
+/// Lost: what hangs on the Node meanwhile
+#[tokio::test]
+async fn a_node_that_is_made_anew_has_its_new_uid_with_the_next_reading_and_costs_nothing_else() {
+    let phase = Arc::new(AtomicUsize::new(0));
+    let shared = Arc::clone(&phase);
+    let named = |uid: &str| OWN.replace("\"name\"", &format!("\"uid\":\"{uid}\",\"name\""));
+    let (old, new) = (named("old"), named("new"));
+    let fake = Fake::new(move |path, _| {
+        let is_own = path.starts_with("/api/v1/nodes?") && path.contains("metadata.name%3Dn1");
+        match shared.load(Ordering::Relaxed) {
+            1 if is_own => list("Node", &[]),
+            2 => answer(path, &new, Reply::Json(TABLE.to_owned())),
+            _ => answer(path, &old, Reply::Json(TABLE.to_owned())),
+        }
+    });
+    let (_watch, views) = start(&fake);
+    let own = |view: &View| -> Option<String> {
+        view.facts.nodes.seen().into_iter().flatten().find(|node| node.name == "n1")?.uid.clone()
+    };
+    let first = until(&views, "everything is read", whole).await;
+    assert_eq!(own(&first).as_deref(), Some("old"));
+    phase.store(1, Ordering::Relaxed);
+    let gone = until(&views, "that it is gone", |view| own(view).is_none()).await;
+    assert_eq!(addresses(&gone), addresses(&first)[1..], "the other ones stay");
+    assert_eq!(gone.facts.services, first.facts.services);
+    phase.store(2, Ordering::Relaxed);
+    until(&views, "the new one", |view| own(view).as_deref() == Some("new")).await;
 }
 
 #[tokio::test]

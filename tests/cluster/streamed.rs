@@ -96,13 +96,14 @@ async fn a_state_is_never_older_than_what_was_seen() {
 #[tokio::test]
 async fn a_state_without_end_has_one() {
     let beginning = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"";
-    for (beginning, again) in [(beginning, "x".to_owned()), ("", event("ADDED", &A.replace("\"a\"", "\"same\""), 3))] {
+    let same = event("ADDED", &A.replace("\"a\"", "\"same\""), 3);
+    for (beginning, again, code) in [(beginning, "x".to_owned(), "malformed"), ("", same, "too-much")] {
         let fake = streaming(move |before| match before {
             0 => Reply::Endless(beginning, again.clone()),
             _ => Reply::Watch(vec![end()], After::Goes),
         });
         let (_watch, views) = start_within(&fake, PATIENT, timing());
-        let view = until(&views, "it ends", |view| errors(view, Resource::Services, "malformed") == 1).await;
+        let view = until(&views, "it ends", |view| errors(view, Resource::Services, code) == 1).await;
         assert_eq!(names(&view), [""; 0]);
         sleep(Duration::from_millis(10)).await;
     }

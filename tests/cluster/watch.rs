@@ -167,6 +167,31 @@ async fn changes_come_in_and_the_next_watch_begins_where_one_ended() {
 }
 
 #[tokio::test]
+async fn changes_without_an_end_are_read_in_batches_and_none_is_lost() {
+    // Far enough from each other that each would be a reason to wake up.
+    let pause = Duration::from_millis(20);
+    let edits: u32 = 200;
+    let fake = Fake::new(move |path, _| {
+        if from(path, 1) {
+            let changed = |number: u32| A.replace("80", &(1000 + number).to_string());
+            Reply::Slow((2..=edits).map(|number| event("MODIFIED", &changed(number), number)).collect(), pause)
+        } else {
+            calm(path)
+        }
+    });
+    let (_watch, mut views) = start(&fake);
+    let port = |view: &ClusterView| {
+        View::of(view).facts.services.seen().and_then(|services| services.first()?.ports.first().map(|port| port.port))
+    };
+    let mut reads = 0;
+    while port(&views).map(u32::from) != Some(1000 + edits) {
+        timeout(LIMIT, views.changed()).await.expect("the last edit comes").expect("the watch runs");
+        reads += 1;
+    }
+    assert!(reads < edits / 2, "{reads} times for {edits} changes");
+}
+
+#[tokio::test]
 async fn endpoints_needed_from_the_start_are_not_known_before_they_were_read() {
     let fake = Fake::new(|path, _| if path.contains("/endpointslices") { Reply::Silence } else { calm(path) });
     let (_watch, views) = start(&fake);

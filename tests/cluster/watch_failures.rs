@@ -255,6 +255,27 @@ async fn a_server_that_gives_a_little_before_it_fails_is_asked_less_and_less() {
     assert!(after - before <= 3, "{before} and then {after}");
 }
 
+/// Fault (API server): it, or a proxy before it, ends every watch in order at once, with nothing in it
+/// Does: asks for the watch again after waits that grow
+/// Right again: with the first watch that lasts or brings something
+/// Lost: nothing
+#[tokio::test]
+async fn a_server_that_ends_every_watch_at_once_is_asked_less_and_less() {
+    let fake = Fake::new(|path, _| match path {
+        path if is_watch(path) && path.starts_with("/api/v1/services?") => Reply::Watch(vec![], After::Ends),
+        path => calm(path),
+    });
+    let slow = WatchTiming { max_backoff: Duration::from_secs(600), ..timing() };
+    let (_watch, views) = start_within(&fake, PATIENT, slow);
+    let watches = || fake.requests().iter().filter(|path| is_watch(path) && path.contains("/services?")).count();
+    until(&views, "watches", |_| watches() >= 6).await;
+    // By now it waits for at least 160 ms each time, and then for twice as long.
+    let before = watches();
+    sleep(Duration::from_millis(600)).await;
+    let after = watches();
+    assert!(after - before <= 3, "{before} and then {after}");
+}
+
 #[tokio::test]
 async fn a_rotated_token_is_taken_up() {
     let token = Arc::new(Mutex::new("t".to_owned()));

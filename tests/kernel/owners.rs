@@ -1,8 +1,19 @@
 //! Who holds a socket: cgroups, pods, processes and the kernel itself.
 
-use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path};
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 
-use nix::sys::resource::{Resource, getrlimit};
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, unshare},
+    sys::resource::{Resource, getrlimit},
+};
 use portreeve::{
     facts::{Holder, Owner, Socket, Why},
     kernel::{Cgroups, Claim, Owners, Sockets, fds_of},
@@ -88,6 +99,129 @@ fn a_listener_in_a_pods_cgroup_names_pod_container_and_process() {
     }
 }
 
+/// Control groups of version 1 in a hierarchy with a name and no controllers, which any kernel has, until it is dropped.
+struct NamedHierarchy {
+    place: tempfile::TempDir,
+    options: String,
+}
+
+impl NamedHierarchy {
+    /// The control group of a container of a pod below its root.
+    const GROUPS: [&str; 3] = ["kubepods", "burstable", "pod0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f"];
+
+    /// The calling thread gets mounts of its own, and the hierarchy among them.
+    fn mount(name: &str) -> Self {
+        unshare(CloneFlags::CLONE_NEWNS).expect("root may");
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).expect("private");
+        let place = tempfile::tempdir().expect("a directory");
+        let made = Self { place, options: format!("none,name=portreeve-{}-{name}", std::process::id()) };
+        made.mount_again();
+        fs::create_dir_all(made.group()).expect("made");
+        made
+    }
+
+    fn mount_again(&self) {
+        mount(Some("cgroup"), self.place.path(), Some("cgroup"), MsFlags::empty(), Some(self.options.as_str()))
+            .expect("a kernel with control groups of version 1");
+    }
+
+    fn group(&self) -> PathBuf {
+        Self::GROUPS.iter().fold(self.place.path().to_owned(), |path, name| path.join(name)).join(CONTAINER)
+    }
+
+    /// Whether the kernel has forgotten it.
+    fn is_gone(&self) -> bool {
+        let name = self.options.trim_start_matches("none,");
+        let own = fs::read_to_string("/proc/thread-self/cgroup").expect("control groups");
+        !own.lines().any(|line| line.split(':').nth(1) == Some(name))
+    }
+}
+
+impl Drop for NamedHierarchy {
+    /// The kernel forgets a hierarchy when its last mount goes, if it has forgotten every group of it by then; that takes
+    /// a moment. One that it keeps would stay as long as the machine.
+    fn drop(&mut self) {
+        let group = self.group();
+        for directory in group.ancestors().take_while(|it| *it != self.place.path()) {
+            process::eventually(|| fs::remove_dir(directory).ok()).expect("a control group without processes");
+        }
+        umount2(self.place.path(), MntFlags::empty()).expect("nobody is in it");
+        let ends_by_itself = || {
+            (0..100).any(|_| {
+                thread::sleep(Duration::from_millis(20));
+                self.is_gone()
+            })
+        };
+        let ends = (0..10).any(|_| {
+            let is_over = ends_by_itself();
+            if !is_over {
+                self.mount_again();
+                umount2(self.place.path(), MntFlags::empty()).expect("nobody is in it");
+            }
+            is_over
+        });
+        assert!(ends, "the hierarchy ends");
+    }
+}
+
+/// Takes every cgroup2 out of the calling thread's mounts, which are its own.
+fn hide_cgroup2() {
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("mounts");
+    let of_cgroup2 = mounts.lines().filter(|line| line.contains(" - cgroup2 "));
+    for place in of_cgroup2.filter_map(|line| line.split(' ').nth(4)) {
+        umount2(place, MntFlags::MNT_DETACH).expect("it is mounted");
+    }
+}
+
+/// Fault (kernel): control groups are of version 1 and 2 (hybrid), and the pods are in version 1 alone
+/// Does: names the pod by the process that holds the socket; where no process may be looked into, it names none
+/// Right again: all the time
+/// Lost: nothing
+///
+/// Fault (kernel): control groups are of version 1 alone
+/// Does: names the pod by the process that holds the socket; where no process may be looked into, it is a gap
+/// Right again: all the time
+/// Lost: nothing
+#[test]
+fn under_control_groups_of_version_1_pods_are_named_by_their_processes() {
+    let _namespace = Namespace::enter();
+    let hierarchy = NamedHierarchy::mount("pods");
+    let runtime = ControlGroup::make("of-the-runtime", "here");
+    // In the runtime's group of cgroup2, and in the pod's of version 1.
+    let procs = hierarchy.group().join("cgroup.procs");
+    let joining = format!(
+        "open my $f, '>', '{}' or die $!; print $f $$ or die $!; close $f or die $!; {LISTEN}",
+        procs.display()
+    );
+    let child = process::Process::start(Some(&runtime), &joining);
+    let names_the_pod = |groups: &str| {
+        let holder = holder(owner_of_only_listener(&owners(false)));
+        assert_eq!(holder.process.seen().map(|it| it.pid), Some(child.pid()), "{groups}");
+        let found = holder.cgroup.seen().unwrap_or_else(|| panic!("{groups}: {holder:?}"));
+        let pod = found.pod.as_ref().unwrap_or_else(|| panic!("{groups}: {found:?}"));
+        assert_eq!((pod.pod_uid.as_str(), pod.container.as_deref()), (POD, Some(CONTAINER)), "{groups}");
+    };
+    let by_itself = || {
+        let [listener] = &listeners()[..] else { panic!("not one listener") };
+        let id = listener.cgroup.expect("a cgroup");
+        Cgroups::find(Path::new("/")).of(&[id].into())[&id].clone()
+    };
+    assert_eq!(by_itself().expect("the runtime's").pod, None, "the socket alone tells no pod");
+    names_the_pod("hybrid");
+    // In a thread with mounts of its own: the groups of this one are to be removed in the end.
+    let alone = thread::scope(|scope| {
+        let alone = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNS).expect("root may");
+            hide_cgroup2();
+            assert_eq!(by_itself().expect_err("no cgroup2").why, Why::NotSupported, "the socket alone tells nothing");
+            names_the_pod("version 1 alone");
+        });
+        alone.join()
+    });
+    alone.expect("it names the pod");
+    drop(child);
+}
+
 /// Fault (kernel): a control group is removed while its sockets are read
 /// Does: the owner is a gap (stale); the socket is kept
 /// Right again: with the next look
@@ -103,6 +237,7 @@ fn a_cgroup_is_found_by_its_id_and_one_that_was_removed_is_stale() {
     assert_eq!(cgroups.of(&[id].into())[&id].as_ref().map(|cgroup| cgroup.path.clone()), Ok(cgroup.name()));
     drop((child, cgroup));
     assert_eq!(cgroups.of(&[id].into())[&id].as_ref().expect_err("removed").why, Why::Stale);
+    assert_eq!(listeners(), [], "its sockets went with it");
 }
 
 #[test]
@@ -144,6 +279,7 @@ fn a_socket_that_closed_meanwhile_is_not_the_kernels() {
     let node = node_of_this_process();
     let process = holder(Owners::live(node.path(), Vec::new(), false).of(&claims).remove(0)).process;
     assert_eq!(process.gap().expect("no process").why, Why::Stale);
+    assert_eq!(listeners(), [], "the next look does not ask");
 }
 
 #[test]

@@ -3,6 +3,10 @@
 use std::{
     io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
 };
 
@@ -64,6 +68,20 @@ fn proxy() -> ProxyFacts {
     Host::at("/").read(&NodeQuery::default()).proxy
 }
 
+/// What is seen while `rude` answers at the proxy's place; once the proxy answers there again, the next look sees it.
+#[track_caller]
+fn seen_until_it_is_back(rude: impl Fn(&str) -> Option<String> + Send + Clone + 'static) -> ProxyFacts {
+    let is_back = Arc::new(AtomicBool::new(false));
+    let (shared, polite) = (Arc::clone(&is_back), kube_proxy("nftables"));
+    serve("127.0.0.1:10249", move |path| if shared.load(Ordering::Relaxed) { polite(path) } else { rude(path) });
+    let seen = proxy();
+    is_back.store(true, Ordering::Relaxed);
+    let after = proxy();
+    assert_eq!(after.mode.get().expect("a mode").value, Mode::Nftables);
+    assert!(after.config.seen().is_some() && after.metrics.seen().is_some());
+    seen
+}
+
 fn whys(proxy: &ProxyFacts) -> [Why; 3] {
     let why = |gap: Option<&portreeve::facts::Gap>| gap.expect("a gap").why;
     [why(proxy.mode.gap()), why(proxy.config.gap()), why(proxy.metrics.gap())]
@@ -116,13 +134,13 @@ fn where_nobody_listens_every_fact_is_unreachable() {
 
 /// Fault (proxy): a web server has its port
 /// Does: the mode is a gap (`malformed`); nobody is taken for the proxy
-/// Right again: when the proxy answers
+/// Right again: with the look after the proxy answers
 /// Lost: what hangs on the mode
 #[test]
 fn a_web_page_on_the_proxy_s_port_is_malformed() {
     let _namespace = Namespace::enter();
-    serve("127.0.0.1:10249", |_| Some(response("200 OK", "<!DOCTYPE html><title>Welcome to nginx!</title>")));
-    let seen = proxy();
+    let page = "<!DOCTYPE html><title>Welcome to nginx!</title>";
+    let seen = seen_until_it_is_back(|_| Some(response("200 OK", page)));
     assert_eq!(whys(&seen), [Why::Malformed; 3]);
     assert_eq!(seen.process.gap().expect("whoever took the port is not the proxy").why, Why::Malformed);
 }
@@ -136,41 +154,41 @@ fn a_server_that_hangs_times_out() {
 
 /// Fault (proxy): something that speaks no HTTP has its port
 /// Does: the mode is a gap (`malformed`)
-/// Right again: when the proxy answers
+/// Right again: with the look after the proxy answers
 /// Lost: what hangs on the mode
 #[test]
 fn bytes_that_are_no_http_are_malformed() {
     let _namespace = Namespace::enter();
-    serve("127.0.0.1:10249", |_| Some("SSH-2.0-OpenSSH_9.2\r\n".to_owned()));
-    assert_eq!(whys(&proxy()), [Why::Malformed; 3]);
+    let seen = seen_until_it_is_back(|_| Some("SSH-2.0-OpenSSH_9.2\r\n".to_owned()));
+    assert_eq!(whys(&seen), [Why::Malformed; 3]);
 }
 
 /// Fault (proxy): its answer never ends
 /// Does: cuts the answer; the mode is a gap (`malformed`)
-/// Right again: when the proxy answers
+/// Right again: with the look after the proxy answers
 /// Lost: what hangs on the mode
 #[test]
 fn an_endless_answer_is_cut_and_malformed() {
     let _namespace = Namespace::enter();
-    serve("127.0.0.1:10249", |_| Some(format!("HTTP/1.1 200 OK\r\n\r\n{}", "nftables ".repeat(400_000))));
-    assert_eq!(whys(&proxy()), [Why::Malformed; 3]);
+    let endless = |_: &str| Some(format!("HTTP/1.1 200 OK\r\n\r\n{}", "nftables ".repeat(400_000)));
+    assert_eq!(whys(&seen_until_it_is_back(endless)), [Why::Malformed; 3]);
 }
 
 /// Fault (proxy): it refuses (403, 404, 500)
 /// Does: each answer is a gap of its own, with its reason
-/// Right again: when the proxy answers
+/// Right again: with the look after the proxy answers
 /// Lost: what was refused
 #[test]
 fn statuses_keep_their_reason() {
     let _namespace = Namespace::enter();
-    serve("127.0.0.1:10249", |path| {
+    let seen = seen_until_it_is_back(|path| {
         Some(match path {
             "/proxyMode" => response("404 Not Found", ""),
             "/configz" => response("403 Forbidden", ""),
             _ => response("500 Internal Server Error", ""),
         })
     });
-    assert_eq!(whys(&proxy()), [Why::NotSupported, Why::NotPermitted, Why::Malformed]);
+    assert_eq!(whys(&seen), [Why::NotSupported, Why::NotPermitted, Why::Malformed]);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, net::TcpListener};
 use serde_json::{Value, json};
 
 use crate::parts::{
-    Agent, Audit, ControlPlane, PRIMARY, Proxy, Role, Wired, enter_alone, events, kubectl, objects, reasons, sysctl,
-    until,
+    Agent, Api, Audit, ControlPlane, PRIMARY, Proxy, Role, Wired, enter_alone, events, kubectl, objects, reasons,
+    sysctl, until,
 };
 
 const SQUATTERS: &str = r#"portreeve_findings{rule="listener-on-node-port",severity="critical"}"#;
@@ -154,7 +154,9 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     for path in ["/api/v1/services", "/api/v1/pods", "/apis/discovery.k8s.io/v1/endpointslices"] {
         assert_eq!(has("watch", path).code, 200, "{path}");
     }
-    assert_eq!(has("list", "/api/v1/nodes").code, 200);
+    for path in ["/api/v1/nodes", "/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3D%2C"] {
+        assert_eq!(has("list", path).code, 200, "{path}");
+    }
     assert_eq!(has("create", "/apis/events.k8s.io/v1/namespaces/default/events").code, 201);
     assert_eq!(has("get", "/flagz").code, 200);
     // What is not there may be asked for all the same.
@@ -193,7 +195,7 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
 
 /// Fault (API server): it forbids ConfigMaps and /flagz
 /// Does: lists a gap for each rule that needs them; the others go on
-/// Right again: when they are allowed
+/// Right again: with the first looks of an agent that starts once they are allowed
 /// Lost: what these rules would tell
 #[test]
 fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
@@ -211,6 +213,32 @@ fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
     assert_eq!(settings["why"], "not-permitted");
     assert!(settings["detail"].as_str().is_some_and(|it| it.contains("configmaps")), "{settings:#}");
     assert_eq!(about("node-port-range")["rule"], "node-port-range-crowded");
+
+    drop(agent);
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+        {"nonResourceURLs": ["/flagz"], "verbs": ["get"]},
+    ]);
+    let group = "rbac.authorization.k8s.io";
+    let version = format!("{group}/v1");
+    let meta = json!({"name": "settings"});
+    cluster.api().create(&json!({"apiVersion": version, "kind": "ClusterRole", "metadata": meta, "rules": rules}));
+    cluster.api().create(&json!({
+        "apiVersion": version,
+        "kind": "ClusterRoleBinding",
+        "metadata": meta,
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "settings"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "observer"}],
+    }));
+    let observer = Api::unrepeated(&cluster.kubeconfig("observer"));
+    until("role in force", || {
+        // Whoever may get it is told that it is not there.
+        observer.answer("/api/v1/namespaces/kube-system/configmaps/kube-proxy").contains("NotFound").then_some(())
+    });
+    let agent = Agent::start(cluster, &Trouble::MODE);
+    let unknown = agent.findings_after(2)["unknown"].clone();
+    let refused = unknown.as_array().expect("a list").iter().filter(|it| it["source"] == "config-maps").count();
+    assert_eq!(refused, 0, "{unknown:#}");
 }
 
 #[test]

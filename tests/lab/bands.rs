@@ -25,7 +25,8 @@ fn many(name: &str, count: u16) -> Value {
 #[test]
 fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
     let mut cluster = small_cluster();
-    cluster.api().create(&objects::node(OTHER.0, &["192.0.2.9"]));
+    // Both agents look at one machine, so their Nodes have its addresses in common.
+    cluster.api().create(&objects::node(OTHER.0, &[&["192.0.2.9"], &PRIMARY[..]].concat()));
     Role::of_chart().grant(&mut cluster);
     for (name, port) in [("high", Some(30100)), ("low", Some(30005)), ("automatic", None)] {
         cluster.api().create(&objects::service(name, &[objects::port(80, port)]));

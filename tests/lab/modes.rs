@@ -61,6 +61,50 @@ pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
     })
 }
 
+/// A node in iptables mode with a finding that hangs on that mode, and that was told: only there a listener on loopback
+/// takes a NodePort.
+pub struct Hanging {
+    pub wired: Wired,
+    pub cluster: ControlPlane,
+    pub proxy: Proxy,
+    pub squatter: TcpListener,
+    pub agent: Agent,
+}
+
+impl Hanging {
+    /// One with an agent that is started so.
+    #[track_caller]
+    pub fn with(start: fn(&ControlPlane, &[&str]) -> Agent) -> Self {
+        let wired = Wired::enter();
+        let cluster = cluster();
+        // One holder of every NodePort could be a proxy, so there is one that nobody holds.
+        for (name, port) in [("web", 30080), ("free", 30081)] {
+            serve(&cluster, name, Some(port));
+        }
+        let proxy = Proxy::start(&cluster, "iptables", &json!({}));
+        let squatter = TcpListener::bind("127.0.0.1:30080").expect("the port is free");
+        let agent = start(&cluster, &[]);
+        until("Event", || (reasons(&cluster) == ["ListenerOnNodePort"]).then_some(()));
+        Self { wired, cluster, proxy, squatter, agent }
+    }
+}
+
+/// Asserts that two looks without the mode hold the finding, and say why it cannot be told.
+#[track_caller]
+pub fn is_held(agent: &Agent, why: &str) {
+    let document = agent.findings_after(2);
+    assert_eq!(alarms(&document).len(), 1, "what cannot be told is held: {document:#}");
+    assert_eq!(unseen(&document, "listener-on-node-port"), [("proxy-mode", why)], "{document:#}");
+}
+
+/// Asserts that after two looks the mode is known again, and that nothing was news.
+#[track_caller]
+pub fn is_back(agent: &Agent, cluster: &ControlPlane) {
+    let document = agent.findings_after(2);
+    assert_eq!((&document["proxy"]["mode"], alarms(&document).len()), (&json!("iptables"), 1), "{document:#}");
+    assert_eq!(reasons(cluster), ["ListenerOnNodePort"]);
+}
+
 #[track_caller]
 fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent) {
     let wired = Wired::enter();
@@ -188,20 +232,10 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
 /// Lost: nothing
 #[test]
 fn a_verdict_is_of_the_mode_of_the_proxy_that_answers() {
-    let _wired = Wired::enter();
-    let cluster = cluster();
-    serve(&cluster, "web", Some(30080));
-    serve(&cluster, "api", Some(30081));
-    let proxy = Proxy::start(&cluster, "iptables", &json!({}));
-    // Only iptables mode takes a listener on loopback.
-    let _squatter = TcpListener::bind("127.0.0.1:30080").expect("the port is free");
-    let agent = Agent::start(&cluster, &[]);
-    until("Event", || (reasons(&cluster) == ["ListenerOnNodePort"]).then_some(()));
+    let Hanging { wired: _wired, cluster, proxy, squatter: _squatter, agent } = Hanging::with(Agent::start);
     let documents = meanwhile(&agent, || {
         drop(proxy);
-        let document = agent.findings_after(2);
-        assert_eq!(document["proxy"]["mode"], Value::Null);
-        assert_eq!(alarms(&document).len(), 1, "what cannot be told is held: {document:#}");
+        is_held(&agent, "unreachable");
         let proxy = Proxy::start(&cluster, "nftables", &json!({}));
         assert_eq!(alarms(&agent.findings_after(1)), NONE);
         until("resolution", || (reasons(&cluster).len() == 2).then_some(()));
@@ -263,37 +297,25 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
 /// Lost: nothing
 #[test]
 fn a_proxy_that_hangs_is_no_news() {
-    let _wired = Wired::enter();
-    let cluster = cluster();
-    for (name, port) in [("web", 30080), ("free", 30081)] {
-        serve(&cluster, name, Some(port));
-    }
-    let proxy = Proxy::start(&cluster, "iptables", &json!({}));
-    let _squatter = TcpListener::bind("127.0.0.1:30080").expect("the port is free");
-    let agent = Agent::start_as_nobody(&cluster, &[]);
-    until("Event", || (reasons(&cluster) == ["ListenerOnNodePort"]).then_some(()));
-    proxy.freeze();
-    let document = agent.findings_after(2);
-    assert_eq!(alarms(&document).len(), 1, "{document:#}");
-    assert_eq!(unseen(&document, "listener-on-node-port"), [("proxy-mode", "timed-out")]);
-    proxy.thaw();
-    let document = agent.findings_after(2);
-    assert_eq!((&document["proxy"]["mode"], alarms(&document).len()), (&json!("iptables"), 1));
-    assert_eq!(reasons(&cluster), ["ListenerOnNodePort"]);
+    let hanging = Hanging::with(Agent::start_as_nobody);
+    hanging.proxy.freeze();
+    is_held(&hanging.agent, "timed-out");
+    hanging.proxy.thaw();
+    is_back(&hanging.agent, &hanging.cluster);
 }
 
 /// Fault (proxy): it answers nowhere
 /// Does: reports only what holds in every mode; the rest is unknown
-/// Right again: when it answers
+/// Right again: within two looks of its answer
 /// Lost: what hangs on the mode
 #[test]
 fn a_proxy_that_does_not_tell_its_mode_is_unknown_and_no_alarm() {
     let _wired = Wired::enter();
     let cluster = cluster();
-    for (name, port) in [("web", 30080), ("api", 30081), ("free", 30082)] {
+    for (name, port) in [("web", 30080), ("api", 30081), ("free", 30082), ("more", 30083), ("most", 30084)] {
         serve(&cluster, name, Some(port));
     }
-    let _proxy = Proxy::start(&cluster, "nftables", &json!({"metricsBindAddress": "127.0.0.1:10349"}));
+    let proxy = Proxy::start(&cluster, "nftables", &json!({"metricsBindAddress": "127.0.0.1:10349"}));
     assert_eq!(http_get("127.0.0.1:10249", "/proxyMode"), None, "nobody is there");
     let _squatter = TcpListener::bind("127.0.0.1:30080").expect("the port is free");
     let agent = Agent::start(&cluster, &[]);
@@ -311,4 +333,8 @@ fn a_proxy_that_does_not_tell_its_mode_is_unknown_and_no_alarm() {
         found(&document, "listener-on-node-port").first().map(|it| (*it).clone())
     });
     assert_eq!((&finding["port"], &finding["severity"]), (&json!(30081), &json!("critical")), "it holds in every mode");
+    drop(proxy);
+    let _proxy = Proxy::start(&cluster, "nftables", &json!({}));
+    let document = agent.findings_after(2);
+    assert_eq!((&document["proxy"]["mode"], unseen(&document, "listener-on-node-port")), (&json!("nftables"), vec![]));
 }

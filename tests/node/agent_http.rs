@@ -160,3 +160,28 @@ fn slow_and_many_readers_of_a_long_document_take_little_memory_and_keep_no_scrap
     let (head, _) = exchange("GET", "/metrics", "").expect("an answer");
     assert!(head.contains(" 200 "), "{head}");
 }
+
+/// The places at which the processes of this thread's node listen or take datagrams.
+fn places() -> Vec<String> {
+    let files = ["tcp", "tcp6", "udp", "udp6", "raw", "raw6"].map(|name| format!("/proc/thread-self/net/{name}"));
+    let lines = files.iter().flat_map(|path| {
+        let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    });
+    // Listening, or without a peer; what is connected or winds up has another state.
+    let waiting =
+        lines.filter(|line| line.split_whitespace().nth(3).is_some_and(|state| ["0A", "07"].contains(&state)));
+    waiting.filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
+}
+
+#[test]
+fn an_agent_has_one_port_at_one_address_and_no_other() {
+    let stage = web();
+    assert_eq!(places(), [""; 0], "nobody listens on a new node");
+    let _agent = Agent::start(&stage, &[]);
+    wait_for("/readyz", |_| true);
+    wait_for("/metrics", |text| !text.contains("portreeve_scans_total 0.0") && text.contains("portreeve_scans_total "));
+    // 127.0.0.1:29517.
+    assert_eq!(places(), ["0100007F:734D"]);
+    assert!(connect_to_socket().is_some(), "beside its socket");
+}

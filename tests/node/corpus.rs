@@ -162,8 +162,11 @@ fn an_openshift_node_whose_ovnkube_holds_every_node_port() {
     let _other = Daemon::start("nginx", &["tcp/0.0.0.0:30085"]);
     // What keeps it off one NodePort makes no conflicts of the others.
     assert_eq!(alarms(&stage, &[]), ["listener-on-node-port of late"]);
-    // Whoever leaves one free is no holder of NodePorts, and listens like anybody else.
-    let stage = stage.service("free", "TCP", 30086, "").endpoints("free", "TCP", Some("n1"));
+    // Neither does one that was allocated a moment ago, and that it is about to open.
+    let stage = stage.service("new", "TCP", 30086, "").endpoints("new", "TCP", Some("n1"));
+    assert_eq!(alarms(&stage, &[]), ["listener-on-node-port of late"]);
+    // Whoever leaves two of eight free is no holder of NodePorts, and listens like anybody else.
+    let stage = stage.service("free", "TCP", 30087, "").endpoints("free", "TCP", Some("n1"));
     let conflicts = alarms(&stage, &[]);
     assert_eq!(conflicts.iter().filter(|it| it.starts_with("listener-on-node-port")).count(), 7, "{conflicts:?}");
 }
@@ -185,6 +188,21 @@ fn a_cilium_node_without_kube_proxy() {
     assert_eq!(alarms(&stage, &[]), NONE);
     let _other = Daemon::start("nginx", &["tcp/0.0.0.0:30080"]);
     assert_eq!(alarms(&stage, &[]), ["listener-on-node-port of s0"]);
+}
+
+#[test]
+fn a_cilium_that_leaves_masquerading_to_iptables() {
+    let told = |bpf: &str| {
+        let stage = cluster().document(&format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: cilium-config, namespace: kube-system}}\n\
+             data: {{kube-proxy-replacement: \"true\", enable-bpf-masquerade: \"{bpf}\"}}",
+        ));
+        let look: Look = stage.check(&[]);
+        let findings = look.findings("masquerade-uses-node-ports");
+        findings.iter().map(|finding| finding["severity"].as_str().expect("a severity").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(told("false"), ["warning"]);
+    assert_eq!(told("true"), NONE);
 }
 
 /// A pod `name` with a hostPort.

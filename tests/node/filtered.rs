@@ -1,13 +1,18 @@
 //! Under filters of system calls, as a container runtime, systemd and a sandbox set them.
 
-use std::process::Command;
+use std::{os::unix::process::ExitStatusExt as _, process::Command};
 
 use nix::{
     errno::Errno,
-    libc::{AF_NETLINK, NETLINK_NETFILTER, SYS_bind, SYS_prctl, SYS_recvfrom, SYS_sendto, SYS_socket, c_int, c_long},
+    libc::{
+        AF_NETLINK, NETLINK_NETFILTER, O_CREAT, O_RDWR, O_TRUNC, O_WRONLY, SYS_bind, SYS_listen, SYS_openat, SYS_prctl,
+        SYS_recvfrom, SYS_sendto, SYS_socket, c_int, c_long,
+    },
+    sys::signal::Signal,
 };
 
 use crate::{
+    agent::PLACE,
     proxy::{Squatter, StandIn},
     stage::{Look, Stage},
 };
@@ -22,25 +27,45 @@ const LAUNCHER: &str = r#"
     exec @ARGV or die $!;
 "#;
 
-/// A filter that refuses a call with an error, everywhere or only where its first argument has a value.
-fn refusing(call: c_long, argument: Option<c_int>, errno: Errno) -> String {
-    filter(call, argument.map(|value| (0, value)), 0x0005_0000 | errno as u32)
+/// What a filter does about a call that ends the program (`SECCOMP_RET_KILL_PROCESS`).
+const KILL: u32 = 0x8000_0000;
+/// What a file is opened with that is written or made.
+const TO_WRITE: c_int = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
+
+/// Which calls a filter is about.
+#[derive(Clone, Copy)]
+enum Argument {
+    Any,
+    /// Where an argument, by its number, has a value.
+    Is(u32, c_int),
+    /// Where it has one of these bits.
+    Has(u32, c_int),
 }
 
-/// A filter (seccomp(2), classic BPF over `struct seccomp_data`) that does something about a call, everywhere or only where
-/// one of its arguments has a value.
-fn filter(call: c_long, argument: Option<(u32, c_int)>, action: u32) -> String {
+/// A filter that refuses a call with an error, everywhere or only where its first argument has a value.
+fn refusing(call: c_long, argument: Option<c_int>, errno: Errno) -> String {
+    filter(call, argument.map_or(Argument::Any, |value| Argument::Is(0, value)), 0x0005_0000 | errno as u32)
+}
+
+/// A filter (seccomp(2), classic BPF over `struct seccomp_data`) that does something about a call.
+fn filter(call: c_long, argument: Argument, action: u32) -> String {
     let call = u32::try_from(call).expect("a number");
     const LOAD: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
+    const JUMP_IF_SET: u16 = 0x45;
     const RETURN: u16 = 0x06;
     let mut program = vec![(LOAD, 0, 0, 0)];
-    match argument {
+    let condition = match argument {
+        Argument::Any => None,
+        Argument::Is(index, value) => Some((index, JUMP_IF_EQUAL, value)),
+        Argument::Has(index, bits) => Some((index, JUMP_IF_SET, bits)),
+    };
+    match condition {
         None => program.push((JUMP_IF_EQUAL, 0, 1, call)),
-        Some((index, value)) => program.extend([
+        Some((index, jump, value)) => program.extend([
             (JUMP_IF_EQUAL, 0, 3, call),
             (LOAD, 0, 0, 16 + 8 * index),
-            (JUMP_IF_EQUAL, 0, 1, value.cast_unsigned()),
+            (jump, 0, 1, value.cast_unsigned()),
         ]),
     }
     program.extend([(RETURN, 0, 0, action), (RETURN, 0, 0, 0x7fff_0000)]);
@@ -57,17 +82,21 @@ fn check(stage: &Stage, filter: &str, arguments: &[&str]) -> Look {
 
 /// The same, run by another program.
 fn check_by(program: &[&str], stage: &Stage, filter: &str, arguments: &[&str]) -> Look {
-    let unfiltered = stage.command("check");
+    Look::of(under(filter, program, &stage.command("check")).args(["-o", "json"]).args(arguments))
+}
+
+/// A command under a filter, run by another program.
+fn under(filter: &str, program: &[&str], unfiltered: &Command) -> Command {
     let mut launcher = Command::new("perl");
     launcher.args(["-e", LAUNCHER, &SYS_prctl.to_string(), filter]).args(program).arg(unfiltered.get_program());
-    launcher.args(unfiltered.get_args()).args(["-o", "json"]).args(arguments);
+    launcher.args(unfiltered.get_args());
     for (name, value) in unfiltered.get_envs() {
         match value {
             Some(value) => launcher.env(name, value),
             None => launcher.env_remove(name),
         };
     }
-    Look::of(&mut launcher)
+    launcher
 }
 
 fn node() -> Stage {
@@ -76,7 +105,7 @@ fn node() -> Stage {
 
 /// Fault (kernel): a seccomp filter refuses netlink sockets
 /// Does: reads sockets from /proc; addresses are a gap, and `check` exits with 2
-/// Right again: when it is allowed
+/// Right again: with the next `check` that is allowed
 /// Lost: addresses, and what hangs on them
 #[test]
 fn where_netlink_is_refused_sockets_come_from_proc_and_a_check_without_addresses_is_none() {
@@ -92,12 +121,13 @@ fn where_netlink_is_refused_sockets_come_from_proc_and_a_check_without_addresses
             assert!(!unknown.iter().any(|it| it.starts_with("listeners")), "{errno}: {unknown:?}");
             assert_eq!(look.json["proxy"]["mode"], "iptables", "its owner is known without netlink");
         }
+        assert_eq!(stage.check(&[]).code, i32::from(squatted), "without the filter");
     }
 }
 
 /// Fault (kernel): a seccomp filter refuses socket, bind, sendto or recvfrom
 /// Does: addresses are a gap, and `check` exits with 2
-/// Right again: when it is allowed
+/// Right again: with the next `check` that is allowed
 /// Lost: addresses, and what hangs on them
 #[test]
 fn calls_of_netlink_that_are_refused_leave_no_check_clear() {
@@ -110,17 +140,34 @@ fn calls_of_netlink_that_are_refused_leave_no_check_clear() {
             assert!(look.unknown().contains(&"addresses: not-permitted".to_owned()), "{:?}", look.unknown());
         }
     }
+    assert_eq!(stage.check(&["--proxy-mode", "iptables"]).code, 1, "without the filter");
 }
 
 /// A request alone would have the kernel load nf_tables and the module that lists flows.
 #[test]
 fn without_the_capability_netfilter_is_not_even_asked() {
-    const KILL: u32 = 0x8000_0000;
     let stage = node();
-    let deadly = filter(SYS_socket, Some((2, NETLINK_NETFILTER)), KILL);
+    let deadly = filter(SYS_socket, Argument::Is(2, NETLINK_NETFILTER), KILL);
     let unprivileged = ["setpriv", "--inh-caps=-all", "--bounding-set=-net_admin"];
     let look = check_by(&unprivileged, &stage, &deadly, &["--proxy-mode", "iptables"]);
     assert!(look.unknown().contains(&"netfilter: not-permitted".to_owned()), "{:?}", look.unknown());
+}
+
+#[test]
+fn a_check_opens_no_port_and_no_file_for_writing() {
+    let stage = node();
+    StandIn::default().start();
+    let _squatter = Squatter::on("0.0.0.0:30080");
+    let no_port = filter(SYS_listen, Argument::Any, KILL);
+    let no_file = filter(SYS_openat, Argument::Has(2, TO_WRITE), KILL);
+    for deadly in [&no_port, &no_file] {
+        check(&stage, deadly, &[]).finding("listener-on-node-port", "web");
+        // An agent does both, and ends at once.
+        let mut agent = under(deadly, &[], &stage.command("agent"));
+        agent.args(["--listen", PLACE, "--heartbeat"]).arg(stage.path("heartbeat"));
+        let ended = agent.output().expect("perl runs");
+        assert_eq!(ended.status.signal(), Some(Signal::SIGSYS as i32), "{ended:?}");
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ const MODES: [&str; 3] = ["iptables", "nftables", "ipvs"];
 
 /// Fails where a rule found something, or could not judge.
 #[track_caller]
-fn expect_silent(look: &Look, rule: &str, what: &str) {
+pub(crate) fn expect_silent(look: &Look, rule: &str, what: &str) {
     assert!(look.findings(rule).is_empty(), "{what}: {:#}", look.json);
     let unknown = look.json["unknown"].as_array().expect("a list");
     assert!(unknown.iter().all(|it| it["rule"] != rule), "{what}: {:#}", look.json);

@@ -76,8 +76,14 @@ impl Squatter {
     /// Starts it in this thread's namespace.
     #[track_caller]
     pub(crate) fn on(address: &str) -> Self {
+        Self::with(address, &[])
+    }
+
+    /// The same with further arguments, which it ignores.
+    #[track_caller]
+    pub(crate) fn with(address: &str, arguments: &[&str]) -> Self {
         let script = "my $s = IO::Socket::INET->new(Listen => 5, LocalAddr => $ARGV[0]) or die $!; $| = 1; print qq(ready\\n); <STDIN>";
-        Self::ready(Command::new("perl").args(["-MIO::Socket::INET", "-e", script, address]))
+        Self::ready(Command::new("perl").args(["-MIO::Socket::INET", "-e", script, address]).args(arguments))
     }
 
     /// Starts a command in this thread's namespace, and waits until it prints that it is ready.
@@ -200,4 +206,27 @@ fn a_proxy_that_holds_no_ports_never_nears_its_limit() {
     let stage = wide(300);
     StandIn { max_fds: 256, ..StandIn::default() }.start();
     assert!(stage.check(&[]).findings("proxy-near-fd-limit").is_empty());
+}
+
+#[test]
+fn a_program_that_has_the_health_port_of_a_kube_proxy_is_named() {
+    let stage = Stage::new();
+    StandIn::default().start();
+    let _other = Squatter::on("0.0.0.0:10256");
+    let look = stage.check(&[]);
+    let finding = look.finding("proxy-health-port-taken", "n1");
+    assert_eq!(finding.0["severity"], "warning");
+    assert!(finding.evidence().contains("process perl"), "{}", finding.evidence());
+}
+
+#[test]
+fn a_kube_proxy_that_has_its_health_port_and_one_that_answers_nobody_lose_nothing() {
+    let stage = Stage::new();
+    let other = Squatter::on("0.0.0.0:10256");
+    assert!(stage.check(&[]).findings("proxy-health-port-taken").is_empty(), "no kube-proxy answers");
+    drop(other);
+    StandIn::default().start();
+    let _own = TcpListener::bind("0.0.0.0:10256").expect("the port is free");
+    let _beside = Squatter::on("0.0.0.0:10257");
+    assert!(stage.check(&[]).findings("proxy-health-port-taken").is_empty());
 }

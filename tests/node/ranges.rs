@@ -1,6 +1,6 @@
 //! The ephemeral range against the NodePort range, bands, and client sockets that sit on NodePorts.
 
-use std::{thread::sleep, time::Duration};
+use std::{net::TcpListener, thread::sleep, time::Duration};
 
 use crate::stage::{Look, PEER, Stage, connecting, sysctl};
 
@@ -40,6 +40,21 @@ fn the_remedy_keeps_what_somebody_else_reserved() {
     let look = stage.check(&["--proxy-mode", "iptables"]);
     let remedy = look.finding(OVERLAP, "n1").remedy();
     assert!(remedy.contains("2703,9808-9810,30000-32767"), "{remedy}");
+}
+
+#[test]
+fn a_wide_range_over_the_port_of_a_server_is_a_warning_until_it_is_reserved() {
+    let stage = Stage::new().node_port_range("30000-32767");
+    sysctl("net.ipv4.ip_local_port_range", "1024 65535");
+    sysctl("net.ipv4.ip_local_reserved_ports", "30000-32767");
+    let _kubelet = TcpListener::bind("0.0.0.0:10250").expect("the port is free");
+    let look = stage.check(&["--proxy-mode", "iptables"]);
+    let finding = look.finding(OVERLAP, "n1");
+    assert_eq!(finding.0["severity"], "warning");
+    assert!(finding.evidence().contains("10250 (1 port)"), "{}", finding.evidence());
+    assert!(finding.remedy().contains("10250,30000-32767"), "{}", finding.remedy());
+    sysctl("net.ipv4.ip_local_reserved_ports", "10250,30000-32767");
+    assert!(stage.check(&["--proxy-mode", "iptables"]).findings(OVERLAP).is_empty());
 }
 
 /// Looks until the kernel has retransmitted the SYN; about a second, and never more than twenty.

@@ -37,7 +37,7 @@ pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
 
 /// Fault (kernel): every capability is taken away
 /// Does: finds listeners, addresses and settings; names and pods are gaps
-/// Right again: when they are granted
+/// Right again: with the next start that has them
 /// Lost: names of processes
 #[test]
 fn everything_but_names_pod_namespaces_and_netfilter_still_works() {
@@ -61,6 +61,8 @@ fn everything_but_names_pod_namespaces_and_netfilter_still_works() {
         );
     }
     assert!(look.unknown().iter().any(|it| it.ends_with("not-permitted")), "{:?}", look.unknown());
+    let as_root = stage.check(&[]);
+    assert!(!as_root.unknown().iter().any(|it| it.ends_with("not-permitted")), "{:?}", as_root.unknown());
 }
 
 #[test]
@@ -93,7 +95,7 @@ fn on_a_healthy_node_only_what_may_change_a_verdict_is_unknown() {
 
 /// Fault (kernel): connection tracking may not be listed (no CAP_NET_ADMIN)
 /// Does: `portreeve_source_up` is 0, and no number of flows is told
-/// Right again: when it is granted
+/// Right again: with the next start that has it
 /// Lost: that number
 #[test]
 fn an_agent_that_may_not_list_flows_says_so_and_counts_none() {
@@ -102,9 +104,13 @@ fn an_agent_that_may_not_list_flows_says_so_and_counts_none() {
     let (nobody, _place) = nobody(&stage, "agent");
     let own = stage.path("");
     std::fs::set_permissions(own, std::fs::Permissions::from_mode(0o777)).expect("opened to its heartbeat");
-    let _agent = Agent::of(nobody, &stage, &[]);
+    let agent = Agent::of(nobody, &stage, &[]);
     let text = wait_for("/metrics", |text| text.contains("portreeve_source_up{source=\"conntrack\"} 0"));
     assert!(!text.contains("\nportreeve_masqueraded_flows_in_node_port_range "), "{text}");
     let findings = wait_for("/findings", |text| text.contains("\"unknown\""));
     assert!(!findings.contains("conntrack"), "no verdict hangs on it in iptables mode: {findings}");
+    drop(agent);
+    let _as_root = Agent::start(&stage, &[]);
+    let text = wait_for("/metrics", |text| text.contains("portreeve_source_up{source=\"conntrack\"} 1"));
+    assert!(text.contains("\nportreeve_masqueraded_flows_in_node_port_range "), "{text}");
 }

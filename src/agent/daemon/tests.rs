@@ -141,13 +141,18 @@ async fn a_change_of_the_cluster_walks_no_connections_and_keeps_what_they_showed
     .await;
     agent.look(Cause::Tick, Extent::Whole).await;
     let found = open(&agent);
+    let whole = agent.before.clone().expect("a look");
+    assert_eq!(whole.whole_at, None);
+    agent.look(Cause::Change, Extent::Brief).await;
     agent.look(Cause::Change, Extent::Brief).await;
     let seen = agent.before.clone().expect("a look");
+    assert_eq!(seen.whole_at, Some(whole.at), "and since when is told");
     assert!(seen.kernel.clients.seen().is_some(), "they are as they were seen");
-    assert_eq!(seen.kernel.hostname, "look 2", "the rest was read again");
+    assert_eq!(seen.kernel.hostname, "look 3", "the rest was read again");
     assert_eq!(open(&agent), found);
     let looks = skipped.lock().expect("no panic").clone();
-    assert_eq!(looks, [Vec::new(), costly_sources().collect::<BTreeSet<_>>().into_iter().collect()]);
+    let costly: Vec<Source> = costly_sources().collect::<BTreeSet<_>>().into_iter().collect();
+    assert_eq!(looks, [Vec::new(), costly.clone(), costly]);
 }
 
 #[tokio::test]

@@ -143,6 +143,15 @@ fn costly_looks_and_costly_changes_together_stay_within_the_share() {
 }
 
 #[test]
+fn looks_that_cost_too_much_for_their_interval_come_as_it_pays_for_them() {
+    // As in a node with two thousand conflicts, where hardly anything changes.
+    let world = World::quiet(90 * MILLISECOND, 100 * MILLISECOND).storm(Duration::from_secs(5), MILLISECOND / 10);
+    let looks = world.run();
+    assert!(looks.share_used(world.lasts, world.whole) <= 1.0, "{:?}", looks.used);
+    assert!(looks.longest_gap(any) <= LONGEST_TICK, "{:?}", looks.longest_gap(any));
+}
+
+#[test]
 fn work_beside_the_looks_that_takes_more_than_the_share_keeps_no_look_away() {
     let looks = World::quiet(MILLISECOND, 400 * MILLISECOND).storm(10 * MILLISECOND, MILLISECOND).run();
     assert!(looks.longest_gap(any) <= LONGEST_TICK + Duration::from_secs(1), "{:?}", looks.longest_gap(any));

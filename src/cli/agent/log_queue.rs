@@ -138,8 +138,6 @@ mod tests {
         for _ in 0..5000 {
             log(&queue, &line);
         }
-        let dropped = queue.dropped.load(Ordering::Relaxed);
-        assert!(dropped > 1000, "{dropped}");
         let read = thread::spawn(move || {
             let mut text = String::new();
             reader.read_to_string(&mut text).map(|_| text)
@@ -150,8 +148,11 @@ mod tests {
         queue.flush();
         drop(queue);
         let text = read.join().expect("it ends").expect("text");
-        assert!(text.contains("lines of the log were dropped"), "{} bytes", text.len());
         let whole = text.lines().filter(|it| it.len() == 999).count() as u64;
-        assert!(whole >= 1000 && whole + dropped <= 5001, "{whole} + {dropped}");
+        // They are counted as often as there is room for a line that says so.
+        let counts =
+            text.lines().filter_map(|it| it.split_once(" lines of the log were dropped")?.0.parse::<u64>().ok());
+        let dropped: u64 = counts.sum();
+        assert!(whole >= 1000 && dropped > 1000 && whole + dropped <= 5001, "{whole} + {dropped}");
     }
 }

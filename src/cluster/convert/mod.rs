@@ -1,35 +1,34 @@
 //! From objects of Kubernetes to facts. No conversion fails: a wrong field is noted and left out, and the rest is kept.
 
 mod node;
+mod pod;
 mod typed;
-
-use std::fmt;
+mod workload;
 
 pub(super) use self::{
     node::{node, other_hostname},
+    pod::{PodFacts, pod},
     typed::{K3S_ARGUMENTS, RKE2_ARGUMENTS, title, typed_config_map, typed_node},
+    workload::workload,
 };
 use super::{
     field_values::{
-        NODE_PORT, PORT, address, addresses, each, families, label, name, namespace, optional_port, port, protocol,
-        reference,
+        NODE_PORT, PORT, address, addresses, each, families, label, namespace, optional_port, port, protocol, reference,
     },
     managed_fields::ManagedPorts,
     slim_object::{self, SlimObject},
     tolerant_field::{Field, FieldErrors, quoted},
 };
-use crate::facts::{
-    ContainerPort, Endpoint, EndpointPort, EndpointSlice, Family, Pod, PortRange, Service, ServiceKind, ServicePort,
-};
+use crate::facts::{Endpoint, EndpointPort, EndpointSlice, Family, Service, ServiceKind, ServicePort};
 
 /// A Service; `None` for ExternalName and headless ones, which no proxy serves, and for impossible ones.
 pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Service> {
     let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
-    let spec = match object.spec {
-        Field::Absent => Box::default(),
-        // Without its spec it would be a Service that captures nothing.
-        spec => spec.take("spec", errors)?,
-    };
+    // Without its spec it would be a Service that captures nothing, and nobody would know.
+    if matches!(object.spec, Field::Absent) {
+        errors.note("spec", "absent", "a mapping");
+    }
+    let spec = object.spec.take("spec", errors)?;
     let status = object.status.take("status", errors);
 
     let kind = match spec.kind.take("spec.type", errors).as_deref() {
@@ -123,47 +122,6 @@ pub(super) fn endpoint_slice(object: SlimObject, errors: &mut FieldErrors) -> Op
     })
 }
 
-/// A Pod.
-pub(super) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<Pod> {
-    let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
-    let spec = object.spec.take("spec", errors).unwrap_or_default();
-    let status = object.status.take("status", errors).unwrap_or_default();
-
-    let host_network = spec.host_network.take("spec.hostNetwork", errors).unwrap_or(false);
-    let containers = each(spec.containers, "spec.containers", errors, |container, path, errors| {
-        Some(each(container.ports, format_args!("{path}.ports"), errors, container_port))
-    });
-    let ports = containers.into_iter().flatten().filter(|port| host_network || port.host_port.is_some()).collect();
-    let mut ips = each(status.pod_ips, "status.podIPs", errors, |entry, path, errors| {
-        let ip = entry.ip.take(format_args!("{path}.ip"), errors)?;
-        address(&ip, format_args!("{path}.ip"), errors)
-    });
-    if ips.is_empty() {
-        let ip = status.pod_ip.take("status.podIP", errors).filter(|ip| !ip.is_empty());
-        ips.extend(ip.and_then(|ip| address(&ip, "status.podIP", errors)));
-    }
-    let conditions = each(status.conditions, "status.conditions", errors, |condition, _, _| Some(condition));
-    let annotations = metadata.annotations.take("metadata.annotations", errors).unwrap_or_default();
-    let security = spec.security_context.take("spec.securityContext", errors).unwrap_or_default();
-
-    Some(Pod {
-        namespace: namespace(metadata.namespace, errors)?,
-        name: name(metadata.name, errors)?,
-        uid: metadata.uid.take("metadata.uid", errors),
-        config_hash: annotations.config_hash.take("metadata.annotations[kubernetes.io/config.hash]", errors),
-        node: reference(spec.node_name, "spec.nodeName", errors),
-        host_network,
-        finished: matches!(status.phase.take("status.phase", errors).as_deref(), Some("Succeeded" | "Failed")),
-        ready: conditions.iter().any(|condition| {
-            condition.kind.seen().is_some_and(|kind| kind == "Ready")
-                && condition.status.seen().is_some_and(|status| status == "True")
-        }),
-        ips,
-        ports,
-        ip_local_port_range: each(security.sysctls, "spec.securityContext.sysctls", errors, local_port_range).pop(),
-    })
-}
-
 fn service_ports(
     list: Field<Vec<Field<slim_object::Port>>>,
     managed: Option<&ManagedPorts>,
@@ -193,36 +151,4 @@ fn service_ports(
             node_port,
         })
     })
-}
-
-fn container_port(
-    entry: slim_object::Port,
-    path: fmt::Arguments<'_>,
-    errors: &mut FieldErrors,
-) -> Option<ContainerPort> {
-    let number = entry.container_port.take(format_args!("{path}.containerPort"), errors)?;
-    let host_ip = entry.host_ip.take(format_args!("{path}.hostIP"), errors).filter(|ip| !ip.is_empty());
-    Some(ContainerPort {
-        port: port(number, format_args!("{path}.containerPort"), PORT, errors)?,
-        host_port: optional_port(entry.host_port, format_args!("{path}.hostPort"), NODE_PORT, errors),
-        host_ip: host_ip.and_then(|ip| address(&ip, format_args!("{path}.hostIP"), errors)),
-        protocol: protocol(entry.protocol, format_args!("{path}.protocol"), errors)?,
-    })
-}
-
-fn local_port_range(
-    sysctl: slim_object::NameValue,
-    path: fmt::Arguments<'_>,
-    errors: &mut FieldErrors,
-) -> Option<PortRange> {
-    let wanted = ["net.ipv4.ip_local_port_range", "net/ipv4/ip_local_port_range"];
-    if !sysctl.name.seen().is_some_and(|name| wanted.contains(&name.as_str())) {
-        return None;
-    }
-    let text = sysctl.value.take(format_args!("{path}.value"), errors)?.0;
-    let range = text.parse().ok();
-    if range.is_none() {
-        errors.note(format_args!("{path}.value"), quoted(&text), "two ports");
-    }
-    range
 }

@@ -55,7 +55,14 @@ pub(in crate::cluster) fn typed_config_map(object: SlimObject, errors: &mut Fiel
         ("config.conf", long(data.proxy_config.take("data[config.conf]", errors))),
         ("ClusterConfiguration", long(data.cluster_configuration.take("data[ClusterConfiguration]", errors))),
         ("kube-proxy-replacement", scalar(data.proxy_replacement.take("data[kube-proxy-replacement]", errors))),
+        ("nodeport-addresses", long(data.node_port_addresses.take("data[nodeport-addresses]", errors))),
         ("node-port-range", scalar(data.node_port_range.take("data[node-port-range]", errors))),
+        ("enable-bpf-masquerade", scalar(data.bpf_masquerade.take("data[enable-bpf-masquerade]", errors))),
+        ("enable-ipv4", scalar(data.ipv4.take("data[enable-ipv4]", errors))),
+        ("enable-ipv6", scalar(data.ipv6.take("data[enable-ipv6]", errors))),
+        ("enable-ipv4-masquerade", scalar(data.ipv4_masquerade.take("data[enable-ipv4-masquerade]", errors))),
+        ("enable-ipv6-masquerade", scalar(data.ipv6_masquerade.take("data[enable-ipv6-masquerade]", errors))),
+        ("masquerade", scalar(data.masquerade.take("data[masquerade]", errors))),
     ];
     ConfigMap {
         metadata: typed_metadata(*metadata, errors),

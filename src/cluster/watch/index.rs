@@ -10,12 +10,13 @@ use tokio::time::Instant;
 
 use super::{
     cached_object::{CachedObject, ObjectBatch},
+    held::HeldMemory,
     resource::{Resource, ResourceStatus},
     selection::Selection,
     update::Update,
 };
 use crate::{
-    cluster::facts_builder::FactsBuilder,
+    cluster::{allowance::Allowance, error::Error, facts_builder::FactsBuilder},
     facts::{ClusterFacts, Gap, Reading, Source, Why},
 };
 
@@ -30,12 +31,14 @@ pub(super) struct Index {
     /// The names of the Services whose endpoints are needed.
     endpoints_of: Arc<BTreeSet<String>>,
     caches: BTreeMap<Resource, ResourceCache>,
+    allowance: Arc<Allowance>,
 }
 
 /// The objects of one resource.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ResourceCache {
     objects: BTreeMap<String, CachedObject>,
+    memory: HeldMemory,
     /// What was read as a whole; `None` until anything was.
     selection: Option<Selection>,
     status: ResourceStatus,
@@ -44,9 +47,25 @@ struct ResourceCache {
 impl Index {
     /// An empty index. `configured_node` is this node's name where it is known from outside the cluster.
     pub(super) fn new(configured_node: Option<String>, hostname: String, endpoints_of: Arc<BTreeSet<String>>) -> Self {
-        let caches = Resource::ALL.into_iter().map(|resource| (resource, ResourceCache::default())).collect();
+        let allowance = Allowance::of(Allowance::OF_AGENT);
+        let caches = Resource::ALL.into_iter().map(|resource| (resource, ResourceCache::within(&allowance))).collect();
         let node = configured_node.clone();
-        Self { origin: "the API server".to_owned(), configured_node, hostname, node, endpoints_of, caches }
+        Self { origin: "the API server".to_owned(), configured_node, hostname, node, endpoints_of, caches, allowance }
+    }
+
+    /// What everything that is read takes its memory from.
+    pub(super) fn allowance(&self) -> &Arc<Allowance> {
+        &self.allowance
+    }
+
+    /// The known object of this name, if it is the same.
+    pub(super) fn same(&self, resource: Resource, title: &str, object: &CachedObject) -> Option<CachedObject> {
+        self.caches[&resource].objects.get(title).filter(|known| *known == object).cloned()
+    }
+
+    /// Facts are made anew, and replace those before.
+    pub(super) fn facts_are_made(&mut self) {
+        self.caches.values_mut().for_each(|cache| cache.memory.facts_are_made());
     }
 
     /// Applies an update that came at `at`, in a time that grows with the update and not with what is known. True if
@@ -71,9 +90,11 @@ impl Index {
                 let ResourceStatus { errors, failure, .. } = &mut cache.status;
                 *errors.entry(error.code()).or_default() += 1;
                 let gap = error.gap(resource.source());
-                let changed = cache.selection.is_none() && failure.as_ref() != Some(&gap);
+                let differs = failure.as_ref() != Some(&gap);
                 *failure = Some(gap);
-                changed
+                // A part is no answer, and what is known gets in the way of what is.
+                let forgotten = matches!(error, Error::TooMuch { .. }) && cache.forget();
+                forgotten || cache.selection.is_none() && differs
             }
             Update::EndpointsNeeded(names) => {
                 let changed = self.endpoints_of != names;
@@ -150,7 +171,7 @@ impl Index {
     pub(super) fn needed(&self, resource: Resource) -> Option<Selection> {
         match resource {
             Resource::Services => Some(Selection::Served),
-            Resource::Nodes | Resource::Settings => Some(Selection::All),
+            Resource::WaitingPods | Resource::Nodes | Resource::Settings => Some(Selection::All),
             Resource::Pods => self.node.clone().map(Selection::Node),
             Resource::EndpointSlices => Some(Selection::EndpointsOf(Arc::clone(&self.endpoints_of))),
         }
@@ -197,6 +218,18 @@ impl Index {
 }
 
 impl ResourceCache {
+    /// Nothing yet.
+    fn within(allowance: &Arc<Allowance>) -> Self {
+        let memory = HeldMemory::of(allowance);
+        Self { objects: BTreeMap::new(), memory, selection: None, status: ResourceStatus::default() }
+    }
+
+    /// Lets go of everything. True if anything was known.
+    fn forget(&mut self) -> bool {
+        mem::take(&mut self.objects).iter().for_each(|(title, object)| self.memory.let_go(title, object));
+        self.selection.take().is_some()
+    }
+
     /// The server has confirmed what is known. False: no fact changes by that.
     fn confirm(&mut self, at: Instant) -> bool {
         self.status.confirmed = Some(at);
@@ -211,10 +244,19 @@ impl ResourceCache {
         let mut changed = false;
         for (title, object) in new.objects {
             let Some(object) = object else { continue };
-            let known = before.remove(&title).filter(|known| *known == object);
-            changed |= known.is_none();
-            self.objects.insert(title, known.unwrap_or(object));
+            let known = before.remove(&title);
+            if known.as_ref() != Some(&object) {
+                changed = true;
+                if let Some(known) = &known {
+                    self.memory.let_go(&title, known);
+                }
+                self.memory.add(&title, &object);
+                self.objects.insert(title, object);
+            } else if let Some(known) = known {
+                self.objects.insert(title, known);
+            }
         }
+        before.iter().for_each(|(title, object)| self.memory.let_go(title, object));
         changed || !before.is_empty()
     }
 
@@ -222,12 +264,22 @@ impl ResourceCache {
     fn put(&mut self, title: String, object: Option<CachedObject>) -> bool {
         let within =
             |object: &CachedObject| self.selection.as_ref().is_none_or(|selection| object.is_within(selection));
-        let Some(object) = object.filter(within) else { return self.objects.remove(&title).is_some() };
-        let same = self.objects.get(&title) == Some(&object);
-        if !same {
-            self.objects.insert(title, object);
+        let object = object.filter(within);
+        let known = self.objects.get(&title);
+        if known == object.as_ref() {
+            return false;
         }
-        !same
+        if let Some(known) = known {
+            self.memory.let_go(&title, known);
+        }
+        match object {
+            None => drop(self.objects.remove(&title)),
+            Some(object) => {
+                self.memory.add(&title, &object);
+                self.objects.insert(title, object);
+            }
+        }
+        true
     }
 
     /// The gap of a resource that was never read as a whole.

@@ -18,14 +18,20 @@
 //!
 //! The addresses of all Nodes are needed too, but Nodes are not watched. A kubelet changes its Node every five minutes,
 //! although it sends its heartbeats to a Lease. 5,000 agents that watch 5,000 Nodes would be sent 80,000 changes a
-//! second (`docs/performance.md`). So Nodes are polled.
+//! second (`docs/performance.md`). So Nodes are polled, and so are Pods that wait for free ports: every new Pod of the
+//! cluster is without a Node for a moment.
 
 mod cached_object;
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzzing;
+mod held;
 mod index;
+mod line;
 mod open_watch;
 mod patience;
 mod poll;
 mod position;
+mod reading_pace;
 mod resource;
 mod resource_feed;
 mod run;
@@ -41,8 +47,6 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-#[cfg(feature = "fuzzing")]
-pub(super) use self::watch_event::WatchEvent;
 use self::{index::Index, view::ViewWriter};
 pub use self::{
     resource::{Resource, ResourceStatus},

@@ -5,10 +5,14 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    cached_object::ObjectBatch, position::WatchPosition, resource_feed::ResourceFeed, selection::Selection,
-    update::Update, watch_event::WatchEvent, watch_lines::WatchLines,
+    line::{InitialState, LineError, change},
+    position::WatchPosition,
+    resource_feed::ResourceFeed,
+    selection::Selection,
+    update::Update,
+    watch_lines::WatchLines,
 };
-use crate::cluster::{error::Error, meter::Meter, object_sink::ObjectSink, pages::WHOLE, requests::Server};
+use crate::cluster::{error::Error, pages::WHOLE, requests::Server};
 
 /// A server that cannot go on from a version accepts the watch all the same, and refuses in its first line. Only after
 /// so long without a line does the watch confirm that nothing has changed.
@@ -35,47 +39,34 @@ impl OpenWatch<'_> {
         selection: &Selection,
         position: &mut WatchPosition,
     ) -> Result<bool, Error> {
-        let (mut state, meter) = (ObjectBatch::within(selection.clone()), Meter::default());
+        let mut state = InitialState::of(self.feed.batch(selection), self.server.meter());
         let until = Instant::now() + WHOLE;
         loop {
             let wait = self.server.timeout().min(until.saturating_duration_since(Instant::now()));
             let Ok(next) = timeout(wait, self.lines.next()).await else { break };
             let Some(line) = next? else { break };
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            meter.read(&line).map_err(|error| self.lines.wrong(&error.to_string()))?;
-            match self.event(&line)? {
-                WatchEvent::Applied(object) => meter.object(state.add(self.server.address(), *object)),
-                WatchEvent::Deleted(object) => {
-                    meter.object(0);
-                    state.remove(&object.title());
-                }
-                WatchEvent::Error(code, message) => return Err(self.lines.refused(code, &message)),
-                event @ WatchEvent::Bookmark(_) if event.ends_state() => {
-                    let version = event.version().filter(|version| !version.is_empty()).cloned();
-                    let version = version.ok_or_else(|| self.lines.wrong("its state has no resource version"))?;
-                    self.feed.send(Update::Replaced(selection.clone(), state)).await;
-                    position.is_whole(version);
-                    position.patience.succeeded(Instant::now());
-                    return Ok(true);
-                }
-                WatchEvent::Bookmark(_) => meter.object(0),
+            let taken = state.take(self.server.address(), self.kind, &line);
+            if let Some(version) = taken.map_err(|error| self.error(error))? {
+                self.feed.send(Update::Replaced(selection.clone(), state.into_objects())).await;
+                position.is_whole(version);
+                position.patience.succeeded(Instant::now());
+                return Ok(true);
             }
         }
         position.streams = false;
         Ok(false)
     }
 
-    /// Follows what changes, until the orderly end of the watch. It also ends after `idle_timeout` without a line: the
-    /// next watch shows whether the server is there.
-    pub(super) async fn follow(&mut self, position: &mut WatchPosition) -> Result<(), Error> {
+    /// Follows what changes, until the orderly end of the watch, and says whether it brought anything. It also ends after
+    /// `idle_timeout` without a line: the next watch shows whether the server is there.
+    pub(super) async fn follow(&mut self, position: &mut WatchPosition) -> Result<bool, Error> {
         let (mut accepted, mut brought) = (false, 0_usize);
+        self.lines.read_in_batches();
         loop {
             let wait = if accepted { self.feed.timing.idle_timeout } else { REFUSAL_WINDOW };
             let next = match timeout(wait, self.lines.next()).await {
                 Ok(next) => next?,
-                Err(_) if accepted => return Ok(()),
+                Err(_) if accepted => return Ok(brought > 0),
                 Err(_) => {
                     accepted = true;
                     self.feed.send(Update::Confirmed).await;
@@ -86,35 +77,25 @@ impl OpenWatch<'_> {
             let Some(line) = next else {
                 self.feed.send(Update::Confirmed).await;
                 position.patience.succeeded(Instant::now());
-                return Ok(());
+                return Ok(brought > 0);
             };
             brought += line.len();
             if brought > LONGEST {
                 position.version = None;
-                return Ok(());
+                return Ok(true);
             }
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            let event = self.event(&line)?;
-            let version = event.version().cloned();
-            let update = match event {
-                WatchEvent::Applied(object) => {
-                    let mut objects = ObjectBatch::default();
-                    objects.add(self.server.address(), *object);
-                    Update::Applied(objects)
-                }
-                WatchEvent::Deleted(object) => Update::Deleted(object.title()),
-                WatchEvent::Bookmark(_) => Update::Confirmed,
-                WatchEvent::Error(code, message) => return Err(self.lines.refused(code, &message)),
-            };
+            let changed = change(self.server.address(), self.kind, &line, &self.feed.allowance);
+            let Some((update, version)) = changed.map_err(|error| self.error(error))? else { continue };
             self.feed.send(update).await;
             position.patience.succeeded(Instant::now());
             position.reached(version);
         }
     }
 
-    fn event(&self, line: &[u8]) -> Result<WatchEvent, Error> {
-        WatchEvent::read(line, self.kind).map_err(|error| self.lines.wrong(&error.to_string()))
+    fn error(&self, error: LineError) -> Error {
+        match error {
+            LineError::Stopped(why) => self.lines.stopped(&why),
+            LineError::Refused(code, message) => self.lines.refused(code, &message),
+        }
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Patience {
     refused: bool,
     /// A refusal has counted as that of a server that has just started.
     has_started: bool,
+    /// Watches in succession that ended in order, but soon, and brought nothing.
+    empty: u32,
 }
 
 impl Patience {
@@ -40,6 +42,13 @@ impl Patience {
         }
         self.failures = self.failures.saturating_add(1);
         self.failures
+    }
+
+    /// A watch has ended in order after this time. Returns how many in succession did so that were of no use, and no less
+    /// than 1: those that bring nothing and do not last count.
+    pub(super) fn ended(&mut self, brought: bool, lived: Duration, lasting: Duration) -> u32 {
+        self.empty = if brought || lived >= lasting { 0 } else { self.empty.saturating_add(1) };
+        self.empty.max(1)
     }
 }
 
@@ -64,6 +73,15 @@ mod tests {
         assert_eq!([silence(), silence(), silence()].map(&mut failed), [1, 2, 3]);
         assert_eq!([refusal(), refusal()].map(&mut failed), [1, 2]);
         assert_eq!([silence(), refusal(), silence(), refusal()].map(&mut failed), [3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn watches_that_end_at_once_and_bring_nothing_are_counted_until_one_lasts_or_brings_something() {
+        let mut patience = Patience::default();
+        let soon = Duration::from_millis(1);
+        let ends = [(false, soon), (false, soon), (false, LASTING), (false, soon), (false, soon), (true, soon)];
+        let counted = ends.map(|(brought, lived)| patience.ended(brought, lived, LASTING));
+        assert_eq!(counted, [1, 2, 1, 1, 2, 1]);
     }
 
     #[test]

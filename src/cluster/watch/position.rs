@@ -43,7 +43,7 @@ impl WatchPosition {
             Error::Status { code: 410, .. } => (self.version, self.seen, self.expired) = (None, None, true),
             Error::Status { code: 400, .. } if *selection == Selection::Served => self.without_selector = true,
             // After an answer that made no sense, everything is read again.
-            Error::Answer { .. } => self.version = None,
+            Error::Answer { .. } | Error::TooMuch { .. } => self.version = None,
             // The server that answers next may be another one, and know streamed lists.
             Error::Unreachable { .. } => (self.doubted, self.streams) = (true, true),
             Error::TimedOut { .. } => self.doubted = true,

@@ -15,6 +15,8 @@ pub enum Resource {
     EndpointSlices,
     /// Pods of this node.
     Pods,
+    /// Pods without a Node, for want of free ports: polled, not watched.
+    WaitingPods,
     /// Nodes: polled, not watched.
     Nodes,
     /// ConfigMaps, platform objects, `/flagz`: polled, not watched.
@@ -23,7 +25,8 @@ pub enum Resource {
 
 impl Resource {
     /// Every resource.
-    pub const ALL: [Self; 5] = [Self::Services, Self::EndpointSlices, Self::Pods, Self::Nodes, Self::Settings];
+    pub const ALL: [Self; 6] =
+        [Self::Services, Self::EndpointSlices, Self::Pods, Self::WaitingPods, Self::Nodes, Self::Settings];
 
     /// Its name in metrics and logs, e.g. `endpointslices`.
     pub fn name(self) -> &'static str {
@@ -31,6 +34,7 @@ impl Resource {
             Self::Services => "services",
             Self::EndpointSlices => "endpointslices",
             Self::Pods => "pods",
+            Self::WaitingPods => "waitingpods",
             Self::Nodes => "nodes",
             Self::Settings => "settings",
         }
@@ -42,6 +46,7 @@ impl Resource {
             Self::Services => Source::Services,
             Self::EndpointSlices => Source::EndpointSlices,
             Self::Pods => Source::Pods,
+            Self::WaitingPods => Source::WaitingPods,
             Self::Nodes => Source::Nodes,
             Self::Settings => Source::ConfigMaps,
         }
@@ -55,7 +60,8 @@ pub struct ResourceStatus {
     pub confirmed: Option<Instant>,
     /// What has failed since then; `None` while all is well.
     pub failure: Option<Gap>,
-    /// Failures so far by code: a status like `410`, or `timed-out`, `unreachable`, `malformed`, `credentials`.
+    /// Failures so far by code: a status like `410`, or `timed-out`, `unreachable`, `malformed`, `too-much`,
+    /// `credentials`.
     pub errors: BTreeMap<String, u64>,
 }
 

@@ -1,17 +1,18 @@
 //! One resource: its connection to the API server, and its channel to the index.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{
-    cached_object::{CachedObject, ObjectBatch},
+    cached_object::{CachedObject, KnownObjects, ObjectBatch},
     resource::Resource,
     selection::Selection,
     timing::WatchTiming,
     update::Update,
 };
 use crate::cluster::{
+    allowance::Allowance,
     connect::{Access, connect},
     error::Error,
     facts_builder::FactsBuilder,
@@ -28,6 +29,10 @@ pub(super) struct ResourceFeed {
     pub(super) access: Access,
     pub(super) timing: WatchTiming,
     pub(super) updates: mpsc::Sender<(Resource, Update)>,
+    /// What is known of it already.
+    pub(super) known: KnownObjects,
+    /// What everything that is read takes its memory from.
+    pub(super) allowance: Arc<Allowance>,
 }
 
 impl ResourceFeed {
@@ -40,7 +45,12 @@ impl ResourceFeed {
     /// rotated token or certificate authority is taken up.
     pub(super) async fn connect(&self) -> Result<Server, Error> {
         let (client, address) = connect(&self.access).await?;
-        Ok(Server::new(client, address, self.access.request_timeout).without_retry())
+        Ok(Server::new(client, address, self.access.request_timeout).without_retry().within(&self.allowance))
+    }
+
+    /// A batch for everything of a selection.
+    pub(super) fn batch(&self, selection: &Selection) -> ObjectBatch {
+        ObjectBatch::within(selection.clone(), Some(self.known.clone()))
     }
 
     /// Reports a failure and waits; `failures` is how many there were in succession.
@@ -61,12 +71,12 @@ impl ResourceFeed {
 
     /// Sends the whole of a resource that is polled.
     pub(super) async fn replace(&self, facts: FactsBuilder) {
-        let object = CachedObject::More(Box::new(facts));
+        let object = CachedObject::More(Arc::new(facts));
         self.send(Update::Replaced(Selection::All, ObjectBatch::of_one(object))).await;
     }
 
-    /// Waits until the next poll: `poll_interval`, or the back-off after a failure, which is reported.
-    pub(super) async fn wait_for_next_poll(&self, failed: Option<Error>, failures: &mut u32) {
+    /// Waits until the next poll: `interval`, or the back-off after a failure, which is reported.
+    pub(super) async fn wait_for_next_poll(&self, failed: Option<Error>, failures: &mut u32, interval: Duration) {
         match failed {
             Some(error) => {
                 *failures += 1;
@@ -74,7 +84,7 @@ impl ResourceFeed {
             }
             None => {
                 *failures = 0;
-                sleep(self.timing.poll_interval.mul_f64(1.0 + jitter() / 10.0)).await;
+                sleep(interval.mul_f64(1.0 + jitter() / 10.0)).await;
             }
         }
     }

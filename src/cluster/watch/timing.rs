@@ -12,7 +12,7 @@ pub struct WatchTiming {
     pub watch_duration: Duration,
     /// A watch without a line for so long is requested again; bookmarks come every minute.
     pub idle_timeout: Duration,
-    /// How often Nodes and settings are polled.
+    /// How often Nodes and settings are polled, and Pods that wait for free ports where there are few Nodes.
     pub poll_interval: Duration,
     /// The longest wait after the first failure; it doubles with each.
     pub first_backoff: Duration,

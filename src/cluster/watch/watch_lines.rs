@@ -2,53 +2,110 @@
 
 use std::mem;
 
+use hyper::body::Bytes;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::reading_pace::{ReadingPace, TOGETHER};
 use crate::cluster::{
     answer::Answer,
     error::Error,
-    meter::{OBJECT, VALUES},
+    meter::{OBJECT, Stopped, VALUES},
 };
 
-/// The lines of an answer that goes on until one side ends it.
-pub(super) struct WatchLines {
-    answer: Answer,
-    buffer: Vec<u8>,
-    /// Where the next line begins in `buffer`.
+/// Cuts lines out of pieces that end anywhere.
+#[derive(Default)]
+pub(in crate::cluster) struct LineBuffer {
+    bytes: Vec<u8>,
+    /// Where the next line begins in `bytes`.
     start: usize,
     /// So many bytes of that line are known to hold no end of it.
     searched: usize,
 }
 
+impl LineBuffer {
+    /// Adds what has arrived.
+    pub(in crate::cluster) fn push(&mut self, piece: &[u8]) {
+        // Once for each piece, however many lines it had.
+        self.bytes.drain(..mem::take(&mut self.start));
+        self.bytes.extend_from_slice(piece);
+    }
+
+    /// The next whole line, with its end; `None` where more has to arrive first. The error is for people.
+    pub(in crate::cluster) fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
+        let unread = &self.bytes[self.start..];
+        let Some(length) = unread[self.searched..].iter().position(|byte| *byte == b'\n') else {
+            self.searched = unread.len();
+            return if self.searched > OBJECT {
+                Err(format!("a line is longer than {OBJECT} bytes"))
+            } else {
+                Ok(None)
+            };
+        };
+        let line = unread[..=self.searched + length].to_vec();
+        self.start += line.len();
+        self.searched = 0;
+        if line.iter().filter(|byte| **byte == b',').count() > VALUES {
+            return Err(format!("a line holds more than {VALUES} values"));
+        }
+        Ok(Some(line))
+    }
+
+    /// Whether the last line has ended.
+    pub(in crate::cluster) fn is_between_lines(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+}
+
+/// The lines of an answer that goes on until one side ends it.
+pub(super) struct WatchLines {
+    answer: Answer,
+    buffer: LineBuffer,
+    /// How often the process may be woken; without one, by every frame.
+    pace: Option<ReadingPace>,
+    /// Whether a frame was read just now, so that more of them may be there already.
+    in_batch: bool,
+}
+
 impl WatchLines {
     /// The lines of an answer.
     pub(super) fn of(answer: Answer) -> Self {
-        Self { answer, buffer: Vec::new(), start: 0, searched: 0 }
+        Self { answer, buffer: LineBuffer::default(), pace: None, in_batch: false }
+    }
+
+    /// From now on, lines that never end are read in batches.
+    pub(super) fn read_in_batches(&mut self) {
+        self.pace = Some(ReadingPace::new(Instant::now()));
     }
 
     /// The next line; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         loop {
-            let unread = &self.buffer[self.start..];
-            if let Some(length) = unread[self.searched..].iter().position(|byte| *byte == b'\n') {
-                let line = unread[..=self.searched + length].to_vec();
-                self.start += line.len();
-                self.searched = 0;
-                if line.iter().filter(|byte| **byte == b',').count() > VALUES {
-                    return Err(self.wrong(&format!("a line holds more than {VALUES} values")));
-                }
+            if let Some(line) = self.buffer.next().map_err(|what| self.wrong(&what))? {
                 return Ok(Some(line));
             }
-            self.searched = unread.len();
-            if self.searched > OBJECT {
-                return Err(self.wrong(&format!("a line is longer than {OBJECT} bytes")));
-            }
-            // Once for each frame, however many lines it had.
-            self.buffer.drain(..mem::take(&mut self.start));
-            match self.answer.frame().await? {
-                None if self.buffer.is_empty() => return Ok(None),
+            match self.frame().await? {
+                None if self.buffer.is_between_lines() => return Ok(None),
                 None => return Err(self.wrong("it ends inside a line")),
-                Some(frame) => self.buffer.extend_from_slice(&frame),
+                Some(frame) => self.buffer.push(&frame),
             }
         }
+    }
+
+    /// The next frame. Whoever stops waiting for it loses nothing.
+    async fn frame(&mut self) -> Result<Option<Bytes>, Error> {
+        let Some(pace) = &mut self.pace else { return self.answer.frame().await };
+        let together =
+            if mem::take(&mut self.in_batch) { timeout(TOGETHER, self.answer.frame()).await.ok() } else { None };
+        let frame = match together {
+            Some(frame) => frame,
+            None => {
+                sleep(pace.pause(Instant::now())).await;
+                self.answer.frame().await
+            }
+        };
+        pace.read();
+        self.in_batch = true;
+        frame
     }
 
     /// A line that is no event of a watch.
@@ -56,8 +113,50 @@ impl WatchLines {
         self.answer.wrong(what)
     }
 
+    /// Lines that are not read to their end.
+    pub(super) fn stopped(&self, why: &Stopped) -> Error {
+        self.answer.stopped(why)
+    }
+
     /// A line in which the server ends the watch.
     pub(super) fn refused(&self, code: u16, message: &str) -> Error {
         self.answer.refused(code, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_that_end_anywhere_are_the_same_lines() {
+        let text = b"one\n\ntwo,2\nthree";
+        for size in 1..=text.len() {
+            let (mut buffer, mut lines) = (LineBuffer::default(), Vec::new());
+            for piece in text.chunks(size) {
+                buffer.push(piece);
+                while let Some(line) = buffer.next().expect("short lines") {
+                    lines.push(line);
+                }
+            }
+            assert_eq!(lines, [&b"one\n"[..], b"\n", b"two,2\n"], "pieces of {size}");
+            assert!(!buffer.is_between_lines());
+            buffer.push(b"\n");
+            assert_eq!(buffer.next(), Ok(Some(b"three\n".to_vec())));
+            assert!(buffer.is_between_lines());
+        }
+    }
+
+    #[test]
+    fn a_line_without_an_end_and_one_of_too_many_values_are_errors() {
+        let mut buffer = LineBuffer::default();
+        buffer.push(&vec![b' '; OBJECT]);
+        assert_eq!(buffer.next(), Ok(None));
+        buffer.push(b" ");
+        assert!(buffer.next().is_err_and(|what| what.contains("longer")));
+        let mut buffer = LineBuffer::default();
+        buffer.push(&vec![b','; VALUES + 1]);
+        buffer.push(b"\n");
+        assert!(buffer.next().is_err_and(|what| what.contains("values")));
     }
 }

@@ -10,8 +10,8 @@ use tokio::{
 };
 
 use super::{
-    cached_object::ObjectBatch, open_watch::OpenWatch, position::WatchPosition, resource_feed::ResourceFeed,
-    selection::Selection, update::Update, watch_lines::WatchLines,
+    open_watch::OpenWatch, position::WatchPosition, resource_feed::ResourceFeed, selection::Selection, update::Update,
+    watch_lines::WatchLines,
 };
 use crate::cluster::{collection::Collection, error::Error, jitter::jitter};
 
@@ -72,7 +72,7 @@ async fn session(
     }
     loop {
         if position.version.is_none() && !position.streams {
-            let empty = || ObjectBatch::within(selection.clone());
+            let empty = || feed.batch(selection);
             let (objects, version) = server.pages(collection, &query, position.recency(), empty).await?;
             feed.send(Update::Replaced(selection.clone(), objects)).await;
             position.is_whole(version);
@@ -93,8 +93,9 @@ async fn session(
         if position.version.is_none() && !watch.read_state(selection, position).await? {
             continue;
         }
-        watch.follow(position).await?;
-        // A server that ends every watch at once gets a pause between them.
-        sleep_until(began + feed.timing.backoff(1, None, jitter())).await;
+        let brought = watch.follow(position).await?;
+        // A server that ends every watch at once gets a pause between them, and a longer one each time.
+        let ends = position.patience.ended(brought, began.elapsed(), feed.timing.lasting());
+        sleep_until(began + feed.timing.backoff(ends, None, jitter())).await;
     }
 }

@@ -106,11 +106,19 @@ fn an_address_in_a_vrf_is_served_where_it_is_listed() {
 }
 
 #[test]
-fn cilium_serves_what_is_listed_and_loopback() {
+fn of_cilium_only_what_is_listed_or_primary_and_loopback_are_certain() {
     let world = Snapshot::healthy().with_mode(Mode::Cilium);
-    let world = world.with_config(|it| it.node_port_addresses = vec!["192.0.2.1/32".to_owned()]);
-    let found = ["127.0.0.1", "::1", PRIMARY[0], SECOND[0]].map(|address| captured(&world, address));
-    assert_eq!(found, [Some(true), Some(true), Some(true), Some(false)]);
+    let listed = world.clone().with_config(|it| it.node_port_addresses = vec!["192.0.2.2/32".to_owned()]);
+    let found = |world: &Snapshot| ["127.0.0.1", "::1", PRIMARY[0], SECOND[0]].map(|address| captured(world, address));
+    assert_eq!(found(&world), [Some(true), Some(true), Some(true), None]);
+    assert_eq!(found(&listed), [Some(true), Some(true), None, Some(true)]);
+    let why = |world: &Snapshot| candidates(world).ambiguity().detail;
+    assert!(why(&world).contains("cilium serves one address of each of its devices; set nodeport-addresses"));
+    assert!(why(&listed).contains("other addresses than outsiders"), "{}", why(&listed));
+    // A person who says the mode says no more.
+    let mut said = Snapshot::healthy().without_proxy();
+    said.overrides.proxy_mode = Some(Learned { value: Mode::Cilium, place: "--proxy-mode".to_owned() });
+    assert_eq!(found(&said), [Some(true), Some(true), Some(true), None]);
 }
 
 #[test]

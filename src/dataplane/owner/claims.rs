@@ -84,8 +84,17 @@ impl Standing<'_> {
                 let claim = if proxy.owns(socket) == Own::Yes { Claim::Proxy } else { Claim::Listener };
                 let workers = if *count > 1 { format!(", {count} workers") } else { String::new() };
                 let name = format!("{} on {}", owner_name(snapshot, &socket.owner), place(socket));
-                Claimant { claim, name, detail: format!("{}{workers}", socket_in_words(socket)) }
+                let checked = health_check_of(snapshot, socket).filter(|_| claim == Claim::Proxy);
+                let checked = checked.map(|it| format!("health check of Service {}/{}; ", it.namespace, it.name));
+                let detail = format!("{}{}{workers}", checked.unwrap_or_default(), socket_in_words(socket));
+                Claimant { claim, name, detail }
             }
         }
     }
+}
+
+/// The Service whose healthCheckNodePort is a socket's port.
+fn health_check_of<'a>(snapshot: &'a Snapshot, socket: &Socket) -> Option<&'a Service> {
+    let mut services = snapshot.cluster.services.seen()?.iter().map(Arc::as_ref);
+    services.find(|it| socket.protocol == Protocol::Tcp && it.health_check_node_port == Some(socket.local_port))
 }

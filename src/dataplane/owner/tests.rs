@@ -4,7 +4,7 @@ use super::{
 };
 use crate::facts::{
     Mode, Socket, Source, State, Vantage, Why,
-    healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
+    healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
 };
 
 fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Result<Outcome, Gap>, Option<Claim>, Option<Claim>) {
@@ -54,6 +54,23 @@ fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
     let world = web().service("taker", |it| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), Some(Claim::ExternalIp), None));
     assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Ok(Outcome::Pod), Some(Claim::NodePort), None));
+}
+
+#[test]
+fn the_proxys_socket_on_the_port_of_a_health_check_names_the_service() {
+    let checked = |owner| {
+        let world = Snapshot::healthy().service("web", |it| it.with(|web| web.health_check_node_port = Some(31999)));
+        let world = world.listens_as("[::]:31999", owner).listens_as("[::]:31998", proxy_holder());
+        [31999, 31998].map(|port| {
+            let ownership = super::owner(&world, 60, Protocol::Tcp, port).expect("it is known");
+            ownership.claimants[0].detail.clone()
+        })
+    };
+    let [checks, other] = checked(proxy_holder());
+    assert!(checks.starts_with("health check of Service default/web; "), "{checks}");
+    assert!(!other.contains("health check"), "{other}");
+    let [taken, _] = checked(squatter());
+    assert!(!taken.contains("health check"), "whoever took the port answers for nobody: {taken}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::facts::{
     Holder, State,
-    healthy::{daemon, gap, proxy_holder, seen},
+    healthy::{daemon, gap, objects, proxy_holder, seen},
 };
 
 fn owns(world: &Snapshot) -> Own {
@@ -63,17 +63,44 @@ fn a_foreign_listener_on_one_node_port_makes_no_conflict_of_the_others() {
 }
 
 #[test]
-fn whoever_leaves_a_node_port_free_holds_none() {
-    let two_of_three = holds(without_proxy(30082), &[30080, 30081], &daemon("nginx", 9));
-    assert_eq!(owns(&two_of_three), Own::No);
-    assert!(Proxy::of(&two_of_three).owner_of_node_ports().is_none());
+fn whoever_leaves_node_ports_free_holds_none_but_one_may_just_have_been_allocated() {
+    let nginx = daemon("nginx", 9);
+    assert_eq!(owns(&holds(without_proxy(30082), &[30080, 30081], &nginx)), Own::Unknown);
+    let three_of_five = holds(without_proxy(30084), &[30080, 30081, 30082], &nginx);
+    assert_eq!(owns(&three_of_five), Own::No);
+    assert!(Proxy::of(&three_of_five).owner_of_node_ports().is_none());
     let (away, udp) =
-        (two_of_three.clone().listens("0.0.0.0:30083"), two_of_three.clone().listens_udp("0.0.0.0:30082"));
+        (three_of_five.clone().listens("0.0.0.0:30085"), three_of_five.clone().listens_udp("0.0.0.0:30084"));
     for world in [away, udp] {
         assert!(Proxy::of(&world).owner_of_node_ports().is_none(), "the other one holds another port");
     }
-    let connected = two_of_three.connects(State::Established, "192.0.2.1:30082", "192.0.2.9:443");
+    let connected = three_of_five.connects(State::Established, "192.0.2.1:30084", "192.0.2.9:443");
     assert_eq!(owns(&connected), Own::Unknown, "a connection keeps it off");
+}
+
+#[test]
+fn of_many_node_ports_a_few_may_just_have_been_allocated() {
+    let ports: Vec<u16> = (30080..30096).collect();
+    assert_eq!(owns(&holds(without_proxy(30097), &ports, &daemon("ovnkube", 9))), Own::Unknown);
+    assert_eq!(owns(&holds(without_proxy(30098), &ports, &daemon("ovnkube", 9))), Own::No);
+    assert_eq!(owns(&holds(without_proxy(30097), &ports[1..], &daemon("ovnkube", 9))), Own::No);
+}
+
+#[test]
+fn the_only_node_port_is_held_by_no_proxy_where_one_that_holds_none_is_configured() {
+    let mut world = without_proxy(30080);
+    world.cluster.proxy_config = Snapshot::healthy().kernel.proxy.config;
+    let held = |world: &Snapshot| owns(&holds(world.clone(), &[30080], &daemon("nginx", 9)));
+    assert_eq!(held(&world), Own::No);
+    for (version, own) in [("v1.27.0", Own::No), ("v1.26.9", Own::Unknown), ("devel", Own::Unknown)] {
+        objects(&mut world.cluster.nodes)[0].kubelet_version = Some(version.to_owned());
+        assert_eq!(held(&world), own, "{version}");
+    }
+    world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+    assert_eq!(held(&world), Own::Unknown);
+    let mut two = without_proxy(30081);
+    two.cluster.proxy_config = world.cluster.proxy_config;
+    assert_eq!(owns(&holds(two, &[30080, 30081], &daemon("ovnkube", 9))), Own::Unknown, "it may be left of another");
 }
 
 #[test]

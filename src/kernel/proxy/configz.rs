@@ -39,6 +39,8 @@ pub(in crate::kernel) fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
         bind_address,
         detect_local_mode: text_of(field(config, "detectLocalMode")),
         cluster_cidr: text_of(field(config, "clusterCIDR")).or(cidrs.map(|cidrs| cidrs.join(","))),
+        healthz_bind_address: text_of(field(config, "healthzBindAddress")),
+        iptables_masquerade: None,
     })
 }
 
@@ -79,6 +81,8 @@ mod tests {
                 bind_address: Some("0.0.0.0".parse().unwrap()),
                 detect_local_mode: Some("ClusterCIDR".to_owned()),
                 cluster_cidr: Some("10.244.0.0/16,fd00::/56".to_owned()),
+                healthz_bind_address: Some("0.0.0.0:10256".to_owned()),
+                iptables_masquerade: None,
             }
         );
     }

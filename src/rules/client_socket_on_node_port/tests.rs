@@ -93,7 +93,7 @@ fn the_kernels_own_lines_prove_it() {
     assert!(evidence.affects.contains(&Vantage::Node));
     assert!(evidence.summary.starts_with("Process nginx sends from 192.0.2.1:30080/tcp, the NodePort of default/web"));
     let steps = &evidence.remedies[0].steps;
-    assert_eq!(steps[0].text, "sysctl -w net.ipv4.ip_local_reserved_ports=\"30000-32767\"");
+    assert_eq!(steps[0].text, "sysctl -w net.ipv4.ip_local_reserved_ports=\"10249-10250,10256,30000-32767\"");
     assert!(steps[2].text.contains("restart process nginx"), "{steps:?}");
 }
 

@@ -147,6 +147,44 @@ fn an_address_of_no_node_and_another_proxys_service_are_silent() {
     expect_healthy(&RULE, &other.with_mode(Mode::Ipvs), &subject());
 }
 
+/// sshd on an address, and Service `trap` with port 22 on one that no Node's status names, which a link has.
+fn virtual_address(prefix: u8, load_balancer: bool, sshd: &str) -> Snapshot {
+    let claim = |it: World| {
+        it.external_ip("198.51.100.7").with(|service| {
+            service.ports[0].port = 22;
+            if load_balancer {
+                service.load_balancer_ips = std::mem::take(&mut service.external_ips);
+            }
+        })
+    };
+    let mut world = Snapshot::healthy().service("trap", claim).address("eth0", "198.51.100.7");
+    let interfaces = std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces));
+    interfaces.addresses.last_mut().expect("an address").prefix = prefix;
+    world.listens_as(sshd, daemon("sshd", 600))
+}
+
+#[test]
+fn an_address_that_is_here_for_the_service_takes_nothing_from_who_listens_everywhere() {
+    expect_healthy(&RULE, &virtual_address(32, true, "0.0.0.0:22"), &subject());
+    expect_healthy(&RULE, &virtual_address(24, true, "0.0.0.0:22"), &subject());
+    assert_eq!(severity(&virtual_address(32, true, "198.51.100.7:22")), Severity::Critical);
+    let mut of_a_node = virtual_address(32, true, "0.0.0.0:22");
+    let address = NodeAddress { kind: NodeAddressKind::ExternalIp, ip: ip("198.51.100.7") };
+    objects(&mut of_a_node.cluster.nodes)[0].addresses.push(address);
+    assert_eq!(severity(&of_a_node), Severity::Critical);
+}
+
+#[test]
+fn an_external_ip_beside_the_nodes_own_is_information_to_who_listens_everywhere() {
+    assert_eq!(severity(&virtual_address(32, false, "0.0.0.0:22")), Severity::Info);
+    assert_eq!(severity(&virtual_address(24, false, "0.0.0.0:22")), Severity::Critical);
+    assert_eq!(severity(&virtual_address(32, false, "198.51.100.7:22")), Severity::Critical);
+    let mut of_a_node = virtual_address(32, false, "0.0.0.0:22");
+    let address = NodeAddress { kind: NodeAddressKind::InternalIp, ip: ip("198.51.100.7") };
+    objects(&mut of_a_node.cluster.nodes)[0].addresses.push(address);
+    assert_eq!(severity(&of_a_node), Severity::Critical);
+}
+
 #[test]
 fn without_this_nodes_name_its_links_tell_what_is_its_own() {
     let mut world = trap(PRIMARY[0]).with_mode(Mode::Ipvs);

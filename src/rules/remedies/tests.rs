@@ -52,10 +52,13 @@ fn every_command() {
         }
         all.extend(commands(move_service(None, &service, &service.ports[0])));
         all.extend(commands(release(&claims(&service)[0])));
+        let of_status = ExternalAddress { field: Field::LoadBalancer, ..claims(&service)[0] };
+        all.extend(commands(release_to(&of_status, "another")));
         all.extend(commands(choose_another_health_check_port(&service)));
         all.extend(commands(health_check_events(&service)));
         let address = Address { ip: ip(PEER), prefix: 32, link: name.into() };
         all.extend(commands(delete_address(&address)));
+        all.extend(commands(another_port(namespace, name, None)));
     }
     let world = Snapshot::healthy();
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
@@ -98,13 +101,13 @@ fn reserving_keeps_what_somebody_else_reserved_and_never_guesses_it() {
     let ports = PortSet::from(PortRange::DEFAULT_NODE_PORTS);
     let mut world = Snapshot::healthy().ephemeral("1024 65535", "2703,31000-40000");
     let [now, for_good] = &commands(reserve(&world, &ports))[..] else { panic!("two commands") };
-    assert_eq!(now, "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,30000-40000\"");
+    assert_eq!(now, "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,10249-10250,10256,30000-40000\"");
     assert_eq!(
         for_good,
-        "echo 'net.ipv4.ip_local_reserved_ports = 2703,30000-40000' > /etc/sysctl.d/99-node-ports.conf"
+        "echo 'net.ipv4.ip_local_reserved_ports = 2703,10249-10250,10256,30000-40000' > /etc/sysctl.d/99-node-ports.conf"
     );
     let other = commands(reserve(&world, &[8443].into_iter().collect()));
-    assert!(other[0].ends_with("=\"2703,8443,30000-40000\""), "it would undo the first: {other:?}");
+    assert!(other[0].ends_with("=\"2703,8443,10249-10250,10256,30000-40000\""), "it would undo the first: {other:?}");
     world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
     assert!(commands(reserve(&world, &ports)).is_empty(), "it would forget what is reserved");
 }

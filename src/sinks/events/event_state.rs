@@ -15,7 +15,9 @@ const LATER: SignedDuration = SignedDuration::from_mins(55);
 /// An agent that was not the first to write a problem of the cluster tries again after [`LATER`] and up to so many
 /// seconds.
 const JITTER: u128 = 15 * 60;
-/// The wait after a refusal that may be lifted.
+/// The waits after refusals in a row that may be lifted double from the first to the second. A server that has just come
+/// back empty gets its roles and its namespaces one after the other.
+const REFUSED_ONCE: SignedDuration = SignedDuration::from_secs(20);
 pub(super) const REFUSED: SignedDuration = SignedDuration::from_mins(10);
 /// The end of a problem that was written so shortly before this end is this one, by another agent.
 const SAME_END: SignedDuration = SignedDuration::from_mins(1);
@@ -27,6 +29,8 @@ pub(super) struct EventState {
     pub(super) stage: Stage,
     /// When something is to be done about it.
     pub(super) due: Timestamp,
+    /// Refusals in a row that may be lifted.
+    refusals: u32,
 }
 
 /// What is known of an Event on the server.
@@ -46,7 +50,7 @@ pub(super) enum Stage {
 
 impl EventState {
     pub(super) fn new(event: PlannedEvent, due: Timestamp) -> Self {
-        Self { event, stage: Stage::Unwritten, due }
+        Self { event, stage: Stage::Unwritten, due, refusals: 0 }
     }
 
     /// What is to be sent next.
@@ -66,6 +70,7 @@ impl EventState {
 
     /// Takes in the answer about an Event that a problem began.
     pub(super) fn answer_opening(&mut self, at: Timestamp, request: &Request, reply: Reply, scope: Scope) {
+        let refused = at + self.refused(reply);
         (self.stage, self.due) = match (reply, request) {
             (Reply::Written, Request::Repeat(series)) => (Stage::Written(*series), at + wait(series.count)),
             (Reply::Written, _) => (Stage::Written(Series { count: 1, last: at }), at + wait(1)),
@@ -73,7 +78,7 @@ impl EventState {
             (Reply::Exists, _) => (Stage::Found, at),
             (Reply::Current(series), _) => (Stage::Written(series), series.last.min(at) + wait(series.count)),
             (Reply::Missing, Request::Repeat(_) | Request::Look) => (Stage::Unwritten, at),
-            (Reply::Missing | Reply::Forbidden, _) => (self.stage, at + REFUSED),
+            (Reply::Missing | Reply::Forbidden, _) => (self.stage, refused),
             (Reply::Refused, _) => (Stage::Done, at),
             (Reply::Unavailable(_), _) => (self.stage, self.due),
         };
@@ -88,16 +93,28 @@ impl EventState {
         reply: Reply,
         (since, alone): (Timestamp, bool),
     ) {
+        let refused = at + self.refused(reply);
         (self.stage, self.due) = match (reply, request) {
             (Reply::Exists, _) if alone => (Stage::Found, at),
             (Reply::Current(series), _) if series.last.min(since) + SAME_END < since => (Stage::Written(series), at),
             (Reply::Missing, Request::Repeat(_) | Request::Look) => (Stage::Unwritten, at),
             (Reply::Unavailable(_), _) => (self.stage, self.due),
-            (Reply::Forbidden, _) => (self.stage, at + REFUSED),
+            (Reply::Forbidden, _) => (self.stage, refused),
             (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Missing | Reply::Refused, _) => {
                 (Stage::Done, at)
             }
         };
+    }
+
+    /// Takes in whether a reply is a refusal, and returns how long to wait if it is.
+    fn refused(&mut self, reply: Reply) -> SignedDuration {
+        let wait = (REFUSED_ONCE * 2_i32.pow(self.refusals.min(8))).min(REFUSED);
+        self.refusals = match reply {
+            Reply::Missing | Reply::Forbidden => self.refusals.saturating_add(1),
+            Reply::Unavailable(_) => self.refusals,
+            Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Refused => 0,
+        };
+        wait
     }
 
     /// Differs from agent to agent, so that they do not all try at once.

@@ -80,9 +80,18 @@ pub(super) static METRICS: &[Metric] = &[
         help: "How long looks took, from the first socket to the last verdict",
     },
     gauge("portreeve_last_scan_timestamp_seconds", &[], "When the last look ended"),
+    gauge(
+        "portreeve_last_whole_scan_timestamp_seconds",
+        &[],
+        "When the last look began that read everything, connections too; others come in between where it costs much",
+    ),
     counter("portreeve_scans", &[], "Looks that were judged"),
     counter("portreeve_panics", &["part"], "Panics of rules and of the reader that were contained"),
-    gauge("portreeve_node_ports", &["state", "band"], "Ports of the NodePort range by state and band"),
+    gauge(
+        "portreeve_node_ports",
+        &["state", "band"],
+        "Ports of the NodePort range by state and band; unknown: allocated, and the object does not tell who chose it",
+    ),
     gauge("portreeve_node_port_range_first", &[], "The lowest port of the NodePort range"),
     gauge("portreeve_node_port_range_last", &[], "The highest port of the NodePort range"),
     gauge(
@@ -97,7 +106,12 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_ephemeral_ports_used_max",
         &["scope"],
-        "Ephemeral ports in use towards the busiest destination; far from the limit an upper bound",
+        "Ephemeral ports in use towards the busiest destination, counted; absent where it uses less than half of them",
+    ),
+    gauge(
+        "portreeve_ephemeral_ports_used_at_most",
+        &["scope"],
+        "No destination uses more ephemeral ports than this; far from the limit they are not counted one by one",
     ),
     gauge(
         "portreeve_ephemeral_ports_capacity",
@@ -122,7 +136,7 @@ pub(super) static METRICS: &[Metric] = &[
         "Since when the view of the cluster has not been confirmed; Nodes are read every ten minutes",
     ),
     counter("portreeve_watch_errors", &["resource", "code"], "Failures to read the cluster"),
-    gauge("portreeve_capability_info", &["capability", "available"], "1, with whether this agent has a capability"),
+    gauge("portreeve_capability", &["capability"], "Whether this agent has a capability: 1 or 0"),
     gauge("portreeve_build_info", &["version"], "1, with the version"),
     counter("process_cpu_seconds", &[], "User and system time of this process"),
     gauge("process_resident_memory_bytes", &[], "Resident memory of this process"),

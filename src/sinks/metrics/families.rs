@@ -14,7 +14,10 @@ use super::{
     sources::sources,
 };
 use crate::{
-    facts::{ClusterFacts, Family as IpFamily, KernelFacts, PortRange, PortSet, Protocol, Snapshot, Source, text},
+    facts::{
+        ClusterFacts, EphemeralUse, Family as IpFamily, KernelFacts, PortRange, PortSet, Protocol, Snapshot, Source,
+        text,
+    },
     findings::{Finding, Severity},
     ledger::Board,
     rules::{Choice, RULES, port_usage},
@@ -59,8 +62,8 @@ pub(super) fn families(telling: &Telling) -> Vec<Family> {
         all.sockets(snapshot);
         all.proxy(snapshot);
         let capabilities = &snapshot.kernel.capabilities;
-        let has = |name: &str| if capabilities.iter().any(|it| it == name) { "yes" } else { "no" };
-        all.add("portreeve_capability_info", CAPABILITIES.map(|name| (words([name, has(name)]), 1.0)));
+        let has = |name: &str| f64::from(u8::from(capabilities.iter().any(|it| it == name)));
+        all.add("portreeve_capability", CAPABILITIES.map(|name| (words([name]), has(name))));
     }
     all.work(telling);
     all.single(board);
@@ -135,7 +138,8 @@ impl Families {
             for port in census.range.range.iter() {
                 let state = match census.used.get(&port).and_then(|used| used.allocated.as_ref()) {
                     Some((_, Choice::Fixed)) => "fixed",
-                    Some((_, Choice::Automatic | Choice::Unknown)) => "automatic",
+                    Some((_, Choice::Automatic)) => "automatic",
+                    Some((_, Choice::Unknown)) => "unknown",
                     None => "free",
                 };
                 *states.entry((state, if is_static(port) { "static" } else { "dynamic" })).or_default() += 1;
@@ -159,15 +163,19 @@ impl Families {
         let unreserved = both.zip(reserved).map(|(both, reserved)| f64::from(both.minus(reserved).len()));
         self.one("portreeve_ephemeral_node_ports_unreserved", unreserved);
 
-        let used = |it: &crate::facts::EphemeralUse| it.busiest.first().map_or(it.at_most, |busy| busy.used);
-        let host = snapshot.kernel.ephemeral.seen().map(used);
-        let pods = snapshot.kernel.pod_namespaces.seen();
-        let pods = pods.and_then(|pods| pods.iter().filter_map(|pod| pod.ephemeral.seen()).map(used).max());
-        let scopes = [("host", host), ("pods", pods)];
-        let reported = scopes.into_iter().filter_map(|(scope, used)| Some((words([scope]), f64::from(used?))));
-        self.add("portreeve_ephemeral_ports_used_max", reported);
+        // A bound is no measurement: under one name, a forecast would take the step between them for growth.
+        let host: Vec<_> = snapshot.kernel.ephemeral.seen().into_iter().collect();
+        let pods = snapshot.kernel.pod_namespaces.seen().into_iter().flatten();
+        let pods: Vec<_> = pods.filter_map(|pod| pod.ephemeral.seen()).collect();
+        let scopes = [("host", &host), ("pods", &pods)];
+        let most = |of: fn(&EphemeralUse) -> Option<u32>| {
+            let most = scopes.map(|(scope, uses)| (scope, uses.iter().filter_map(|it| of(it)).max()));
+            most.into_iter().filter_map(|(scope, used)| Some((words([scope]), f64::from(used?))))
+        };
+        self.add("portreeve_ephemeral_ports_used_max", most(|it| Some(it.busiest.first()?.used)));
+        self.add("portreeve_ephemeral_ports_used_at_most", most(|it| Some(it.at_most)));
         let host = ephemeral.zip(reserved).map(|(range, reserved)| PortSet::from(range).minus(reserved).len());
-        let scopes = [("host", host), ("pods", pods.map(|_| PortRange::DEFAULT_EPHEMERAL.size()))];
+        let scopes = [("host", host), ("pods", (!pods.is_empty()).then(|| PortRange::DEFAULT_EPHEMERAL.size()))];
         let reported = scopes.into_iter().filter_map(|(scope, ports)| Some((words([scope]), f64::from(ports?))));
         self.add("portreeve_ephemeral_ports_capacity", reported);
     }
@@ -212,9 +220,11 @@ impl Families {
     }
 
     fn work(&mut self, telling: &Telling) {
-        let Telling { look: _, work, views, events, process } = telling;
+        let Telling { look, work, views, events, process } = telling;
         self.add("portreeve_scan_duration_seconds", []);
         self.one("portreeve_last_scan_timestamp_seconds", work.last.map(|at| at.as_duration().as_secs_f64()));
+        let whole = look.as_ref().map(|(snapshot, _)| snapshot.whole_at.unwrap_or(snapshot.at));
+        self.one("portreeve_last_whole_scan_timestamp_seconds", whole.map(|at| at.as_duration().as_secs_f64()));
         self.one("portreeve_scans", Some(large(work.scans)));
         let mut panics: BTreeMap<&str, u64> = BTreeMap::from([("reader", 0)]);
         panics.extend(work.panics.iter().copied());

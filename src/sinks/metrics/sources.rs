@@ -50,6 +50,7 @@ fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
         of(Source::Services, &cluster.services),
         of(Source::EndpointSlices, &cluster.endpoint_slices),
         of(Source::Pods, &cluster.pods),
+        of(Source::WaitingPods, &cluster.waiting_pods),
         of(Source::Nodes, &cluster.nodes),
         of(Source::NodePortRange, &cluster.node_port_range),
         of(Source::OwnPort, own_port),

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::*;
 use crate::{
-    facts::{Snapshot, Source, View, Why},
+    facts::{
+        DestinationUse, EphemeralUse, Protocol, Reading, Snapshot, Source, View, Why,
+        healthy::{ip, squatter},
+    },
     findings::{Evidence, Finding, Key, Severity, Subject},
     ledger::Board,
     ledger::{Ledger, RoundTime, Turn},
@@ -33,6 +36,7 @@ fn judged(snapshot: &Snapshot) -> Board {
         rule: it.rule.id,
         patience: 1,
         settle: Duration::ZERO,
+        unread: Arc::default(),
         judgements: it.judgements.expect("no rule panics"),
     });
     let mut ledger = Ledger::default();
@@ -63,6 +67,56 @@ fn both_forms_tell_the_same_and_are_well_formed() {
     assert_eq!(value("portreeve_scans_total"), Some(1.0));
     assert_eq!(value(r#"portreeve_scan_duration_seconds_bucket{le="+Inf"}"#), Some(1.0));
     assert_eq!(value(r#"portreeve_node_ports{state="free",band="dynamic"}"#).map(|free| free > 2000.0), Some(true));
+}
+
+/// The value of a series of a world; nothing where there is no such series.
+fn series(world: Snapshot, name: &str) -> Option<f64> {
+    let telling = telling(world, Board::default());
+    let all = expose(&telling, Exposition::Text);
+    all.iter().find(|(series, _)| series == name).map(|(_, value)| *value)
+}
+
+#[test]
+fn a_bound_of_ephemeral_ports_is_no_measurement() {
+    let of = |busiest| {
+        let mut world = Snapshot::healthy();
+        world.kernel.ephemeral = Reading::Seen(EphemeralUse { at_most: 13_000, busiest });
+        ["used_max", "used_at_most"]
+            .map(|name| series(world.clone(), &format!("portreeve_ephemeral_ports_{name}{{scope=\"host\"}}")))
+    };
+    assert_eq!(of(Vec::new()), [None, Some(13_000.0)]);
+    let busy = DestinationUse {
+        protocol: Protocol::Tcp,
+        source: ip("192.0.2.1"),
+        destination: ip("198.51.100.7"),
+        port: 443,
+        used: 900,
+        time_wait: 0,
+        owner: squatter(),
+    };
+    assert_eq!(of(vec![busy]), [Some(900.0), Some(13_000.0)]);
+}
+
+#[test]
+fn a_node_port_whose_origin_is_not_told_is_neither_fixed_nor_automatic() {
+    let of = |fixed| {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080).with(|it| it.ports[0].fixed = fixed));
+        let state = |state: &&str| {
+            series(world.clone(), &format!("portreeve_node_ports{{state=\"{state}\",band=\"static\"}}")) == Some(1.0)
+        };
+        ["fixed", "automatic", "unknown"].into_iter().filter(state).collect::<Vec<_>>()
+    };
+    assert_eq!(of(Some(true)), ["fixed"]);
+    assert_eq!(of(Some(false)), ["automatic"]);
+    assert_eq!(of(None), ["unknown"]);
+}
+
+#[test]
+fn a_capability_is_there_or_not() {
+    let mut world = Snapshot::healthy();
+    world.kernel.capabilities = vec!["CAP_NET_ADMIN".to_owned()];
+    let has = |name| series(world.clone(), &format!("portreeve_capability{{capability=\"{name}\"}}"));
+    assert_eq!((has("CAP_NET_ADMIN"), has("CAP_BPF")), (Some(1.0), Some(0.0)));
 }
 
 /// Every reader of the node took its time.
@@ -98,7 +152,7 @@ fn views(errors: &[(String, u64)]) -> Vec<ViewAge> {
 }
 
 #[test]
-fn a_healthy_node_has_at_most_150_series() {
+fn a_healthy_node_has_at_most_180_series() {
     let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
     let board = judged(&world);
     let mut telling = telling(world, board);
@@ -106,7 +160,7 @@ fn a_healthy_node_has_at_most_150_series() {
     let started = Some(Timestamp::UNIX_EPOCH);
     telling.process = ProcessUse { cpu_seconds: Some(1.0), started, ..all_of_process() };
     let series = expose(&telling, Exposition::OpenMetrics);
-    assert!(series.len() <= 150, "{} series", series.len());
+    assert!(series.len() <= 180, "{} series", series.len());
 }
 
 fn all_of_process() -> ProcessUse {
@@ -184,4 +238,18 @@ fn the_form_is_chosen_by_the_header() {
     assert_eq!(Exposition::accepted(prometheus), Exposition::OpenMetrics);
     assert_eq!(Exposition::accepted("text/plain"), Exposition::Text);
     assert_eq!(Exposition::accepted(""), Exposition::Text);
+}
+
+#[test]
+fn when_the_last_whole_look_was_is_told_however_many_brief_ones_came_since() {
+    const NAME: &str = "portreeve_last_whole_scan_timestamp_seconds";
+    let told = |world: &Snapshot| {
+        let series = expose(&telling(world.clone(), Board::default()), Exposition::Text);
+        series.into_iter().find(|(series, _)| series == NAME).map(|(_, seconds)| seconds)
+    };
+    let mut world = Snapshot::healthy();
+    assert_eq!(told(&world), Some(world.at.as_duration().as_secs_f64()), "this one was whole");
+    let whole = world.at - jiff::SignedDuration::from_mins(19);
+    world.whole_at = Some(whole);
+    assert_eq!(told(&world), Some(whole.as_duration().as_secs_f64()));
 }

@@ -108,7 +108,12 @@ pub(in crate::sinks) fn not_judged(rules: &BTreeSet<RuleId>, wide: bool) -> Stri
 fn topic(source: Source, why: Why) -> &'static str {
     match (source, why) {
         (
-            Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes | Source::ConfigMaps,
+            Source::Services
+            | Source::EndpointSlices
+            | Source::Pods
+            | Source::WaitingPods
+            | Source::Nodes
+            | Source::ConfigMaps,
             Why::Unreachable | Why::TimedOut,
         )
         | (Source::Services, Why::NotAsked) => "the cluster",
@@ -137,6 +142,7 @@ fn topic(source: Source, why: Why) -> &'static str {
         (Source::Services, _) => "Services",
         (Source::EndpointSlices, _) => "endpoints",
         (Source::Pods, _) => "Pods",
+        (Source::WaitingPods, _) => "Pods without a Node",
         (Source::Nodes, _) => "Nodes",
         (Source::ConfigMaps, _) => "ConfigMaps",
         (Source::NodePortRange, _) => "NodePort range",
@@ -176,15 +182,18 @@ fn help(source: Source, why: Why) -> Option<&'static str> {
         (Source::EndpointSlices | Source::Pods | Source::Nodes, Why::NotAsked) => {
             "--services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml"
         }
-        (Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes, Why::NotPermitted) => {
-            "let this account list it, or pass --services FILE"
-        }
-        (Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes, Why::Unreachable) => {
-            "check --kubeconfig and --context, or pass --services FILE"
-        }
-        (Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes, Why::TimedOut) => {
-            "a longer --request-timeout, or --services FILE"
-        }
+        (
+            Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
+            Why::NotPermitted,
+        ) => "let this account list it, or pass --services FILE",
+        (
+            Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
+            Why::Unreachable,
+        ) => "check --kubeconfig and --context, or pass --services FILE",
+        (
+            Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
+            Why::TimedOut,
+        ) => "a longer --request-timeout, or --services FILE",
         (Source::ProxyMode, Why::Unreachable | Why::Ambiguous) => "--proxy-mode iptables, ipvs, nftables or cilium",
         (Source::NodePortRange, _) => "--node-port-range FIRST-LAST",
         (Source::Listeners | Source::Clients | Source::Addresses, Why::NotPermitted) => {

@@ -39,6 +39,9 @@ fn proxy(snapshot: &Snapshot) -> Option<String> {
     let mode = snapshot.proxy_mode().ok()?;
     let config = snapshot.proxy_config().ok();
     let addresses = match config.map(|config| config.node_port_addresses.join(",")) {
+        None if snapshot.overrides.proxy_mode.is_some() => {
+            "nodePortAddresses assumed to be at the mode's default".to_owned()
+        }
         None => "nodePortAddresses not known".to_owned(),
         Some(addresses) if addresses.is_empty() => "nodePortAddresses at the mode's default".to_owned(),
         Some(addresses) => format!("nodePortAddresses {addresses}"),
@@ -100,4 +103,22 @@ fn sockets(snapshot: &Snapshot) -> Option<String> {
 fn counted(count: impl TryInto<u64>, what: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Learned, Mode, Source, Why, healthy::gap};
+
+    #[test]
+    fn the_defaults_of_a_configured_mode_are_said_to_be_assumed() {
+        let mut world = Snapshot::healthy();
+        assert!(proxy(&world).is_some_and(|text| text.ends_with(", nodePortAddresses at the mode's default")));
+        world.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
+        assert!(proxy(&world).is_some_and(|text| text.ends_with("nodePortAddresses not known")));
+        world.overrides.proxy_mode = Some(Learned { value: Mode::Nftables, place: "--proxy-mode".to_owned() });
+        assert!(
+            proxy(&world).is_some_and(|text| text.ends_with("nodePortAddresses assumed to be at the mode's default"))
+        );
+    }
 }

@@ -11,12 +11,9 @@
 //! fn detection_goes_on() {
 //! ```
 
-use std::{
-    collections::BTreeSet,
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use super::comments::{Commented, is_up_to_date, sources};
 
 /// Where a fault can be, in the order of the page, and a line about each.
 const AREAS: [(&str, &str); 7] = [
@@ -32,9 +29,6 @@ const AREAS: [(&str, &str); 7] = [
 /// How an entry begins, and the other lines it has, in their order.
 const FAULT: &str = "Fault (";
 const LINES: [&str; 3] = ["Does: ", "Right again: ", "Lost: "];
-
-/// How a test begins, after its comment.
-const TESTS: [&str; 2] = ["#[test]", "#[tokio::test]"];
 
 /// The fewest there are.
 const FEWEST: usize = 48;
@@ -65,60 +59,36 @@ struct Fault {
 /// The faults that a file declares, and what is wrong with those that are no entries.
 fn declared(path: &str, text: &str) -> (Vec<Fault>, Vec<String>) {
     let (mut faults, mut complaints) = (Vec::new(), Vec::new());
-    let mut comment: Vec<String> = Vec::new();
-    let mut is_test = false;
-    for line in text.lines() {
-        let line = line.trim_start();
-        if let Some(words) = line.strip_prefix("///") {
-            comment.push(words.trim().to_owned());
-        } else if TESTS.contains(&line) {
-            is_test = true;
-        } else if !line.starts_with("#[") {
-            let name = line.trim_start_matches("async ").strip_prefix("fn ").filter(|_| is_test);
-            let name = name.and_then(|rest| rest.split('(').next());
-            match entries(path, name, &comment) {
-                Ok(found) => faults.extend(found),
-                Err(complaint) => complaints.push(format!("{path}: {complaint}: {line}")),
+    for item in Commented::all(text) {
+        for entry in item.entries(&[FAULT, LINES[0], LINES[1], LINES[2]]) {
+            match fault(path, item.test, &entry) {
+                Ok(found) => faults.push(found),
+                Err(complaint) => complaints.push(format!("{path}: {complaint}: {}", item.line().trim())),
             }
-            (comment, is_test) = (Vec::new(), false);
         }
     }
     (faults, complaints)
 }
 
-/// The entries in the comment of a test; nothing is the name of what is none.
-fn entries(path: &str, test: Option<&str>, comment: &[String]) -> Result<Vec<Fault>, String> {
-    let begins = comment.iter().enumerate().filter(|(_, line)| line.starts_with(FAULT));
-    let begins: Vec<usize> = begins.map(|(number, _)| number).collect();
-    let ends = begins.iter().skip(1).copied().chain([comment.len()]);
-    let entry = |(begin, end): (usize, usize)| {
-        let test = test.ok_or("a fault above what is no test")?;
-        let mut lines: Vec<String> = Vec::new();
-        for line in comment[begin..end].iter().take_while(|line| !line.is_empty()) {
-            let begins = line.starts_with(FAULT) || LINES.iter().any(|it| line.starts_with(it));
-            match lines.last_mut() {
-                Some(last) if !begins => *last = format!("{last} {line}"),
-                _ => lines.push(line.clone()),
-            }
-        }
-        let [head, rest @ ..] = lines.as_slice() else { return Err("no fault".to_owned()) };
-        let head = head.strip_prefix(FAULT).and_then(|head| head.split_once("): "));
-        let (area, fault) = head.ok_or("a fault without an area")?;
-        if AREAS.iter().all(|(known, _)| *known != area) {
-            return Err(format!("{area} is no area"));
-        }
-        let told: Vec<_> = rest.iter().zip(LINES).filter_map(|(line, word)| line.strip_prefix(word)).collect();
-        let told = <[&str; 3]>::try_from(told).ok().filter(|_| rest.len() == LINES.len());
-        let told = told.ok_or_else(|| format!("{fault:?} needs each of {LINES:?}, in this order"))?;
-        Ok(Fault {
-            area: area.to_owned(),
-            fault: fault.to_owned(),
-            lines: told.map(str::to_owned),
-            path: path.to_owned(),
-            test: test.to_owned(),
-        })
-    };
-    begins.iter().copied().zip(ends).map(entry).collect()
+/// One entry in the comment of a test; nothing is the name of what is none.
+fn fault(path: &str, test: Option<&str>, lines: &[String]) -> Result<Fault, String> {
+    let test = test.ok_or("a fault above what is no test")?;
+    let [head, rest @ ..] = lines else { return Err("no fault".to_owned()) };
+    let head = head.strip_prefix(FAULT).and_then(|head| head.split_once("): "));
+    let (area, fault) = head.ok_or("a fault without an area")?;
+    if AREAS.iter().all(|(known, _)| *known != area) {
+        return Err(format!("{area} is no area"));
+    }
+    let told: Vec<_> = rest.iter().zip(LINES).filter_map(|(line, word)| line.strip_prefix(word)).collect();
+    let told = <[&str; 3]>::try_from(told).ok().filter(|_| rest.len() == LINES.len());
+    let told = told.ok_or_else(|| format!("{fault:?} needs each of {LINES:?}, in this order"))?;
+    Ok(Fault {
+        area: area.to_owned(),
+        fault: fault.to_owned(),
+        lines: told.map(str::to_owned),
+        path: path.to_owned(),
+        test: test.to_owned(),
+    })
 }
 
 /// Every fault of the package's tests.
@@ -126,9 +96,7 @@ fn entries(path: &str, test: Option<&str>, comment: &[String]) -> Result<Vec<Fau
 fn all() -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut complaints = Vec::new();
-    for path in files(&root().join("tests")) {
-        let text = fs::read_to_string(&path).expect("a source file is UTF-8");
-        let path = path.strip_prefix(root()).expect("it lies below the root").display().to_string();
+    for (path, text) in sources("tests") {
         // This file's examples are none.
         if path != file!() {
             let (found, wrong) = declared(&path, &text);
@@ -138,19 +106,6 @@ fn all() -> Vec<Fault> {
     }
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
     faults
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// The source files below a folder, in one order everywhere.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).expect("a folder can be listed");
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
-    paths.sort();
-    let below = paths.into_iter().flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] });
-    below.filter(|path| path.extension().is_some_and(|it| it == "rs")).collect()
 }
 
 fn page(faults: &[Fault]) -> String {
@@ -176,12 +131,7 @@ fn page(faults: &[Fault]) -> String {
 
 #[test]
 fn the_page_of_faults_is_what_the_tests_declare() {
-    let (wanted, path) = (page(&all()), root().join("docs/faults.md"));
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(&path, &wanted).expect("a document");
-    }
-    let found = fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == wanted, "`make docs` writes docs/faults.md anew");
+    assert!(is_up_to_date("docs/faults.md", &page(&all())), "`make docs` writes docs/faults.md anew");
 }
 
 #[test]

@@ -13,10 +13,12 @@ pub(super) fn cases() -> Vec<Case> {
         broken().into_iter().map(|(name, text, says)| case(name.to_owned(), text, says)).collect();
     for name in NAMES {
         for kind in ["Service", "Pod", "Node"] {
-            let text = format!("{{\"kind\": \"{kind}\", \"metadata\": {{\"name\": \"{name}\"}}}}");
+            let text = format!("{{\"kind\": \"{kind}\", \"metadata\": {{\"name\": \"{name}\"}}, \"spec\": {{}}}}");
             cases.push(case(format!("{kind} called {name}"), text, "metadata.name is "));
         }
-        let text = format!("{{\"kind\": \"Service\", \"metadata\": {{\"name\": \"a\", \"namespace\": \"{name}\"}}}}");
+        let text = format!(
+            "{{\"kind\": \"Service\", \"metadata\": {{\"name\": \"a\", \"namespace\": \"{name}\"}}, \"spec\": {{}}}}"
+        );
         cases.push(case(format!("namespace called {name}"), text, "metadata.namespace is "));
     }
     let values = ["-1", "65536", "80.5", ".nan", "abc", "[]", "{}", "true", "100000000000000000000"];
@@ -38,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
             cases.push(case(format!("{key} {value}"), text, &format!("{key} is ")));
         }
         let text = format!(
-            "[{{\"kind\": \"Service\", \"metadata\": {{\"name\": \"a\"}}}}, {}]",
+            "[{{\"kind\": \"Service\", \"metadata\": {{\"name\": \"a\"}}, \"spec\": {{}}}}, {}]",
             value.replace("text", "\"t\"")
         );
         cases.push(case(format!("item {value}"), text, "items[1] is "));
@@ -95,6 +97,16 @@ fn broken() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             "a page of a List",
             br#"{"kind": "ServiceList", "metadata": {"continue": "abc"}, "items": []}"#.to_vec(),
             "a page of a longer List",
+        ),
+        (
+            "a page that does not say where it goes on",
+            br#"{"kind": "ServiceList", "metadata": {"remainingItemCount": 3}, "items": []}"#.to_vec(),
+            "a page of a longer List",
+        ),
+        (
+            "a Service without its spec",
+            b"kind: Service\nmetadata: {name: a, namespace: shop}\n".to_vec(),
+            "Service shop/a: spec is absent, wanted a mapping",
         ),
         ("a List without items", b"{\"kind\": \"List\"}".to_vec(), "holds no Service"),
         ("a PodList", b"{\"kind\": \"PodList\", \"items\": []}".to_vec(), "holds no Service"),

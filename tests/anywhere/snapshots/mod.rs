@@ -4,6 +4,8 @@
 //! the sentences: a summary, a remedy and the detail of a gap may be worded anew. The pairs are never recorded again: a
 //! change of a verdict is made here by hand, and its reason belongs into the changelog.
 
+mod names;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -32,12 +34,17 @@ fn names() -> Vec<String> {
 
 /// What this version says of a recorded snapshot, as `-o json`.
 fn replayed(name: &str) -> Value {
+    replay(&folder().join(format!("{name}.json")))
+}
+
+/// The same of a file.
+fn replay(file: &Path) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
     command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(Stdio::null());
-    let output = command.arg("replay").arg(folder().join(format!("{name}.json"))).args(["-o", "json"]).output();
+    let output = command.arg("replay").arg(file).args(["-o", "json"]).output();
     let output = output.expect("portreeve runs");
     let error = String::from_utf8_lossy(&output.stderr);
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{name}: {error}"))
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}: {error}", file.display()))
 }
 
 /// What was said of it when it was recorded.

@@ -1,42 +1,82 @@
 //! What an agent depends on in the cluster is deleted, and made anew.
 
-use serde_json::json;
+use std::slice;
 
-use super::{FOUND, Node, RULE, until_found, until_told};
-use crate::parts::{PRIMARY, objects, until};
+use serde_json::{Value, json};
 
-/// Fault (operator): the Node object is deleted, and made anew with another uid
-/// Does: finds what it found
-/// Right again: all the time; the new uid with the next reading of the Node
-/// Lost: nothing
+use super::{FOUND, MODE, Node, RULE, serve, squat, until_found, until_told};
+use crate::parts::{Agent, PRIMARY, events, objects, until};
+
+/// The Node of the Events about a Service.
+#[track_caller]
+fn related(node: &Node, service: &str) -> Vec<Value> {
+    let told = events(&node.cluster).into_iter().filter(|it| it["regarding"]["name"] == service);
+    told.map(|it| it["related"]["uid"].clone()).collect()
+}
+
+/// Nodes are read every ten minutes, and at the start: so an agent is started whenever something has changed.
 ///
+/// Fault (operator): the Node object is deleted, and an agent starts before it is made anew with another uid
+/// Does: finds what the one before found, and its Event
+/// Right again: an agent that starts then writes Events about the new uid; one that runs does so with its next reading
+/// Lost: nothing
+#[test]
+fn an_agent_that_starts_without_its_node_object_finds_the_same_and_tells_of_a_new_one() {
+    let node = Node::enter();
+    let agent = node.agent(&[]);
+    let nodes = |agent: &Agent| {
+        let nodes = agent.snapshot()["cluster"]["nodes"]["seen"].clone();
+        let uids = nodes.as_array().expect("Nodes were read").iter().map(|it| it["uid"].clone());
+        uids.collect::<Vec<_>>()
+    };
+    let [old] = <[Value; 1]>::try_from(nodes(&agent)).expect("one Node");
+    assert_eq!(related(&node, "web"), slice::from_ref(&old));
+
+    node.cluster.api().delete(&objects::node("n1", &PRIMARY));
+    drop(agent);
+    let agent = Agent::start(&node.cluster, &MODE);
+    until_found(&agent, &[30080]);
+    assert_eq!(nodes(&agent), [] as [Value; 0], "it has read that there is none");
+    until("answer about the Event", || {
+        let told = Agent::value(&agent.metrics(), "portreeve_events_total{result=\"deduplicated\"}");
+        (told == Some(1.0)).then_some(())
+    });
+    assert_eq!(related(&node, "web"), slice::from_ref(&old), "nothing was news");
+
+    let new = node.cluster.api().create(&objects::node("n1", &PRIMARY))["metadata"]["uid"].clone();
+    assert_ne!(new, old);
+    drop(agent);
+    let agent = node.agent(&[]);
+    assert_eq!(nodes(&agent), slice::from_ref(&new));
+    serve(&node.cluster, "late", 30081);
+    let _late = squat(30081);
+    until_found(&agent, &[30080, 30081]);
+    until_told(&node.cluster, &[("web", FOUND), ("late", FOUND)]);
+    assert_eq!((related(&node, "web"), related(&node, "late")), (vec![old], vec![new]));
+    assert!(agent.is_well());
+}
+
 /// Fault (operator): the namespace of a Service is deleted with everything in it
 /// Does: clears what was found about it
 /// Right again: with the look that the change brings on
 /// Lost: its Events, which go with the namespace
 #[test]
-fn a_node_and_a_namespace_that_are_deleted_take_nothing_else_along() {
+fn a_namespace_that_is_deleted_takes_nothing_else_along() {
     let node = Node::enter();
     let agent = node.agent(&[]);
-    node.cluster.api().delete(&objects::node("n1", &PRIMARY));
-    let document = agent.findings_after(3);
-    assert_eq!(agent.found(RULE), [30080], "{document:#}");
-    node.cluster.api().create(&objects::node("n1", &PRIMARY));
-    agent.findings_after(3);
-    assert_eq!(agent.found(RULE), [30080]);
-    until_told(&node.cluster, &[("web", FOUND)]);
-
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant"}});
     node.cluster.api().create(&namespace);
     let mut service = objects::service("theirs", &[objects::port(80, Some(30081))]);
     service["metadata"]["namespace"] = json!("tenant");
     node.cluster.api().create(&service);
-    let _theirs = super::squat(30081);
+    let _theirs = squat(30081);
     until_found(&agent, &[30080, 30081]);
     // Its contents are deleted by a controller, which this cluster lacks: a test does it.
     node.cluster.api().delete(&namespace);
     until("refusal", || node.cluster.api().try_create(&service).err());
     node.cluster.api().delete(&service);
     until_found(&agent, &[30080]);
+    let document = agent.findings_after(2);
+    assert_eq!(agent.found(RULE), [30080], "{document:#}");
     assert!(agent.is_well());
 }

@@ -1,6 +1,6 @@
 //! etcd hangs, dies, and comes back with an older state or with none.
 
-use super::{FOUND, Node, RESOLVED, RULE, errors, serve, squat, until_found, until_told};
+use super::{FOUND, Node, RESOLVED, RULE, errors, serve, squat, until_found, until_told, until_told_also};
 use crate::parts::{PRIMARY, Role, objects, until};
 
 /// Fault (API server): its etcd is frozen (SIGSTOP)
@@ -82,5 +82,6 @@ fn a_server_that_comes_back_empty_is_believed_once_it_allows_to_read() {
     node.cluster.api().create(&objects::node("n1", &PRIMARY));
     serve(&node.cluster, "new", 30080);
     until_found(&agent, &[30080]);
+    until_told_also(&node.cluster, ("new", FOUND));
     assert!(agent.is_well());
 }

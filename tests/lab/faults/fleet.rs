@@ -1,19 +1,125 @@
-//! Many agents of one API server that dies and comes back.
+//! Many agents of one API server: it dies and comes back, or they are restarted as a roll-out does it.
 
-use std::time::Instant;
-
-use super::{age, squat};
-use crate::parts::{
-    Agent, Audit, ControlPlane, Directory, PRIMARY, Role, enter_alone, http_get, objects, process::Process, until,
+use std::{
+    collections::BTreeSet,
+    net::TcpListener,
+    ops::Range,
+    time::{Duration, Instant},
 };
 
-/// Agents of it.
-const AGENTS: usize = 50;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::{FOUND, age, squat};
+use crate::parts::{
+    Agent, Audit, ControlPlane, Directory, PRIMARY, Role, enter_alone, events, http_get, objects, process::Process,
+    until, until_within,
+};
+
 /// The first port of the agents, one each.
 const PLACES: usize = 20_000;
-/// How often an agent may list the Services after the server is back: at first it may be refused, and a version that the
-/// server does not know is read anew.
+/// How often an agent may list the Services after the server or itself is back: at first it may be refused, and a version
+/// that the server does not know is read anew.
 const LISTS: usize = 8;
+/// How long so many programs may take to start or to be told of something on a small machine.
+const ALL_OF_THEM: Duration = Duration::from_secs(180);
+
+/// Agents of one API server, each of a node of its own, on one machine: all of them see the same listeners.
+struct Fleet {
+    audit: Audit,
+    cluster: ControlPlane,
+    directory: Directory,
+    agents: Vec<Process>,
+    _squatter: TcpListener,
+}
+
+impl Fleet {
+    /// A cluster with so many nodes, a Service, and a squatter on its nodePort. No agent runs yet.
+    #[track_caller]
+    fn of(nodes: usize) -> Self {
+        enter_alone();
+        let audit = Audit::new();
+        let flags = audit.flags();
+        let mut cluster = ControlPlane::with(&flags.each_ref().map(String::as_str));
+        for number in 0..nodes {
+            cluster.api().create(&objects::node(&node(number), &PRIMARY));
+        }
+        Role::of_chart().grant(&mut cluster);
+        super::serve(&cluster, "web", 30080);
+        Self { audit, cluster, directory: Directory::new(), agents: Vec::new(), _squatter: squat(30080) }
+    }
+
+    /// Starts the agents of these nodes at once, where they belong in the list.
+    #[track_caller]
+    fn start(&mut self, numbers: Range<usize>, interval: &str) {
+        let started = numbers.clone().map(|number| {
+            let arguments = [
+                "agent".to_owned(),
+                format!("--kubeconfig={}", self.cluster.kubeconfig("observer").display()),
+                format!("--node={}", node(number)),
+                "--proxy-mode=iptables".to_owned(),
+                format!("--interval={interval}"),
+                format!("--listen={}", place(number)),
+                format!("--heartbeat={}/heartbeat-{number}", self.directory.path().display()),
+            ];
+            Process::start(env!("CARGO_BIN_EXE_portreeve"), &arguments, self.directory.path())
+        });
+        let started: Vec<Process> = started.collect();
+        self.agents.splice(numbers.start..numbers.start, started);
+    }
+
+    /// Tells the agents of these nodes to end, and waits until they have.
+    #[track_caller]
+    fn end(&mut self, numbers: Range<usize>) {
+        let mut ending: Vec<Process> = self.agents.drain(numbers).collect();
+        ending.iter().for_each(|agent| agent.signal(Signal::SIGTERM));
+        for agent in &mut ending {
+            until("end", || agent.has_ended().then_some(()));
+        }
+    }
+
+    /// Waits until each of these agents has looked once, as a roll-out does before it goes on.
+    #[track_caller]
+    fn until_ready(numbers: Range<usize>) {
+        for number in numbers {
+            until_within(ALL_OF_THEM, "readiness", || http_get(&place(number), "/readyz"));
+        }
+    }
+
+    /// Waits until each of these agents has found so many squatters.
+    #[track_caller]
+    fn until_found(numbers: Range<usize>, squatters: u32) {
+        let series = format!("portreeve_findings{{rule=\"{}\",severity=\"critical\"}}", super::RULE);
+        let finds = |number| value(number, &series) == Some(f64::from(squatters));
+        for number in numbers {
+            until_within(ALL_OF_THEM, "finding", || finds(number).then_some(()));
+        }
+    }
+
+    /// Waits until the view of every agent is younger than `since`.
+    #[track_caller]
+    fn until_young(&self, since: Instant) {
+        for number in 0..self.agents.len() {
+            let is_young = |metrics: String| age(&metrics) < since.elapsed().as_secs_f64();
+            until_within(ALL_OF_THEM, "young view", || metrics(number).is_some_and(is_young).then_some(()));
+        }
+    }
+
+    /// How often the Services were listed so far.
+    #[track_caller]
+    fn lists(&self) -> usize {
+        let asked = self.audit.of("observer").into_iter();
+        asked.filter(|it| it.verb == "list" && it.uri.starts_with("/api/v1/services")).count()
+    }
+
+    /// Who told what of which Service, in the order in which it was first told.
+    #[track_caller]
+    fn told(&self) -> Vec<[String; 3]> {
+        let word = |value: &Value| value.as_str().expect("a word").to_owned();
+        let told = events(&self.cluster).into_iter();
+        told.map(|it| [&it["reportingInstance"], &it["regarding"]["name"], &it["reason"]].map(word)).collect()
+    }
+}
 
 /// Fault (API server): it is killed and started again under fifty agents
 /// Does: each keeps what it knew, and comes back after a pause of its own
@@ -21,53 +127,78 @@ const LISTS: usize = 8;
 /// Lost: nothing
 #[test]
 fn fifty_agents_come_back_to_a_server_that_was_killed_and_ask_little() {
-    enter_alone();
-    let audit = Audit::new();
-    let flags = audit.flags();
-    let mut cluster = ControlPlane::with(&flags.each_ref().map(String::as_str));
-    cluster.api().create(&objects::node("n1", &PRIMARY));
-    Role::of_chart().grant(&mut cluster);
-    super::serve(&cluster, "web", 30080);
-    let _squatter = squat(30080);
-    let directory = Directory::new();
-    let _agents: Vec<Process> = (0..AGENTS).map(|number| start(&cluster, &directory, number)).collect();
-    let finds = |number: usize, squatters: u32| {
-        let series = format!("portreeve_findings{{rule=\"{}\",severity=\"critical\"}}", super::RULE);
-        (Agent::value(&metrics(number)?, &series)? == f64::from(squatters)).then_some(())
-    };
-    for number in 0..AGENTS {
-        until("finding", || finds(number, 1));
-    }
+    const AGENTS: usize = 50;
+    let mut fleet = Fleet::of(AGENTS);
+    fleet.start(0..AGENTS, "5s");
+    Fleet::until_found(0..AGENTS, 1);
 
-    cluster.kill();
+    fleet.cluster.kill();
     let _late = squat(30081);
-    let lists = |audit: &Audit| {
-        let asked = audit.of("observer").into_iter();
-        asked.filter(|it| it.verb == "list" && it.uri.starts_with("/api/v1/services")).count()
-    };
-    let before = lists(&audit);
-    cluster.restart();
+    let before = fleet.lists();
+    fleet.cluster.restart();
     let back = Instant::now();
-    super::serve(&cluster, "late", 30081);
-    for number in 0..AGENTS {
-        until("young view", || (age(&metrics(number)?) < back.elapsed().as_secs_f64()).then_some(()));
-        until("finding", || finds(number, 2));
-    }
-    let asked = lists(&audit) - before;
+    super::serve(&fleet.cluster, "late", 30081);
+    fleet.until_young(back);
+    Fleet::until_found(0..AGENTS, 2);
+    let asked = fleet.lists() - before;
     assert!(asked <= LISTS * AGENTS, "{asked} lists of {AGENTS} agents");
 }
 
-fn start(cluster: &ControlPlane, directory: &Directory, number: usize) -> Process {
-    let arguments = [
-        "agent".to_owned(),
-        format!("--kubeconfig={}", cluster.kubeconfig("observer").display()),
-        "--node=n1".to_owned(),
-        "--proxy-mode=iptables".to_owned(),
-        "--interval=5s".to_owned(),
-        format!("--listen={}", place(number)),
-        format!("--heartbeat={}/heartbeat-{number}", directory.path().display()),
-    ];
-    Process::start(env!("CARGO_BIN_EXE_portreeve"), &arguments, directory.path())
+/// Fault (operator): two hundred agents are restarted, twenty at a time, as a DaemonSet is rolled out
+/// Does: each finds what the one before it found, and its Event by its name; no Event is written twice
+/// Right again: each with its first looks; a new listener is found and told by all, none of which was refused for good
+/// Lost: looks between the end of one and the start of the next
+#[test]
+fn two_hundred_agents_that_are_restarted_in_waves_write_no_event_twice_and_are_all_fresh_again() {
+    const AGENTS: usize = 200;
+    const AT_ONCE: usize = 20;
+    const INTERVAL: &str = "10s";
+    let waves = || (0..AGENTS).step_by(AT_ONCE).map(|first| first..first + AT_ONCE);
+    let mut fleet = Fleet::of(AGENTS);
+    for wave in waves() {
+        fleet.start(wave.clone(), INTERVAL);
+        Fleet::until_ready(wave);
+    }
+    let of_all = |services: &[&str]| -> BTreeSet<[String; 3]> {
+        let of = |number| services.iter().map(move |it| [format!("portreeve-{}", node(number)), (*it).to_owned()]);
+        let all = (0..AGENTS).flat_map(of);
+        all.map(|[agent, service]| [agent, service, FOUND.to_owned()]).collect()
+    };
+    let until_told = |fleet: &Fleet, services: &[&str]| {
+        let wanted = of_all(services);
+        until_within(ALL_OF_THEM, "Events of all", || {
+            (fleet.told().into_iter().collect::<BTreeSet<_>>() == wanted).then_some(())
+        });
+    };
+    until_told(&fleet, &["web"]);
+
+    let (before, rolled) = (fleet.lists(), Instant::now());
+    for wave in waves() {
+        fleet.end(wave.clone());
+        fleet.start(wave.clone(), INTERVAL);
+        Fleet::until_ready(wave);
+    }
+    // Each has asked for its Event, and was told that it is there.
+    for number in 0..AGENTS {
+        let known = || value(number, "portreeve_events_total{result=\"deduplicated\"}") == Some(1.0);
+        until_within(ALL_OF_THEM, "answer about its Event", || known().then_some(()));
+    }
+    assert_eq!(fleet.told().len(), AGENTS, "a restart writes nothing new");
+    super::serve(&fleet.cluster, "late", 30081);
+    let _late = squat(30081);
+    fleet.until_young(rolled);
+    Fleet::until_found(0..AGENTS, 2);
+    until_told(&fleet, &["web", "late"]);
+    assert_eq!(fleet.told().len(), 2 * AGENTS, "once each");
+
+    let asked = fleet.lists() - before;
+    assert!(asked <= LISTS * AGENTS, "{asked} lists of {AGENTS} agents");
+    let refused: Vec<_> = fleet.audit.of("observer").into_iter().filter(|it| [401, 403].contains(&it.code)).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+fn node(number: usize) -> String {
+    format!("n{}", number + 1)
 }
 
 fn place(number: usize) -> String {
@@ -76,4 +207,8 @@ fn place(number: usize) -> String {
 
 fn metrics(number: usize) -> Option<String> {
     http_get(&place(number), "/metrics")
+}
+
+fn value(number: usize, series: &str) -> Option<f64> {
+    Agent::value(&metrics(number)?, series)
 }

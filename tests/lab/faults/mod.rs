@@ -1,10 +1,11 @@
 //! Faults of the real API server, etcd and kube-proxy: each comment is an entry of `docs/faults.md`.
 
+mod busy;
 mod clock;
 mod deleted;
 mod etcd;
 mod fleet;
-
+mod outage;
 mod proxy;
 mod refusals;
 mod way;
@@ -31,8 +32,14 @@ struct Node {
 impl Node {
     #[track_caller]
     fn enter() -> Self {
+        Self::with(&[])
+    }
+
+    /// The same with further flags of kube-apiserver.
+    #[track_caller]
+    fn with(flags: &[&str]) -> Self {
         enter_alone();
-        let mut cluster = ControlPlane::start();
+        let mut cluster = ControlPlane::with(flags);
         cluster.api().create(&objects::node("n1", &PRIMARY));
         Role::of_chart().grant(&mut cluster);
         serve(&cluster, "web", 30080);
@@ -67,7 +74,8 @@ fn until_found(agent: &Agent, ports: &[u64]) {
     until(&format!("findings on {ports:?}"), || (agent.found(RULE) == ports).then_some(()));
 }
 
-/// Waits until the cluster was told exactly this: names of Services and reasons.
+/// Waits until the cluster was told exactly this: names of Services and reasons. What was found while no server told the
+/// endpoints is told once more, in words that know them; that counts once.
 #[track_caller]
 fn until_told(cluster: &ControlPlane, wanted: &[(&str, &str)]) {
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
@@ -78,9 +86,24 @@ fn until_told(cluster: &ControlPlane, wanted: &[(&str, &str)]) {
     });
 }
 
+/// Waits until the cluster was told this, whatever else.
+#[track_caller]
+fn until_told_also(cluster: &ControlPlane, (name, reason): (&str, &str)) {
+    until(&format!("an Event {reason} about {name}"), || {
+        let is_it = |it: &Value| it["regarding"]["name"] == name && it["reason"] == reason;
+        events(cluster).iter().any(is_it).then_some(())
+    });
+}
+
 /// How old the agent's view of the Services is, in seconds.
 fn age(metrics: &str) -> f64 {
-    Agent::value(metrics, "portreeve_watch_age_seconds{resource=\"services\"}").unwrap_or(f64::INFINITY)
+    age_of(metrics, "services")
+}
+
+/// The same of what is watched under another name.
+fn age_of(metrics: &str, resource: &str) -> f64 {
+    let series = format!("portreeve_watch_age_seconds{{resource=\"{resource}\"}}");
+    Agent::value(metrics, &series).unwrap_or(f64::INFINITY)
 }
 
 /// Failures to read Services.

@@ -1,12 +1,12 @@
 //! The real kube-proxy and its port: somebody else has it, or two proxies run at once.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 
 use serde_json::json;
 
 use crate::{
-    modes::{NONE, alarms, found, unseen},
-    parts::{Agent, Directory, Proxy, Wired, cluster, process::Process, reasons, serve, until},
+    modes::{Hanging, NONE, alarms, found, is_back, is_held},
+    parts::{Agent, Directory, Proxy, process::Process, until},
 };
 
 /// Where a proxy tells its mode.
@@ -26,16 +26,7 @@ const NONSENSE: &str = "my $s = IO::Socket::INET->new(Listen => 5, ReuseAddr => 
 /// Lost: nothing
 #[test]
 fn neither_nonsense_on_its_port_nor_a_second_one_is_taken_for_the_proxy() {
-    let _wired = Wired::enter();
-    let cluster = cluster();
-    for (name, port) in [("web", 30080), ("free", 30081)] {
-        serve(&cluster, name, Some(port));
-    }
-    let proxy = Proxy::start(&cluster, "iptables", &json!({}));
-    // Only iptables mode takes a listener on loopback.
-    let _squatter = TcpListener::bind("127.0.0.1:30080").expect("the port is free");
-    let agent = Agent::start(&cluster, &[]);
-    until("Event", || (reasons(&cluster) == ["ListenerOnNodePort"]).then_some(()));
+    let Hanging { wired: _wired, cluster, proxy, squatter: _squatter, agent } = Hanging::with(Agent::start);
 
     drop(proxy);
     // Another process than the squatter: who holds a NodePort and the proxy's port may well be a proxy.
@@ -43,14 +34,10 @@ fn neither_nonsense_on_its_port_nor_a_second_one_is_taken_for_the_proxy() {
     let words = ["-MIO::Socket::INET", "-e", NONSENSE, PLACE].map(str::to_owned);
     let mut stranger = Process::start("/usr/bin/perl", &words, directory.path());
     stranger.wait_for("nonsense", || TcpStream::connect(PLACE).ok());
-    let document = agent.findings_after(2);
-    assert_eq!(alarms(&document).len(), 1, "what cannot be told is held: {document:#}");
-    assert_eq!(unseen(&document, "listener-on-node-port"), [("proxy-mode", "malformed")], "{document:#}");
+    is_held(&agent, "malformed");
     drop(stranger);
     let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
-    let document = agent.findings_after(2);
-    assert_eq!((&document["proxy"]["mode"], alarms(&document).len()), (&json!("iptables"), 1), "{document:#}");
-    assert_eq!(reasons(&cluster), ["ListenerOnNodePort"], "nothing was news");
+    is_back(&agent, &cluster);
 
     let elsewhere = json!({"metricsBindAddress": "127.0.0.1:10349", "healthzBindAddress": "127.0.0.1:10356"});
     let second = Proxy::start(&cluster, "nftables", &elsewhere);

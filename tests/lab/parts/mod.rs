@@ -8,7 +8,7 @@ mod cluster;
 mod commands;
 mod containerd;
 mod control_plane;
-mod controllers;
+pub mod controllers;
 pub mod directory;
 mod etcd;
 pub mod guest;
@@ -54,6 +54,6 @@ pub use self::{
     relay::Relay,
     role::Role,
     second_node::SecondNode,
-    talk::{Answer, Server, answer_within, ask, http_get, http_status},
+    talk::{Answer, Server, answer_within, ask, http_get, http_status, http_status_from},
     whole_node::WholeNode,
 };

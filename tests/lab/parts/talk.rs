@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, ErrorKind, Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
     os::{fd::AsRawFd as _, unix::net::UnixStream},
     path::Path,
     thread::{self, JoinHandle},
@@ -113,6 +113,17 @@ pub fn socket_get(socket: &Path, path: &str) -> Option<String> {
     let stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(answer_within())).ok()?;
     exchange(stream, path, "").filter(|(status, _)| *status == 200).map(|(_, body)| body)
+}
+
+/// The status of the answer to a client with this address of its own.
+pub fn http_status_from(source: [u8; 4], address: &str, path: &str, headers: &str) -> Option<u16> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).ok()?;
+    bind(socket.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(source.into(), 0))).ok()?;
+    connect(socket.as_raw_fd(), &SockaddrIn::from(address.parse::<SocketAddrV4>().ok()?)).ok()?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(answer_within())).ok()?;
+    exchange(stream, path, headers).map(|(status, _)| status)
 }
 
 fn connect(address: &str) -> Option<TcpStream> {

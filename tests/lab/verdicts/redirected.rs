@@ -1,9 +1,12 @@
 //! What else takes connections from a process or a NodePort: a load balancer's address that is the node's, and a
 //! redirection that nobody has declared, as docker without its userland proxy, podman or firewalld make them.
 
-use std::process::Command;
+use std::{collections::BTreeSet, net::IpAddr, process::Command, sync::Arc};
 
-use portreeve::{facts::Protocol, findings::Severity};
+use portreeve::{
+    facts::{Protocol, Reading, Snapshot},
+    findings::Severity,
+};
 use serde_json::json;
 
 use super::{
@@ -37,7 +40,7 @@ pub fn agrees(mode: &str) {
     let _processes: Vec<Held> =
         balanced.clone().map(|(protocol, port)| Held::on(&BINDS[1], protocol, port, Answer::Process)).collect();
     let cluster = ControlPlane::start();
-    cluster.api().create(&objects::node("n1", &PRIMARY));
+    cluster.api().create(&objects::node("n1", &[PRIMARY, BALANCED].concat()));
     cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
     cluster.api().create(&objects::service_account());
     for (index, protocol, behind) in &rows {
@@ -63,6 +66,7 @@ pub fn agrees(mode: &str) {
     let mut wrong = Vec::new();
 
     let seen = snapshot(&cluster.kubeconfig("admin"));
+    let virtually = without_balanced(seen.clone());
     for (protocol, port) in balanced {
         let told = told(&seen, protocol, port);
         let differs = |ask: &Ask| shown(ask) != told[&(ask.0, ask.2.ip())];
@@ -71,6 +75,11 @@ pub fn agrees(mode: &str) {
         let said = said(&seen, "external-ip-is-node-address", protocol, port);
         if said != (Some(Severity::Critical), lost) {
             wrong.push(format!("{port}/{protocol}: {said:?}"));
+        }
+        // It loses the same there. But nobody who listens on every address wants one that is here for the Service.
+        let said = super::claims::said(&virtually, "external-ip-is-node-address", protocol, port);
+        if said != (None, BTreeSet::new()) {
+            wrong.push(format!("{port}/{protocol} of a virtual address: {said:?}"));
         }
     }
 
@@ -92,6 +101,14 @@ pub fn agrees(mode: &str) {
     }
     assert!(wrong.is_empty(), "{mode}:\n{}", wrong.join("\n"));
     proxy.clean_up();
+}
+
+/// The same node, had its status not named these addresses: kube-vip or keepalived has put them there.
+fn without_balanced(mut seen: Snapshot) -> Snapshot {
+    let balanced = BALANCED.map(|ip| ip.parse::<IpAddr>().expect("an address"));
+    let Reading::Seen(nodes) = &mut seen.cluster.nodes else { panic!("Nodes were read") };
+    nodes.iter_mut().for_each(|node| Arc::make_mut(node).addresses.retain(|it| !balanced.contains(&it.ip)));
+    seen
 }
 
 /// Redirects what comes to an IPv4 address of the calling thread's node to the other pod.

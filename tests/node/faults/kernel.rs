@@ -9,6 +9,7 @@ use std::{
 use super::{Incident, MODE, SQUATTED, after_looks, finds_it, web};
 use crate::{
     agent::{Agent, wait_for},
+    proxy::Squatter,
     stage::{Stage, sysctl},
     unprivileged::nobody,
 };
@@ -25,18 +26,28 @@ fn after(mounts: &str, command: &Command) -> Command {
     unshare
 }
 
-/// An agent that can see this much finds the squatter, and its end.
+/// An agent that can see this much finds the squatter, of which it says this, and its end.
 #[track_caller]
-fn finds_and_clears(command: Command, stage: Stage) {
+fn finds_and_clears(command: Command, stage: Stage, says: &str) {
     let incident = Incident::with(Agent::of(command, &stage, &MODE), stage);
     assert!(finds_it());
+    let findings = wait_for("/findings", |text| text.contains("30080"));
+    assert!(findings.contains(says), "{says}: {findings}");
     drop(incident.squatter);
     wait_for("/metrics", |text| !text.contains(SQUATTED));
 }
 
+/// Takes the uppermost mount of a place away from an agent.
+#[track_caller]
+fn unmount(agent: &Agent, place: &str) {
+    let target = format!("--target={}", agent.pid());
+    let umount = Command::new("nsenter").args([&target, "--mount", "--", "umount", place]).status();
+    assert!(umount.expect("nsenter of util-linux is installed").success());
+}
+
 /// Fault (kernel): /proc hides the processes of others (hidepid=2), and the agent is nobody
 /// Does: finds listeners; whose they are is a gap
-/// Right again: when it may see them
+/// Right again: with a start as root
 /// Lost: names of processes
 #[test]
 fn where_proc_hides_processes_listeners_are_found_all_the_same() {
@@ -44,23 +55,28 @@ fn where_proc_hides_processes_listeners_are_found_all_the_same() {
     let (nobody, _place) = nobody(&stage, "agent");
     let heartbeats = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(stage.path(""), heartbeats).expect("opened to its heartbeat");
-    finds_and_clears(after("mount -t proc -o hidepid=2 proc /proc", &nobody), stage);
+    let look = {
+        let _squatter = Squatter::on("0.0.0.0:30080");
+        stage.check(&MODE).finding("listener-on-node-port", "web").evidence()
+    };
+    assert!(look.contains("perl"), "root is told: {look}");
+    finds_and_clears(after("mount -t proc -o hidepid=2 proc /proc", &nobody), stage, "\"source\": \"processes\"");
 }
 
 /// Fault (kernel): no hierarchy of control groups can be seen
 /// Does: finds listeners, and their processes by their descriptors
-/// Right again: when it can be seen
-/// Lost: names of pods
+/// Right again: all the time
+/// Lost: names of pods, where it may not look into their processes
 #[test]
 fn where_control_groups_are_hidden_listeners_are_found_all_the_same() {
     let stage = web();
     let agent = stage.command("agent");
-    finds_and_clears(after("mount -t tmpfs nothing /sys/fs/cgroup", &agent), stage);
+    finds_and_clears(after("mount -t tmpfs nothing /sys/fs/cgroup", &agent), stage, "perl");
 }
 
 /// Fault (kernel): a value below /proc/sys is empty
 /// Does: it is a gap, and rules that need it are unknown; listeners are found
-/// Right again: when it can be read
+/// Right again: with the look after it can be read
 /// Lost: what hangs on the value
 #[test]
 fn where_a_setting_cannot_be_read_listeners_are_found_all_the_same() {
@@ -73,6 +89,9 @@ fn where_a_setting_cannot_be_read_listeners_are_found_all_the_same() {
     let metrics = after_looks(1);
     let gap = "portreeve_unknown{rule=\"ephemeral-range-overlaps-node-ports\",source=\"sysctls\"";
     assert!(metrics.contains(gap) && !metrics.contains("portreeve_ephemeral_port_first "), "{metrics}");
+    unmount(&incident.agent, "/proc/sys/net/ipv4/ip_local_port_range");
+    let metrics = after_looks(1);
+    assert!(!metrics.contains(gap) && metrics.contains("portreeve_ephemeral_port_first "), "{metrics}");
     drop(incident.squatter);
     wait_for("/metrics", |text| !text.contains(SQUATTED));
 }

@@ -7,7 +7,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use super::{Incident, MODE, SQUATTED, control_group::ControlGroup, finds_it, is_alive, web};
+use super::{Incident, MODE, SQUATTED, after_looks, control_group::ControlGroup, finds_it, is_alive, web};
 use crate::agent::{Agent, wait_for};
 
 /// A program that takes memory until there is no more.
@@ -53,5 +53,6 @@ fn killed_for_its_memory_it_leaves_nothing_and_the_next_one_finds_the_same() {
     assert_eq!(ended.signal(), Some(Signal::SIGKILL as i32), "{ended:?}");
     group.limit_memory(192);
     let _next = Agent::of(group.within(&stage.command("agent")), &stage, &MODE);
-    wait_for("/metrics", |text| text.contains(SQUATTED));
+    let metrics = after_looks(2);
+    assert!(metrics.contains(SQUATTED), "{metrics}");
 }

@@ -78,8 +78,12 @@ fn under_a_wrong_node_name_listeners_are_found_all_the_same() {
     let stage = web();
     let mut command = crate::stage::portreeve();
     command.arg("agent").arg("--services").arg(stage.manifest()).args(["--node", "n9"]);
-    let _agent = Agent::of(command, &stage, &MODE);
+    let agent = Agent::of(command, &stage, &MODE);
     let _squatter = Squatter::on("0.0.0.0:30080");
+    wait_for("/metrics", |text| text.contains(SQUATTED));
+    assert!(finds_it());
+    drop(agent);
+    let _right = Agent::start(&stage, &MODE);
     wait_for("/metrics", |text| text.contains(SQUATTED));
     assert!(finds_it());
 }

@@ -5,12 +5,10 @@ use std::{thread::sleep, time::Duration};
 use nix::sys::signal::Signal;
 
 use super::{
-    Incident, MODE, SQUATTED, control_group::ControlGroup, finds_it, is_alive, looks, looks_in, threads::Stopped, web,
+    Incident, MODE, SQUATTED, after_looks, control_group::ControlGroup, finds_it, is_alive, looks, looks_in,
+    threads::Stopped, web,
 };
-use crate::{
-    agent::{Agent, ask, until, wait_for},
-    proxy::Squatter,
-};
+use crate::agent::{Agent, ask, until, wait_for};
 
 /// Fault (node): it is stopped for a while (SIGSTOP), and goes on
 /// Does: looks once, and not as often as it was due meanwhile
@@ -43,7 +41,8 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
     let incident = Incident::with(agent, stage);
     assert!(finds_it());
     drop(incident.squatter);
-    wait_for("/metrics", |text| !text.contains(SQUATTED));
+    let metrics = after_looks(2);
+    assert!(!metrics.contains(SQUATTED), "its end is seen: {metrics}");
     drop(incident.agent);
 }
 
@@ -63,7 +62,7 @@ fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_goes_on() {
     let metrics = wait_for("/metrics", |_| true);
     assert!(metrics.contains(SQUATTED) && looks_in(&metrics) <= before + 1, "what was found is told on: {metrics}");
     drop(scanner);
-    let _other = Squatter::on("0.0.0.0:30090");
-    wait_for("/metrics", |text| !text.contains(SQUATTED));
+    let metrics = after_looks(2);
+    assert!(!metrics.contains(SQUATTED), "its end is seen: {metrics}");
     assert!(is_alive());
 }

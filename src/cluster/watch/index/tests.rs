@@ -6,11 +6,14 @@ use crate::cluster::{
 };
 
 fn objects(kind: &str, items: &[&str]) -> ObjectBatch {
-    objects_within(&Selection::All, kind, items)
+    read_into(ObjectBatch::default(), kind, items)
 }
 
 fn objects_within(selection: &Selection, kind: &str, items: &[&str]) -> ObjectBatch {
-    let mut objects = ObjectBatch::within(selection.clone());
+    read_into(ObjectBatch::within(selection.clone(), None), kind, items)
+}
+
+fn read_into(mut objects: ObjectBatch, kind: &str, items: &[&str]) -> ObjectBatch {
     let text = format!(r#"{{"kind":"{kind}List","items":[{}]}}"#, items.join(","));
     let mut parser = serde_json::Deserializer::from_str(&text);
     let mut sink = |object: SlimObject| {
@@ -108,8 +111,19 @@ fn a_rejected_field_is_named_as_long_as_its_object_exists() {
     let odd = r#"{"metadata":{"namespace":"d","name":"odd"},"spec":{"ports":[{"port":70000}]}}"#;
     index.apply(Resource::Services, Update::Applied(objects("Service", &[odd])), now);
     assert!(index.facts().rejected[0].detail.contains("Service d/odd: spec.ports[0].port is 70000"));
+    assert_eq!(index.facts().unread_services, [("d".to_owned(), "odd".to_owned())]);
     index.apply(Resource::Services, Update::Deleted("d/odd".to_owned()), now);
-    assert_eq!(index.facts().rejected, []);
+    assert_eq!((index.facts().rejected, index.facts().unread_services), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_service_with_a_key_twice_is_one_that_was_not_read() {
+    let (mut index, now) = index();
+    let twice = web(30080).replacen('{', r#"{"spec":{},"#, 1);
+    index.apply(Resource::Services, Update::Applied(objects("Service", &[&twice])), now);
+    let facts = index.facts();
+    assert_eq!(facts.services.get().map(Vec::len), Ok(0), "{twice}");
+    assert_eq!(facts.unread_services, [("d".to_owned(), "web".to_owned())]);
 }
 
 #[test]
@@ -195,4 +209,48 @@ fn endpoint_slices_outside_of_the_selection_are_not_kept() {
     assert!(applied(&mut index, &slice("web").replace("IPv4", "IPv6")));
     assert!(applied(&mut index, &slice("web").replace(r#"e":"web""#, r#"e":"quiet""#)), "it was theirs and is not now");
     assert_eq!(index.facts().endpoint_slices.get().expect("slices").len(), 0);
+}
+
+#[test]
+fn the_memory_of_what_is_known_is_taken_until_the_looks_that_hold_it_are_over() {
+    let mut index = Index::new(None, "n1".to_owned(), Arc::default());
+    let allowance = Arc::clone(index.allowance());
+    let odd = r#"{"metadata":{"namespace":"d","name":"odd"},"spec":{"ports":[{"port":70000}]}}"#;
+    let whole = |items: &[&str]| Update::Replaced(Selection::Served, objects("Service", items));
+    let mut taken_with = |update| {
+        index.apply(Resource::Services, update, Instant::now());
+        allowance.taken()
+    };
+    let one = taken_with(whole(&[&web(30080)]));
+    assert!(one > size_of::<crate::facts::Service>(), "{one}");
+    assert_eq!(taken_with(whole(&[&web(30080)])), one, "nothing has changed");
+    assert_eq!(taken_with(Update::Applied(objects("Service", &[&web(30080)]))), one);
+    let both = taken_with(Update::Applied(objects("Service", &[odd])));
+    let rejected = "spec.ports[0].port is 70000, wanted a number from 1 to 65535".len();
+    assert!(both > one + rejected, "what was rejected is kept too: {both}");
+    assert_eq!(taken_with(Update::Deleted("d/odd".to_owned())), one);
+    // A look holds what is not known any more.
+    let look = index.facts();
+    index.apply(Resource::Services, Update::Deleted("d/web".to_owned()), Instant::now());
+    assert_eq!(allowance.taken(), one);
+    index.facts_are_made();
+    assert_eq!(allowance.taken(), one, "the look before is held too");
+    index.facts_are_made();
+    drop(look);
+    assert_eq!(allowance.taken(), 0);
+}
+
+#[test]
+fn what_is_too_much_is_forgotten_and_a_gap() {
+    let (mut index, now) = index();
+    let before = index.allowance().taken();
+    let too_much = || Update::Failed(Error::TooMuch { request: "GET x".to_owned(), what: "it is large".to_owned() });
+    assert!(index.apply(Resource::Services, too_much(), now));
+    assert!(index.allowance().taken() < before);
+    let facts = index.facts();
+    assert_eq!(facts.services.gap().map(|gap| gap.detail.as_str()), Some("GET x: it is large"));
+    assert!(facts.nodes.seen().is_some());
+    assert!(!index.apply(Resource::Services, too_much(), now), "nothing more is lost");
+    index.apply(Resource::Services, Update::Replaced(Selection::Served, objects("Service", &[&web(30080)])), now);
+    assert!(index.facts().services.seen().is_some());
 }

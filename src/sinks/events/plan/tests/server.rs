@@ -40,6 +40,25 @@ fn a_refusal_about_one_object_does_not_silence_the_others() {
 }
 
 #[test]
+fn what_is_forbidden_or_has_no_namespace_yet_is_tried_again_soon_and_then_less_and_less() {
+    for reply in [Reply::Forbidden, Reply::Missing] {
+        let mut events = Plan::default();
+        let mut now = second(0);
+        raise(&mut events, now, &finding(1, Severity::Critical));
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            let write = events.next(now).expect("a request");
+            events.answer(now, &write, reply);
+            let due = events.due(now).expect("it is tried again");
+            waits.push(due.duration_since(now).as_secs());
+            now = due;
+        }
+        assert_eq!(waits, [20, 40, 80, 160, 320, 600, 600], "{reply:?}");
+        assert_eq!(Server::default().serve(&mut events, now).len(), 1);
+    }
+}
+
+#[test]
 fn a_server_that_has_just_come_up_is_not_believed_that_it_forbids() {
     let (mut server, mut events) = (Server::default(), Plan::default());
     raise(&mut events, second(0), &finding(1, Severity::Critical));

@@ -1,15 +1,15 @@
 //! `portreeve agent` while the API server is frozen, dead, hung, out of reach, forgetful, or somebody else than before.
 
-use std::{collections::BTreeSet, net::TcpListener, time::Instant};
+use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::{FOUND, RESOLVED, RULE, age, age_of, errors, squat, until_found, until_told};
 use crate::{
     look::Look,
-    parts::{Agent, ControlPlane, PRIMARY, Proxy, Relay, Role, Wired, events, objects, until},
+    parts::{Agent, ControlPlane, Proxy, Relay, Wired, cluster, objects, serve, until},
 };
 
-const RULE: &str = "listener-on-node-port";
 /// What is watched whatever is wrong; Nodes and settings are only read now and then.
 const WATCHED: [&str; 2] = ["services", "pods"];
 /// How old a view has to become to call it an outage: twice as long as one request may take by default.
@@ -18,55 +18,12 @@ const LONG: f64 = 20.0;
 /// A cluster of `n1` with these NodePort Services, all served by the backend, and a role for `observer`.
 #[track_caller]
 fn cluster_with(services: &[(&str, u16)]) -> (ControlPlane, Proxy) {
-    let mut cluster = ControlPlane::start();
-    cluster.api().create(&objects::node("n1", &PRIMARY));
+    let cluster = cluster();
     for (name, port) in services {
-        create(&cluster, name, *port);
+        serve(&cluster, name, Some(*port));
     }
-    Role::of_chart().grant(&mut cluster);
     let proxy = Proxy::start(&cluster, "iptables", &json!({}));
     (cluster, proxy)
-}
-
-#[track_caller]
-fn create(cluster: &ControlPlane, name: &str, port: u16) -> Value {
-    let service = cluster.api().create(&objects::service(name, &[objects::port(80, Some(port))]));
-    cluster.api().create(&objects::endpoint_slice(&service, Some((Wired::HERE[0], "n1")), "IPv4"));
-    service
-}
-
-#[track_caller]
-fn squat(port: u16) -> TcpListener {
-    TcpListener::bind(("0.0.0.0", port)).expect("the port is free")
-}
-
-/// What was told to the cluster: Services and reasons. What was found while no server told the endpoints is told once
-/// more, in words that know them.
-#[track_caller]
-fn told(cluster: &ControlPlane) -> BTreeSet<(String, String)> {
-    let word = |value: &Value| value.as_str().expect("a word").to_owned();
-    events(cluster).iter().map(|it| (word(&it["regarding"]["name"]), word(&it["reason"]))).collect()
-}
-
-#[track_caller]
-fn until_told(cluster: &ControlPlane, wanted: &[(&str, &str)]) {
-    let wanted: BTreeSet<_> = wanted.iter().map(|(name, reason)| ((*name).to_owned(), (*reason).to_owned())).collect();
-    until(&format!("such Events: {wanted:?}"), || (told(cluster) == wanted).then_some(()));
-}
-
-#[track_caller]
-fn until_found(agent: &Agent, ports: &[u64]) {
-    until(&format!("findings on {ports:?}"), || (agent.found(RULE) == ports).then_some(()));
-}
-
-fn age(exposition: &str, resource: &str) -> f64 {
-    let series = format!("portreeve_watch_age_seconds{{resource=\"{resource}\"}}");
-    Agent::value(exposition, &series).unwrap_or(f64::INFINITY)
-}
-
-fn errors(agent: &Agent, code: &str) -> f64 {
-    let series = format!("portreeve_watch_errors_total{{resource=\"services\",code=\"{code}\"}}");
-    Agent::value(&agent.metrics(), &series).unwrap_or_default()
 }
 
 /// Events of which the agent knows that they are there.
@@ -84,7 +41,7 @@ fn scans(exposition: &str) -> f64 {
 fn until_old(agent: &Agent, age_wanted: f64) {
     until("old view", || {
         let exposition = agent.metrics();
-        WATCHED.iter().all(|resource| age(&exposition, resource) >= age_wanted).then_some(())
+        WATCHED.iter().all(|resource| age_of(&exposition, resource) >= age_wanted).then_some(())
     });
 }
 
@@ -109,7 +66,7 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
     let (mut cluster, _proxy) = cluster_with(&[("stays", 30080), ("goes", 30081), ("comes", 30082), ("late", 30083)]);
     let agent = Agent::start(&cluster, &["--request-timeout", "2s"]);
     let (_stays, goes) = (squat(30080), squat(30081));
-    until_told(&cluster, &[("goes", "ListenerOnNodePort"), ("stays", "ListenerOnNodePort")]);
+    until_told(&cluster, &[("goes", FOUND), ("stays", FOUND)]);
     let before = scans(&agent.metrics());
 
     cluster.freeze();
@@ -119,8 +76,7 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
     cluster.thaw();
     // What the server did after nobody waited any more is known to the agent only when it has asked again.
     until("answer about the third Event", || (settled(&agent) >= 3.0).then_some(()));
-    let mut wanted =
-        vec![("comes", "ListenerOnNodePort"), ("goes", "ListenerOnNodePort"), ("stays", "ListenerOnNodePort")];
+    let mut wanted = vec![("comes", FOUND), ("goes", FOUND), ("stays", FOUND)];
     until_told(&cluster, &wanted);
 
     cluster.kill();
@@ -139,13 +95,9 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
     cluster.restart();
     until("young view", || {
         let exposition = agent.metrics();
-        WATCHED.iter().all(|resource| age(&exposition, resource) < LONG).then_some(())
+        WATCHED.iter().all(|resource| age_of(&exposition, resource) < LONG).then_some(())
     });
-    wanted.extend([
-        ("comes", "ListenerOnNodePortResolved"),
-        ("goes", "ListenerOnNodePortResolved"),
-        ("late", "ListenerOnNodePort"),
-    ]);
+    wanted.extend([("comes", RESOLVED), ("goes", RESOLVED), ("late", FOUND)]);
     until_told(&cluster, &wanted);
     assert_eq!(agent.found(RULE), [30080, 30083]);
     assert!(scans(&agent.metrics()) > before && agent.is_well(), "the same process all the time");
@@ -168,12 +120,12 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
     let (mut cluster, _proxy) = cluster_with(&[("stays", 30080), ("deleted", 30081)]);
     let agent = Agent::start(&cluster, &["--apiserver", Relay::URL]);
     let _squatters = [30080, 30081, 30082, 30083].map(squat);
-    until_told(&cluster, &[("deleted", "ListenerOnNodePort"), ("stays", "ListenerOnNodePort")]);
+    until_told(&cluster, &[("deleted", FOUND), ("stays", FOUND)]);
 
     relay.cut();
     cluster.api().delete(&objects::service("deleted", &[]));
     for (name, port) in [("new", 30082), ("newer", 30083)] {
-        create(&cluster, name, port);
+        serve(&cluster, name, Some(port));
     }
     cluster.compact();
     cluster.restart();
@@ -187,7 +139,7 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
         let since = mended.elapsed().as_secs_f64();
         let exposition = agent.metrics();
         let mut watched = WATCHED.iter().chain(&["endpointslices"]);
-        let whole = watched.all(|resource| age(&exposition, resource) < since);
+        let whole = watched.all(|resource| age_of(&exposition, resource) < since);
         let found = Agent::value(&exposition, &format!("portreeve_findings{{rule=\"{RULE}\",severity=\"critical\"}}"));
         seen = seen.or(whole.then(|| scans(&exposition)));
         right = right.or((found == Some(3.0)).then(|| scans(&exposition)));
@@ -200,13 +152,7 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
     assert!(errors(&agent, "410") >= 1.0, "{}", agent.metrics());
     until_told(
         &cluster,
-        &[
-            ("deleted", "ListenerOnNodePort"),
-            ("deleted", "ListenerOnNodePortResolved"),
-            ("new", "ListenerOnNodePort"),
-            ("newer", "ListenerOnNodePort"),
-            ("stays", "ListenerOnNodePort"),
-        ],
+        &[("deleted", FOUND), ("deleted", RESOLVED), ("new", FOUND), ("newer", FOUND), ("stays", FOUND)],
     );
     assert!(agent.is_well());
     drop(agent);
@@ -244,7 +190,7 @@ fn a_pod_takes_up_a_new_authority_and_a_new_token_and_needs_no_service_to_reach_
     cluster.write_service_account("portreeve", files.path());
     let agent = Agent::in_pod(files.path(), &["--apiserver", Relay::URL]);
     let _web = squat(30080);
-    until_told(&cluster, &[("web", "ListenerOnNodePort")]);
+    until_told(&cluster, &[("web", FOUND)]);
 
     // The server is asked for its certificate anew: nobody else is taken for it.
     relay.cut();
@@ -258,10 +204,10 @@ fn a_pod_takes_up_a_new_authority_and_a_new_token_and_needs_no_service_to_reach_
     assert_eq!(agent.found(RULE), [30080]);
     let old = agent.metrics();
     cluster.write_service_account("portreeve", files.path());
-    until("young view", || (age(&agent.metrics(), "services") < age(&old, "services")).then_some(()));
+    until("young view", || (age(&agent.metrics()) < age(&old)).then_some(()));
 
     let _late = squat(30081);
-    until_told(&cluster, &[("late", "ListenerOnNodePort"), ("web", "ListenerOnNodePort")]);
+    until_told(&cluster, &[("late", FOUND), ("web", FOUND)]);
     drop(agent);
 }
 

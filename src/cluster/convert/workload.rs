@@ -1,0 +1,30 @@
+//! From a workload to facts: the ports that its pods will want of a node.
+
+use crate::{
+    cluster::{
+        convert::pod::ports_of_the_node,
+        field_values::{name, namespace},
+        slim_object::SlimObject,
+        tolerant_field::FieldErrors,
+    },
+    facts::{Workload, WorkloadKind},
+};
+
+/// A workload; `None` where its pods want no port of a node.
+pub(in crate::cluster) fn workload(
+    kind: WorkloadKind,
+    object: SlimObject,
+    errors: &mut FieldErrors,
+) -> Option<Workload> {
+    let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
+    let spec = object.spec.take("spec", errors).unwrap_or_default();
+    let template = spec.template.take("spec.template", errors).unwrap_or_default();
+    let spec = template.spec.take("spec.template.spec", errors).unwrap_or_default();
+    let host_network = spec.host_network.take("spec.template.spec.hostNetwork", errors).unwrap_or(false);
+    let ports = ports_of_the_node(spec.containers, "spec.template.spec.containers", host_network, errors);
+    if ports.is_empty() {
+        return None;
+    }
+    let (namespace, name) = (namespace(metadata.namespace, errors)?, name(metadata.name, errors)?);
+    Some(Workload { kind, namespace, name, host_network, ports })
+}

@@ -1,0 +1,41 @@
+//! Reads Pods that have no Node, of all namespaces, and keeps those that wait for free ports.
+//!
+//! Nobody but the scheduler knows them: they are on no Node, so no agent sees them among its own. RBAC for Pods is granted
+//! already. The server finds Pods by Node with an index of its cache, and there are few without one, so the answer is
+//! small where nothing is wrong. What is not kept is dropped as soon as it is parsed.
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{
+    collection::Collection,
+    error::Error,
+    facts_builder::FactsBuilder,
+    object_sink::ObjectSink,
+    pages::Recency,
+    requests::{Server, encoded},
+    slim_object::SlimObject,
+};
+
+/// The field selector of Pods that nobody has given a Node yet.
+const WITHOUT_NODE: &str = "spec.nodeName=,status.phase=Pending";
+
+/// Every Pod that waits for free ports, and nothing else.
+pub(super) async fn read(server: &Server) -> Result<FactsBuilder, Error> {
+    let selector = format!("&fieldSelector={}", encoded(WITHOUT_NODE));
+    let list = server.pages(&Collection::of::<Pod>(), &selector, Recency::Any, WaitingOnly::default).await;
+    list.map(|(WaitingOnly(facts), _)| facts)
+}
+
+/// Keeps waiting Pods only: a server that does not know the selector may send others.
+#[derive(Debug, Default)]
+struct WaitingOnly(FactsBuilder);
+
+impl ObjectSink for WaitingOnly {
+    fn add(&mut self, place: &str, object: SlimObject) -> usize {
+        let mut one = FactsBuilder::default();
+        one.add(place, object);
+        let before = self.0.counts();
+        self.0.waiting_pods.append(&mut one.waiting_pods);
+        self.0.memory_since(&before)
+    }
+}

@@ -1,0 +1,115 @@
+//! Pods, reduced to what rules use.
+
+use std::{fmt, net::IpAddr, sync::Arc};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Gap, PortRange, Protocol, Reading, Source, Why};
+
+/// `core/v1` Pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pod {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: Option<String>,
+    /// `metadata.annotations["kubernetes.io/config.hash"]`: the uid in a static pod's cgroup.
+    pub config_hash: Option<String>,
+    /// The entry of `metadata.ownerReferences` that is its controller.
+    #[serde(default)]
+    pub controller: Option<Controller>,
+    /// The Service of type LoadBalancer for which ServiceLB of k3s or RKE2 made it.
+    #[serde(default)]
+    pub service_lb_of: Option<ServiceName>,
+    /// `metadata.deletionTimestamp`: until when it may take to end.
+    #[serde(default)]
+    pub ends: Option<Timestamp>,
+    /// `spec.nodeName`.
+    pub node: Option<String>,
+    /// `spec.hostNetwork`.
+    pub host_network: bool,
+    /// `status.phase` is `Succeeded` or `Failed`.
+    pub finished: bool,
+    /// The condition `Ready` is true.
+    pub ready: bool,
+    /// Whether any of its containers runs, by `status.containerStatuses`; `None` where there are none.
+    #[serde(default)]
+    pub running: Option<bool>,
+    /// A container that is not ready ended with an error, now or when it last ran.
+    #[serde(default)]
+    pub failing: bool,
+    /// `status.podIPs`.
+    pub ips: Vec<IpAddr>,
+    /// `spec.containers[].ports` that a proxy, a CNI plugin or the host's own stack has to serve.
+    pub ports: Vec<ContainerPort>,
+    /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`, where set and readable.
+    pub ip_local_port_range: Option<PortRange>,
+}
+
+/// One entry of a container's `ports`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerPort {
+    /// `containerPort`.
+    pub port: u16,
+    /// `hostPort`.
+    pub host_port: Option<u16>,
+    /// `hostIP`.
+    pub host_ip: Option<IpAddr>,
+    /// `protocol`.
+    pub protocol: Protocol,
+}
+
+/// What made a Pod, and makes it again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Controller {
+    /// `kind`, e.g. `DaemonSet`.
+    pub kind: String,
+    /// `name`; the namespace is the Pod's.
+    pub name: String,
+}
+
+/// The name of a Service, from a label.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ServiceName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A Pod without a Node: the scheduler says that its ports are not free where it could run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingPod {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: Option<String>,
+    /// As of a [`Pod`].
+    pub controller: Option<Controller>,
+    /// As of a [`Pod`].
+    pub service_lb_of: Option<ServiceName>,
+    /// The only Node that it may run on, by its node affinity: each Pod of a DaemonSet has such a one.
+    pub meant_for: Option<String>,
+    /// The ports that the scheduler compares, with a `host_port` each.
+    pub ports: Vec<ContainerPort>,
+    /// `lastTransitionTime` of its condition `PodScheduled`.
+    pub since: Option<Timestamp>,
+}
+
+impl WaitingPod {
+    /// The reading of whoever did not look for them, and of snapshots older than they are.
+    pub fn not_asked() -> Reading<Vec<Arc<Self>>> {
+        Reading::Gap(Gap::new(Source::WaitingPods, Why::NotAsked, "Pods without a Node were not asked for"))
+    }
+}

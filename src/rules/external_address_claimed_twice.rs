@@ -1,0 +1,181 @@
+//! Two Services have one load balancer address or external IP, with one port and protocol.
+//!
+//! ## Why it hurts
+//! A connection to that address and port reaches one of the two. Which one depends on the node that answers for the
+//! address, on the proxy, and on the order in which it wrote its rules. It can change with every restart, so that
+//! connections fail now and then. Neither the API server nor the proxies compare the addresses of Services.
+//!
+//! It is a warning and no more: pods of both may do the same work, or one of the two may have none.
+//!
+//! ## Silent when
+//! - the two have different ports or protocols there, which is what annotations that share an address are for (MetalLB's
+//!   `allow-shared-ip`, Cilium's sharing keys): these allow no common port either;
+//! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
+//! - it is one Service that names the address as external IP and as load balancer address;
+//! - another proxy serves one of them (`service.kubernetes.io/service-proxy-name`).
+//!
+//! ## Fix
+//! Give one of the Services another address or another port, or delete it.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use super::{
+    Limits, Patience, Rule,
+    each_service::each_service,
+    remedies::release_to,
+    wording::{MOST_LISTED, listed, service_in_words},
+};
+use crate::{
+    dataplane::ExternalAddress,
+    facts::{Protocol, Source, View},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("external-address-claimed-twice"),
+    title: "Two Services claim one address and port",
+    ceiling: Severity::Warning,
+    needs: &[Source::Services],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("external_address_claimed_twice.rs"),
+    check,
+};
+
+/// Where a connection arrives.
+type Destination = (IpAddr, u16, Protocol);
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let services = view.now.cluster.services.get()?;
+    let claiming = services.iter().map(Arc::as_ref).filter(|service| ExternalAddress::of(service).next().is_some());
+    let mut claims: BTreeMap<Destination, Vec<ExternalAddress<'_>>> = BTreeMap::new();
+    for claim in each_service(claiming).flat_map(ExternalAddress::of) {
+        for port in &claim.service.ports {
+            claims.entry((claim.ip, port.port, port.protocol)).or_default().push(claim);
+        }
+    }
+    let mut judgements = Vec::new();
+    for (destination, mut claims) in claims {
+        claims.sort_by_key(title);
+        // An impossible Service may name one of its ports twice.
+        claims.dedup_by_key(|claim| title(claim));
+        if claims.len() == 1 {
+            continue;
+        }
+        judgements.extend(claims.iter().map(|claim| Judgement {
+            subject: Subject::service(claim.service),
+            port: Some(destination.1),
+            protocol: Some(destination.2),
+            verdict: Verdict::Problem(evidence(destination, claim, &claims)),
+        }));
+    }
+    Ok(judgements)
+}
+
+fn title<'a>(claim: &ExternalAddress<'a>) -> (&'a str, &'a str) {
+    (&claim.service.namespace, &claim.service.name)
+}
+
+fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &[ExternalAddress<'_>]) -> Evidence {
+    let others = || all.iter().filter(|claim| title(claim) != title(own)).take(MOST_LISTED);
+    let names = listed(others().map(|claim| format!("{}/{}", claim.service.namespace, claim.service.name)));
+    let summary = format!(
+        "Service {}/{} has {ip} port {port}/{protocol} as {}, and so has {names}: a connection reaches only one of them.",
+        own.service.namespace, own.service.name, own.field
+    );
+    let mut evidence = Evidence::new(Severity::Warning, summary)
+        .in_cluster()
+        .affects([Vantage::Remote, Vantage::Node, Vantage::Pods])
+        .value("address", format!("{ip} ({})", own.field))
+        .value("service", service_in_words(own.service));
+    for claim in others() {
+        evidence = evidence.value("also has it", format!("{} ({})", service_in_words(claim.service), claim.field));
+    }
+    evidence.remedy(release_to(own, "an address or a port that no other Service has"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{
+            Service, Snapshot, Why,
+            healthy::{World, gap, ip, seen},
+        },
+        findings::{Scope, StepKind},
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
+    };
+
+    const VIP: &str = "198.51.100.7";
+
+    fn balanced(it: World) -> World {
+        it.node_port(30080).with(|service| service.load_balancer_ips = vec![ip(VIP)])
+    }
+
+    fn two(second: impl FnOnce(&mut Service)) -> Snapshot {
+        Snapshot::healthy().service("first", balanced).service("second", |it| balanced(it).with(second))
+    }
+
+    fn subject(name: &str) -> Subject {
+        let world = Snapshot::healthy().service(name, |it| it);
+        Subject::service(&world.cluster.services.seen().expect("services")[0])
+    }
+
+    #[test]
+    fn each_of_two_load_balancers_hears_of_the_other() {
+        let world = two(|_| ());
+        let evidence = expect_problem(&RULE, &world, &subject("first"));
+        assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
+        assert_eq!(
+            evidence.summary,
+            "Service default/first has 198.51.100.7 port 80/tcp as load balancer address, and so has default/second: \
+             a connection reaches only one of them."
+        );
+        assert_eq!(evidence.remedies[0].steps[0].kind, StepKind::Advice);
+        assert!(expect_problem(&RULE, &world, &subject("second")).summary.contains("so has default/first:"));
+    }
+
+    #[test]
+    fn an_external_ip_against_a_load_balancer_is_taken_back_by_a_command() {
+        let world = two(|service| (service.external_ips, service.load_balancer_ips) = (vec![ip(VIP)], Vec::new()));
+        let evidence = expect_problem(&RULE, &world, &subject("second"));
+        assert!(evidence.summary.contains("as externalIP"), "{}", evidence.summary);
+        assert!(evidence.remedies[0].steps[0].text.contains("/spec/externalIPs/0"), "{:?}", evidence.remedies);
+        expect_problem(&RULE, &world, &subject("first"));
+    }
+
+    #[test]
+    fn a_shared_address_with_another_port_or_protocol_and_another_address_are_silent() {
+        let changes: [fn(&mut Service); 4] = [
+            |service| service.ports[0].port = 81,
+            |service| service.ports[0].protocol = Protocol::Udp,
+            |service| service.load_balancer_ips = vec![ip("198.51.100.8")],
+            |service| service.proxy_name = Some("other".to_owned()),
+        ];
+        for change in changes {
+            for name in ["first", "second"] {
+                expect_healthy(&RULE, &two(change), &subject(name));
+            }
+        }
+    }
+
+    #[test]
+    fn one_service_that_names_an_address_twice_or_is_there_twice_is_silent() {
+        let mut world = Snapshot::healthy()
+            .service("first", |it| balanced(it).with(|service| service.external_ips = vec![ip(VIP)]));
+        expect_healthy(&RULE, &world, &subject("first"));
+        let services = seen(&mut world.cluster.services);
+        services.push(services[0].clone());
+        expect_healthy(&RULE, &world, &subject("first"));
+        let far = two(|service| service.namespace = "shop".to_owned());
+        expect_problem(&RULE, &far, &subject("first"));
+    }
+
+    #[test]
+    fn unread_is_unknown() {
+        let mut world = two(|_| ());
+        world.cluster.services = gap(Source::Services, Why::NotPermitted);
+        assert_eq!(expect_unknown(&RULE, &world, &subject("first")).source, Source::Services);
+    }
+}

@@ -1,0 +1,178 @@
+//! A process listens on a port that a hostNetwork pod declares, and the pod is not ready.
+//!
+//! ## Why it hurts
+//! Pods with `hostNetwork: true` share the ports of the node with everything that runs there. The scheduler compares
+//! their declared ports with those of other pods, and knows nothing of processes. Where somebody else has the port, the
+//! pod's server ends with *address already in use* and the pod crash-loops: an exporter that the operating system
+//! brings too, a daemon that was here before the DaemonSet, a container runtime whose streaming server got a port by
+//! chance.
+//!
+//! A process with the port on one address is in the way of servers that want every address, and of no others. Whether
+//! the pod has such a server is not known. So it is information, and a warning where a container of the pod ended
+//! with an error. UDP servers may share a port, and it is the same with them.
+//!
+//! ## Silent when
+//! - the pod is ready, is ending or finished, or runs on another node;
+//! - it has the port itself: then it is not ready for another reason;
+//! - its `hostIP` is an address on which nobody else listens;
+//! - a pod has the port that is being deleted, until a minute after its time has passed;
+//! - it is the agent's own port: `own-port-taken` says so.
+//!
+//! It is information only where the port is in the hands of another pod of the same controller: one replaces the other.
+//! A connection that has the port is told by `client-socket-blocks-port`.
+//!
+//! ## Fix
+//! Move the process, or give the pod another port. Where the kernel may have chosen the port by itself, reserve it first.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Limits, Patience, Rule,
+    ephemeral::{EphemeralPorts, ranges_in_words},
+    pods::{are_siblings, ends_in_time},
+    remedies::{another_port, move_off, reserve},
+    socket_needs::{Ports, SocketNeed},
+    wording::{MOST_SOCKETS, capital},
+};
+use crate::{
+    dataplane::{
+        Holding, by_port, holding, owner_evidence, owner_name, place, pod_of, socket_in_words,
+        unready_host_network_pods, workers,
+    },
+    facts::{ContainerPort, Family, Pod, Protocol, Snapshot, Socket, Source, View},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("listener-blocks-host-network-pod"),
+    title: "A process has the port of a hostNetwork pod",
+    ceiling: Severity::Warning,
+    needs: &[Source::Listeners, Source::Pods],
+    uses: &[],
+    socket_needs: &[SocketNeed::Owners(Ports::UnreadyHostNetworkPods)],
+    patience: Patience::TwoScans,
+    page: include_str!("listener_blocks_host_network_pod.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let listening = by_port(snapshot.kernel.listeners.get()?);
+    let pods = snapshot.cluster.pods.get()?;
+
+    let ephemeral = EphemeralPorts::of(snapshot);
+    let mut judgements = Vec::new();
+    for pod in unready_host_network_pods(snapshot, pods) {
+        let mut seen = BTreeSet::new();
+        for port in pod.ports.iter().filter(|port| seen.insert((port.protocol, port.port, port.host_ip))) {
+            let sockets = listening.at((port.protocol, port.port));
+            judgements.extend(Blocked { snapshot, ephemeral: &ephemeral, pod, port }.judge(sockets));
+        }
+    }
+    Ok(judgements)
+}
+
+/// A port that a pod needs, and may not get.
+struct Blocked<'a> {
+    snapshot: &'a Snapshot,
+    ephemeral: &'a EphemeralPorts,
+    pod: &'a Pod,
+    port: &'a ContainerPort,
+}
+
+impl Blocked<'_> {
+    fn judge(&self, sockets: &[&Socket]) -> Option<Judgement> {
+        let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
+        if holdings.contains(&Holding::Own) || self.is_of_the_agent() {
+            return None;
+        }
+        let in_the_way: Vec<&Socket> =
+            workers(sockets).into_iter().map(|(socket, _)| socket).filter(|socket| self.meets(socket)).collect();
+        let mut worst: Vec<(Severity, &Socket)> =
+            in_the_way.iter().filter_map(|socket| Some((self.severity(socket)?, *socket))).collect();
+        worst.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
+        let (severity, socket) = worst.first()?;
+        let verdict = match holdings.into_iter().find_map(Holding::gap) {
+            Some(gap) => Verdict::Unknown(gap),
+            None => Verdict::Problem(self.evidence(*severity, socket, &in_the_way)),
+        };
+        let ContainerPort { port, protocol, .. } = *self.port;
+        Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
+    }
+
+    /// Whether it is the port on which an agent answers, and another rule says that it lacks it.
+    fn is_of_the_agent(&self) -> bool {
+        let own = self.snapshot.own_port.seen().filter(|own| own.taken);
+        own.is_some_and(|own| (Protocol::Tcp, own.address.port()) == (self.port.protocol, self.port.port))
+    }
+
+    /// Whether a socket has the port on an address that the pod declares.
+    fn meets(&self, socket: &Socket) -> bool {
+        self.port.host_ip.is_none_or(|ip| {
+            let everywhere = ip.is_unspecified() || socket.local.is_unspecified();
+            socket.local == ip || everywhere && socket.serves(Family::of(ip)) != Some(false)
+        })
+    }
+
+    /// How bad it is that this socket is there; nothing where it goes by itself.
+    fn severity(&self, socket: &Socket) -> Option<Severity> {
+        let holder = pod_of(self.snapshot, &socket.owner);
+        if holder.is_some_and(|holder| ends_in_time(self.snapshot, holder)) {
+            return None;
+        }
+        let siblings = |holder: &Pod| {
+            let Pod { namespace, controller, .. } = self.pod;
+            are_siblings((&holder.namespace, holder.controller.as_ref()), (namespace, controller.as_ref()))
+        };
+        let certain = self.pod.failing || self.is_in_every_way(socket);
+        Some(if certain && !holder.is_some_and(siblings) { Severity::Warning } else { Severity::Info })
+    }
+
+    /// Whether nobody else can listen on an address that the pod is reached at.
+    fn is_in_every_way(&self, socket: &Socket) -> bool {
+        let declared = self.port.host_ip.filter(|ip| !ip.is_unspecified());
+        let mut addresses = declared.iter().chain(self.pod.ips.iter().filter(|_| declared.is_none()));
+        let taken = match socket.local.is_unspecified() {
+            true => addresses.any(|ip| socket.serves(Family::of(*ip)) == Some(true)),
+            false => addresses.any(|ip| *ip == socket.local),
+        };
+        // Two UDP servers may share a port, and two that are bound to interfaces.
+        taken && socket.protocol != Protocol::Udp && socket.device == 0
+    }
+
+    fn evidence(&self, severity: Severity, socket: &Socket, sockets: &[&Socket]) -> Evidence {
+        let ContainerPort { port, protocol, .. } = *self.port;
+        let Pod { namespace, name, .. } = self.pod;
+        let owner = capital(&owner_name(self.snapshot, &socket.owner));
+        let lacks = match self.is_in_every_way(socket) {
+            true => format!("the pod cannot listen on {port}/{protocol}"),
+            false => format!("the pod cannot listen on {port}/{protocol} of every address"),
+        };
+        let sentence = format!(
+            "{owner} listens on {}, a port of hostNetwork pod {namespace}/{name}, which is not ready: {lacks}.",
+            place(socket)
+        );
+        let state = match (self.pod.failing, self.pod.running) {
+            (true, _) => "a container ended with an error",
+            (false, Some(false)) => "no container runs",
+            (false, _) => "not ready",
+        };
+        let mut evidence = Evidence::new(severity, sentence).value("pod", format!("{namespace}/{name}: {state}"));
+        for socket in sockets.iter().take(MOST_SOCKETS) {
+            evidence = evidence.value("listener", socket_in_words(socket));
+            evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
+        }
+        evidence = evidence.and_more("listener", sockets.len(), MOST_SOCKETS);
+        let mut moved = move_off(self.snapshot, socket);
+        if self.ephemeral.contain(port) {
+            // Who binds port 0 gets one of these.
+            evidence.values.extend(ranges_in_words(self.snapshot));
+            let reserved = reserve(self.snapshot, &[port].into_iter().collect());
+            moved = Remedy { steps: reserved.steps.into_iter().chain(moved.steps).collect() };
+        }
+        evidence.remedy(moved).remedy(another_port(namespace, name, self.pod.controller.as_ref()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

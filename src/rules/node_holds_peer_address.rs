@@ -1,0 +1,166 @@
+//! A link of this node has the address of another Node.
+//!
+//! ## Why it hurts
+//! Every address on a link is this node's own as far as its kernel is concerned. What this node and its pods send to the
+//! other Node ends at home. Where the link answers for the address on the network, the other Node loses its
+//! connections too, and goes NotReady. Programs that move virtual addresses have done so: kube-vip takes the load
+//! balancer addresses of Services for its own, and k3s ServiceLB writes Node addresses there.
+//!
+//! An InternalIP is critical: kubelets and API servers use it. Any other address of a Node is a warning.
+//!
+//! ## Silent when
+//! - no Node's status names the address, as with virtual addresses of kube-vip, keepalived and MetalLB;
+//! - this node's own object names it too, or has an InternalIP in common with the other Node: then the other object is
+//!   this machine under an older name;
+//! - it is another Node's ExternalIP on `lo` or a dummy link: servers behind a load balancer share an address like this;
+//! - it is on the device of an ipvs proxy: `ipvs-holds-foreign-address` and `external-ip-is-node-address` report that;
+//! - it is link-local, of loopback, or on a link in a VRF, which has routes of its own.
+//!
+//! It is unknown where this node's own object was not found, and its links have addresses of several Nodes. It cannot be
+//! known from one node that two nodes have a virtual address which no Node's status names: no agent sees the links of
+//! another node. `arping -D -I LINK ADDRESS` on a node asks the network.
+//!
+//! ## Fix
+//! Find what put the address there and keep it from doing so, then delete it from the link.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{
+    Limits, Patience, Rule,
+    node_addresses::{kind_in_words, nodes_by_address},
+    remedies::{delete_address, release},
+    wording::{MOST_LISTED, listed},
+};
+use crate::{
+    dataplane::{ExternalAddress, is_link_local, local_addresses},
+    facts::{Address, Gap, Interfaces, Node, NodeAddressKind, Snapshot, Source, View, Why},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("node-holds-peer-address"),
+    title: "This node has the address of another Node",
+    ceiling: Severity::Critical,
+    needs: &[Source::Addresses, Source::Nodes],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("node_holds_peer_address.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let interfaces = snapshot.kernel.interfaces.get()?;
+    let by_address = nodes_by_address(snapshot.cluster.nodes.get()?);
+    let mut held: Vec<Held<'_>> = reachable(interfaces)
+        .flat_map(|address| by_address.get(&address.ip).into_iter().flatten().map(move |it| (address, *it)))
+        .map(|(address, (node, kind))| Held { address, node, kind })
+        .collect();
+    held.sort_by_key(|it| (it.address.ip, &*it.address.link));
+    let judgement =
+        |verdict| vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }];
+    let Some(own) = snapshot.own_node() else {
+        return Ok(judgement(without_own_node(&held)));
+    };
+    held.retain(|it| !is_same_machine(own, it.node) && own.addresses.iter().all(|other| other.ip != it.address.ip));
+    held.retain(|it| it.kind == NodeAddressKind::InternalIp || !is_shared(interfaces, it.address));
+    Ok(judgement(if held.is_empty() { Verdict::Healthy } else { Verdict::Problem(evidence(snapshot, &held)) }))
+}
+
+/// An address on a link of this node that a Node's status names.
+struct Held<'a> {
+    address: &'a Address,
+    node: &'a Node,
+    kind: NodeAddressKind,
+}
+
+impl Held<'_> {
+    /// `192.0.2.9, the InternalIP of Node n2`.
+    fn words(&self) -> String {
+        format!("{}, the {} of Node {}", self.address.ip, kind_in_words(self.kind), self.node.name)
+    }
+}
+
+/// The addresses that the kernel takes for this node's own, whoever asks: those of an ipvs proxy and of VRFs left out.
+fn reachable(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
+    let main: BTreeSet<IpAddr> =
+        local_addresses(interfaces).into_iter().filter(|local| !local.vrf).map(|local| local.ip).collect();
+    let addresses = interfaces.addresses.iter().filter(|address| !address.is_ipvs());
+    addresses
+        .filter(move |address| main.contains(&address.ip) && !address.ip.is_loopback() && !is_link_local(address.ip))
+}
+
+/// Whether two Node objects have an InternalIP in common. An ExternalIP proves nothing: many Nodes may be behind one.
+fn is_same_machine(own: &Node, other: &Node) -> bool {
+    let internal = |node: &Node| -> BTreeSet<IpAddr> {
+        let addresses = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
+        addresses.map(|it| it.ip).collect()
+    };
+    own.name == other.name || !internal(own).is_disjoint(&internal(other))
+}
+
+/// Whether an address is where servers behind one load balancer keep the one that they share.
+fn is_shared(interfaces: &Interfaces, address: &Address) -> bool {
+    let link = interfaces.links.iter().find(|link| link.name == *address.link);
+    *address.link == *"lo" || link.is_some_and(|link| link.kind.as_deref() == Some("dummy"))
+}
+
+/// The Node whose addresses are here is this node, unless there are several.
+fn without_own_node(held: &[Held<'_>]) -> Verdict {
+    let internal: Vec<&Held<'_>> = held.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).collect();
+    let several = internal.iter().any(|one| internal.iter().any(|other| !is_same_machine(one.node, other.node)));
+    if !several {
+        return Verdict::Healthy;
+    }
+    let names: BTreeSet<&str> = internal.iter().map(|it| it.node.name.as_str()).collect();
+    let detail = format!("this node has addresses of {}, and its own name is not among the Nodes", listed(names));
+    Verdict::Unknown(Gap::new(Source::Nodes, Why::Ambiguous, detail))
+}
+
+fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
+    let critical = held.iter().any(|it| it.kind == NodeAddressKind::InternalIp);
+    let severity = if critical { Severity::Critical } else { Severity::Warning };
+    let summary = match held {
+        [one] => format!("{} has {}: what this node sends there ends at home.", one.address.link, one.words()),
+        _ => {
+            let links: BTreeSet<&str> = held.iter().map(|it| &*it.address.link).collect();
+            let addresses: BTreeSet<IpAddr> = held.iter().map(|it| it.address.ip).collect();
+            let nodes: BTreeSet<&str> = held.iter().map(|it| it.node.name.as_str()).collect();
+            let (links, addresses, nodes) = (listed(links), listed(addresses), listed(nodes));
+            format!(
+                "{links} has addresses of other Nodes, {addresses} of {nodes}: what this node sends there ends at home."
+            )
+        }
+    };
+    let claims: Vec<ExternalAddress<'_>> = snapshot
+        .cluster
+        .services
+        .seen()
+        .into_iter()
+        .flatten()
+        .flat_map(|service| ExternalAddress::of(service))
+        .filter(|claim| held.iter().any(|it| it.address.ip == claim.ip))
+        .collect();
+    let mut evidence = Evidence::new(severity, summary).affects([Vantage::Remote, Vantage::Node, Vantage::Pods]);
+    let mut deleted: Vec<Step> = Vec::new();
+    for it in held.iter().take(MOST_LISTED) {
+        let Address { ip, prefix, link } = it.address;
+        evidence = evidence
+            .value("address", format!("{ip}/{prefix} on {link}"))
+            .value("belongs to", format!("Node {} ({})", it.node.name, kind_in_words(it.kind)));
+        deleted.push(delete_address(it.address));
+    }
+    deleted.dedup();
+    evidence = evidence.and_more("address", held.len(), MOST_LISTED);
+    for claim in claims.iter().take(MOST_LISTED) {
+        let ExternalAddress { service, ip, field } = claim;
+        evidence = evidence.value("claimed by", format!("{}/{} ({field} {ip})", service.namespace, service.name));
+    }
+    let cause = "find what put the address there, such as kube-vip, keepalived or a network configuration, and keep it from doing so";
+    let remedy = claims.first().map(release).into_iter().chain(deleted);
+    evidence.remedy(remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! One number is the nodePort or healthCheckNodePort of two Services, or a port that a workload's pods will want too.
+//!
+//! ## Why it hurts
+//! The API server refuses to create a Service whose number another one has. Updates accept more than that, and a
+//! repaired or restored cluster may hold such Services. Then one of the two gets the connections, and nobody says which.
+//! In files the conflict is there before anything is created: what comes second is refused, in the middle of a chart.
+//! The API server does not compare nodePorts with hostPorts at all. A DaemonSet, Deployment or StatefulSet of a file whose
+//! template declares such a hostPort is accepted, and the two conflict on every node where its pods run.
+//!
+//! It is critical where two Services of a cluster have one number and protocol. What is still to be created, or works
+//! until it is created anew, is a warning. A Service that comes from a cluster has a uid.
+//!
+//! ## Silent when
+//! - one Service has the number for TCP and for UDP, with one `port`: it may. With two it was updated so, and cannot be
+//!   created so;
+//! - one Service is there twice, in one file or in several;
+//! - a workload's port has another protocol than the Service's;
+//! - pods of the workload are there too: `host-port-equals-node-port` and `listener-on-node-port` judge these, by the
+//!   proxy's mode.
+//!
+//! ## Fix
+//! Give one of them another number. A Service without nodePort gets a free one by itself.
+
+use std::{
+    cell::LazyCell,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use super::{
+    Limits, Patience, Rule,
+    each_service::each_service,
+    free_ports::free_port,
+    remedies::{choose_another_health_check_port, move_service},
+    wording::{MOST_LISTED, listed},
+};
+use crate::{
+    dataplane::service_port,
+    facts::{ContainerPort, Pod, Protocol, Service, ServicePort, Snapshot, Source, View, Workload},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("node-port-claimed-twice"),
+    title: "One NodePort is claimed twice",
+    ceiling: Severity::Critical,
+    needs: &[Source::Services],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("node_port_claimed_twice.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    let mut by_number: BTreeMap<u16, Vec<Claim<'_>>> = BTreeMap::new();
+    let has_number = |service: &&Service| {
+        service.health_check_node_port.is_some() || service.ports.iter().any(|port| port.node_port.is_some())
+    };
+    for service in each_service(services.iter().map(Arc::as_ref).filter(has_number)) {
+        for port in &service.ports {
+            if let Some(number) = port.node_port {
+                by_number.entry(number).or_default().push(Claim { service, port: Some(port) });
+            }
+        }
+        if let Some(number) = service.health_check_node_port {
+            by_number.entry(number).or_default().push(Claim { service, port: None });
+        }
+    }
+    let wanted = wanted(snapshot);
+    // Looking for one takes a walk over all Services.
+    let alternative = LazyCell::new(|| free_port(snapshot));
+    let mut judgements = Vec::new();
+    for (number, claims) in by_number {
+        for claim in &claims {
+            let others = claims.iter().filter_map(|other| Some((Other::Claim(*other), claim.clash(other)?)));
+            let workloads = wanted.get(&(number, claim.protocol())).into_iter().flatten();
+            let others = others.chain(workloads.map(|(it, port)| (Other::Workload(it, port), Clash::Pods)));
+            let others: Vec<(Other<'_>, Clash)> = others.take(MOST_LISTED).collect();
+            if let Some(worst) = others.iter().map(|(_, clash)| *clash).max() {
+                judgements.push(Judgement {
+                    subject: Subject::service(claim.service),
+                    port: Some(number),
+                    protocol: Some(claim.protocol()),
+                    verdict: Verdict::Problem(evidence(number, claim, &others, worst, *alternative)),
+                });
+            }
+        }
+    }
+    Ok(judgements)
+}
+
+/// The ports of nodes that pods will want, by number and protocol: of workloads whose pods are not there to be judged.
+fn wanted(snapshot: &Snapshot) -> HashMap<(u16, Protocol), Vec<(&Workload, &ContainerPort)>> {
+    let pods = || snapshot.cluster.pods.seen().into_iter().flatten();
+    let mut wanted: HashMap<_, Vec<_>> = HashMap::new();
+    for workload in &snapshot.cluster.workloads {
+        if pods().any(|pod| is_of(pod, workload)) {
+            continue;
+        }
+        for (number, port) in workload.node_ports() {
+            wanted.entry((number, port.protocol)).or_default().push((&**workload, port));
+        }
+    }
+    wanted
+}
+
+/// Whether a pod looks like one of a workload: controllers begin its name with theirs.
+fn is_of(pod: &Pod, workload: &Workload) -> bool {
+    let rest = pod.name.strip_prefix(&*workload.name).and_then(|rest| rest.strip_prefix('-'));
+    pod.namespace == workload.namespace && rest.is_some()
+}
+
+/// A Service's claim to a number: by a nodePort, or as healthCheckNodePort.
+#[derive(Clone, Copy)]
+struct Claim<'a> {
+    service: &'a Service,
+    port: Option<&'a ServicePort>,
+}
+
+/// What two claims to one number mean, mildest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Clash {
+    /// A pod that is still to be made will want the port.
+    Pods,
+    /// Both work, and could not be created so.
+    Anew,
+    /// One of them is still to be created, and will not be.
+    Refused,
+    /// Both are there, and want the same connections.
+    Lost,
+}
+
+impl Clash {
+    fn severity(self) -> Severity {
+        if self == Self::Lost { Severity::Critical } else { Severity::Warning }
+    }
+
+    /// The end of a sentence.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Pods => "where its pods run, one of them gets no connections",
+            Self::Anew => "the API server refuses to create that anew",
+            Self::Refused => "the API server refuses to create that",
+            Self::Lost => "only one of them gets its connections",
+        }
+    }
+
+    fn outcome(self) -> &'static str {
+        match self {
+            Self::Pods => "pods",
+            Self::Anew => "refused-anew",
+            Self::Refused => "refused",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+impl Claim<'_> {
+    /// Health checks are HTTP.
+    fn protocol(&self) -> Protocol {
+        self.port.map_or(Protocol::Tcp, |port| port.protocol)
+    }
+
+    fn field(&self) -> &'static str {
+        if self.port.is_some() { "nodePort" } else { "healthCheckNodePort" }
+    }
+
+    fn name(&self) -> String {
+        service_port(self.service, self.port.map_or("", |port| &port.name))
+    }
+
+    /// What another claim to the same number means; nothing where it is this one, or both may stand.
+    fn clash(&self, other: &Self) -> Option<Clash> {
+        let same_protocol = self.protocol() == other.protocol();
+        if std::ptr::eq(self.service, other.service) {
+            let itself = match (self.port, other.port) {
+                // The API server creates one number for two protocols where the Service's own port is one too.
+                (Some(own), Some(other)) => std::ptr::eq(own, other) || (!same_protocol && own.port == other.port),
+                (own, other) => own.is_none() && other.is_none(),
+            };
+            if itself {
+                return None;
+            }
+        }
+        let both = [self.service, other.service];
+        let served = both.iter().all(|service| service.proxy_name.is_none());
+        Some(match both.iter().all(|service| service.uid.is_some()) {
+            false => Clash::Refused,
+            true if same_protocol && served => Clash::Lost,
+            true => Clash::Anew,
+        })
+    }
+}
+
+/// What else has the number.
+enum Other<'a> {
+    Claim(Claim<'a>),
+    Workload(&'a Workload, &'a ContainerPort),
+}
+
+impl Other<'_> {
+    /// `healthCheckNodePort of default/lb`, `hostPort of DaemonSet default/agent`.
+    fn words(&self) -> String {
+        match self {
+            Self::Claim(claim) => format!("{} of {}", claim.field(), claim.name()),
+            Self::Workload(workload, _) if workload.host_network => format!("port of {workload} in the host's network"),
+            Self::Workload(workload, _) => format!("hostPort of {workload}"),
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        match self {
+            Self::Claim(claim) => claim.protocol(),
+            Self::Workload(_, port) => port.protocol,
+        }
+    }
+}
+
+fn evidence(
+    number: u16,
+    claim: &Claim<'_>,
+    others: &[(Other<'_>, Clash)],
+    worst: Clash,
+    alternative: Option<u16>,
+) -> Evidence {
+    let what = format!("{} {number}/{}", claim.field(), claim.protocol());
+    let name = claim.name();
+    let also = listed(others.iter().map(|(other, _)| other.words()));
+    let summary = format!("{what} of {name} is also {also}: {}.", worst.words());
+    let mut evidence = Evidence::new(worst.severity(), summary)
+        .in_cluster()
+        .outcome(worst.outcome())
+        .value("service", format!("{name} type {}, {what}", claim.service.kind.name()));
+    if worst == Clash::Lost {
+        evidence = evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]);
+    }
+    for (other, _) in others {
+        evidence = evidence.value("also claimed by", format!("{}, {number}/{}", other.words(), other.protocol()));
+    }
+    evidence = evidence.remedy(another_number(claim, alternative));
+    // Where there are several, moving one of them ends nothing.
+    match others {
+        [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
+            "give {workload} another port of the node, outside the NodePort range, in its template"
+        ))),
+        _ => evidence,
+    }
+}
+
+/// A Service of a file that is no cluster's cannot be patched.
+fn another_number(claim: &Claim<'_>, alternative: Option<u16>) -> Remedy {
+    match (claim.service.uid.is_some(), claim.port) {
+        (true, Some(port)) => move_service(alternative, claim.service, port),
+        (true, None) => choose_another_health_check_port(claim.service),
+        (false, _) => {
+            let Service { namespace, name, .. } = claim.service;
+            let field = claim.field();
+            Step::advice(format!(
+                "write another {field} into Service {namespace}/{name}, or leave it out and let the API server choose"
+            ))
+            .into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! A pod has no node, because another pod has its hostPort.
+//!
+//! ## Why it hurts
+//! Two pods with the same hostPort and protocol do not run on one node. The scheduler leaves the second one Pending. It
+//! says *didn't have free ports for the requested pod ports*, and neither which port nor who has it. ServiceLB of k3s
+//! and RKE2 makes such a pod for every LoadBalancer Service and node, with the Service's ports: of two Services with
+//! port 80, the second gets no address. A hostNetwork pod has all of its declared ports as hostPorts. A rolling update
+//! waits for ever where the new pod needs a port that the old one keeps.
+//!
+//! ## Silent when
+//! - nobody on this node has the port, with the same protocol and an address that both want;
+//! - the pod is meant for another node, or has got one meanwhile;
+//! - who has the port is being deleted, until a minute after its time has passed;
+//! - it is a pod of the same workload, for ten minutes: a rollout takes the old one away.
+//!
+//! A process with the port is no reason for the scheduler: `host-port-takes-listener` and
+//! `listener-blocks-host-network-pod` say what becomes of the pod.
+//!
+//! ## Fix
+//! Give one of the two another port, or let them run on different nodes.
+
+use super::{
+    Limits, Patience, Rule,
+    pods::{are_siblings, ends_in_time},
+    remedies::another_port,
+};
+use crate::{
+    facts::{ContainerPort, Pod, Reading, ServiceName, Snapshot, Source, View, WaitingPod, Why},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, SubjectKind, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("pod-waits-for-host-port"),
+    title: "A pod waits for a hostPort that another pod has",
+    ceiling: Severity::Warning,
+    needs: &[Source::WaitingPods, Source::Pods],
+    uses: &[],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("pod_waits_for_host_port.rs"),
+    check,
+};
+
+/// So long a rollout may take, in seconds: as long as a Deployment waits unless told otherwise.
+const ROLLOUT: i64 = 600;
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let waiting = match &snapshot.cluster.waiting_pods {
+        Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
+        waiting => waiting.get()?,
+    };
+    let pods = snapshot.cluster.pods.get()?;
+
+    let is_here = |node: &Option<String>| node.as_deref() == Some(snapshot.node_name());
+    let here: Vec<&Pod> = pods.iter().map(AsRef::as_ref).filter(|pod| is_here(&pod.node) && !pod.finished).collect();
+    let mut judgements = Vec::new();
+    for waiting in waiting.iter().filter(|it| it.meant_for.is_none() || is_here(&it.meant_for)) {
+        let arrived = |pod: &&Pod| (&pod.namespace, &pod.name) == (&waiting.namespace, &waiting.name);
+        if here.iter().any(arrived) {
+            continue;
+        }
+        for port in &waiting.ports {
+            let holder = here.iter().copied().find(|pod| keeps(snapshot, pod, waiting, port));
+            judgements.extend(holder.and_then(|holder| judge(snapshot, waiting, port, holder)));
+        }
+    }
+    Ok(judgements)
+}
+
+fn judge(snapshot: &Snapshot, waiting: &WaitingPod, port: &ContainerPort, holder: &Pod) -> Option<Judgement> {
+    Some(Judgement {
+        subject: subject(snapshot, waiting),
+        port: Some(port.host_port?),
+        protocol: Some(port.protocol),
+        verdict: Verdict::Problem(evidence(waiting, port, holder)),
+    })
+}
+
+/// Whether a pod of this node has a port that another waits for, and does not give it back by itself. It is compared as
+/// the scheduler does (kubernetes pkg/scheduler/framework/types.go `CheckConflict`).
+fn keeps(snapshot: &Snapshot, pod: &Pod, waiting: &WaitingPod, wanted: &ContainerPort) -> bool {
+    let on_host = |port: &ContainerPort| port.host_port.or(pod.host_network.then_some(port.port));
+    let every = |port: &ContainerPort| port.host_ip.is_none_or(|ip| ip.is_unspecified() && ip.is_ipv4());
+    let conflicts = |port: &ContainerPort| {
+        on_host(port) == wanted.host_port
+            && port.protocol == wanted.protocol
+            && (every(port) || every(wanted) || port.host_ip == wanted.host_ip)
+    };
+    let siblings =
+        are_siblings((&pod.namespace, pod.controller.as_ref()), (&waiting.namespace, waiting.controller.as_ref()));
+    let is_new = waiting.since.is_some_and(|since| snapshot.at.as_second() - since.as_second() < ROLLOUT);
+    pod.ports.iter().any(conflicts) && !ends_in_time(snapshot, pod) && !(siblings && is_new)
+}
+
+/// The Service that nobody serves without the pod, or the pod.
+fn subject(snapshot: &Snapshot, waiting: &WaitingPod) -> Subject {
+    let WaitingPod { namespace, name, uid, service_lb_of, .. } = waiting;
+    let (kind, namespace, name, uid) = match service_lb_of {
+        None => (SubjectKind::Pod, namespace, name, uid.clone()),
+        Some(ServiceName { namespace, name }) => {
+            let mut services = snapshot.cluster.services.seen().into_iter().flatten();
+            let service = services.find(|it| (&it.namespace, &it.name) == (namespace, name));
+            (SubjectKind::Service, namespace, name, service.and_then(|service| service.uid.clone()))
+        }
+    };
+    Subject { kind, namespace: Some(namespace.clone()), name: name.clone(), uid }
+}
+
+fn evidence(waiting: &WaitingPod, port: &ContainerPort, holder: &Pod) -> Evidence {
+    let WaitingPod { namespace, name, controller, service_lb_of, meant_for, .. } = waiting;
+    let number = format!("{}/{}", port.host_port.unwrap_or(port.port), port.protocol);
+    let has_it = match &holder.service_lb_of {
+        Some(service) => format!("that of Service {service}"),
+        None => format!("in the hands of pod {}/{}", holder.namespace, holder.name),
+    };
+    let who = match service_lb_of {
+        Some(service) => format!("ServiceLB cannot serve Service {service}"),
+        None => format!("Pod {namespace}/{name} cannot run"),
+    };
+    let sentence = match meant_for {
+        Some(_) => format!("{who} on this node: hostPort {number} is {has_it}."),
+        // On each node somebody else has it, and one report is enough.
+        None => format!("{who}: hostPort {number} is taken on every node where it could."),
+    };
+    let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
+    let mut evidence = Evidence::new(Severity::Warning, sentence)
+        .value("pending", format!("pod {namespace}/{name}"))
+        .value("hostPort", format!("{number} on {address}"))
+        .value(
+            "held by",
+            format!("pod {}/{} on {}", holder.namespace, holder.name, holder.node.as_deref().unwrap_or_default()),
+        );
+    evidence.values.extend(holder.service_lb_of.as_ref().map(|service| ("which serves", format!("Service {service}"))));
+    evidence.values.extend(waiting.since.map(|since| ("pending since", since.to_string())));
+    if meant_for.is_none() {
+        evidence = evidence.in_cluster();
+    }
+    if are_siblings((&holder.namespace, holder.controller.as_ref()), (namespace, controller.as_ref())) {
+        let replace = "have the update strategy take the old pod away first: maxSurge 0, maxUnavailable 1";
+        let fewer = "ask for no more pods than there are nodes: each node has the port once";
+        return evidence.remedy(Step::advice(replace)).remedy(Step::advice(fewer));
+    }
+    let other = |service: &Option<ServiceName>, pod: Step| match service {
+        Some(service) => Remedy::from(Step::advice(format!("give Service {service} another port than {number}"))),
+        None => pod.into(),
+    };
+    evidence = evidence.remedy(other(service_lb_of, another_port(namespace, name, controller.as_ref()))).remedy(other(
+        &holder.service_lb_of,
+        another_port(&holder.namespace, &holder.name, holder.controller.as_ref()),
+    ));
+    match (service_lb_of, &holder.service_lb_of) {
+        (Some(_), Some(_)) => evidence.remedy(Step::advice(
+            "give each Service nodes of its own: the label svccontroller.k3s.cattle.io/lbpool on both, and \
+             svccontroller.k3s.cattle.io/enablelb=true on the nodes (rke2 instead of k3s there)",
+        )),
+        _ => evidence,
+    }
+}
+
+#[cfg(test)]
+mod tests;

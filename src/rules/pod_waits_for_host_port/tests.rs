@@ -1,0 +1,203 @@
+use super::*;
+use crate::{
+    facts::{
+        Controller, Protocol,
+        healthy::{PRIMARY, SECOND, gap, ip, objects, seen},
+    },
+    findings::Scope,
+    rules::{
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        pods::OVERDUE,
+    },
+};
+
+fn name(namespace: &str, name: &str) -> Option<ServiceName> {
+    Some(ServiceName { namespace: namespace.to_owned(), name: name.to_owned() })
+}
+
+fn controller(kind: &str, name: &str) -> Option<Controller> {
+    Some(Controller { kind: kind.to_owned(), name: name.to_owned() })
+}
+
+/// A pod with hostPort 80, and another one that is meant for this node and waits for it.
+fn clash(holder: impl FnOnce(&mut Pod), waiter: impl FnOnce(&mut WaitingPod)) -> Snapshot {
+    let mut world = Snapshot::healthy().pod("edge", |pod| {
+        pod.host_port(8080, 80);
+        holder(pod);
+    });
+    let port = ContainerPort { port: 80, host_port: Some(80), host_ip: None, protocol: Protocol::Tcp };
+    let mut waiting = WaitingPod {
+        namespace: "default".to_owned(),
+        name: "late".to_owned(),
+        uid: Some("uid-late".to_owned()),
+        controller: controller("DaemonSet", "late"),
+        service_lb_of: None,
+        meant_for: Some("n1".to_owned()),
+        ports: vec![port],
+        since: None,
+    };
+    waiter(&mut waiting);
+    seen(&mut world.cluster.waiting_pods).push(waiting.into());
+    world
+}
+
+fn subject() -> Subject {
+    subject_of(&clash(|_| (), |_| ()))
+}
+
+fn subject_of(world: &Snapshot) -> Subject {
+    super::subject(world, &world.cluster.waiting_pods.seen().expect("pods")[0])
+}
+
+#[track_caller]
+fn silent(world: &Snapshot) {
+    expect_healthy(&RULE, world, &subject());
+}
+
+#[test]
+fn who_has_the_port_is_named() {
+    let evidence = expect_problem(&RULE, &clash(|_| (), |_| ()), &subject());
+    assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Node));
+    assert_eq!(
+        evidence.summary,
+        "Pod default/late cannot run on this node: hostPort 80/tcp is in the hands of pod default/edge."
+    );
+    let found = format!("{evidence:?}");
+    assert!(found.contains("pod default/late") && found.contains("80/tcp on every address"), "{found}");
+    let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "give pod default/late another port, in DaemonSet default/late",
+            "give pod default/edge another port, where its containers are declared"
+        ]
+    );
+    // A pod of the host's network has the ports that its containers declare.
+    let host = |pod: &mut Pod| {
+        pod.host_network = true;
+        pod.ports[0].port = 80;
+        pod.ports[0].host_port = None;
+    };
+    expect_problem(&RULE, &clash(host, |_| ()), &subject());
+    silent(&clash(
+        |pod| {
+            host(pod);
+            pod.host_network = false;
+        },
+        |_| (),
+    ));
+}
+
+#[test]
+fn a_pod_that_may_run_anywhere_is_one_problem_of_the_cluster_in_the_same_words_everywhere() {
+    let evidence = expect_problem(&RULE, &clash(|_| (), |waiting| waiting.meant_for = None), &subject());
+    assert_eq!(evidence.scope, Scope::Cluster);
+    assert_eq!(evidence.summary, "Pod default/late cannot run: hostPort 80/tcp is taken on every node where it could.");
+    assert!(evidence.values.contains(&("held by", "pod default/edge on n1".to_owned())), "{evidence:#?}");
+}
+
+#[test]
+fn pods_of_service_lb_are_folded_into_their_services() {
+    let world = clash(
+        |pod| pod.service_lb_of = name("kube-system", "traefik"),
+        |waiting| waiting.service_lb_of = name("default", "web"),
+    );
+    let world = world.service("web", |it| it);
+    let subject = subject_of(&world);
+    assert_eq!((subject.to_string().as_str(), subject.uid.is_some()), ("Service default/web", true));
+    let evidence = expect_problem(&RULE, &world, &subject);
+    assert_eq!(
+        evidence.summary,
+        "ServiceLB cannot serve Service default/web on this node: hostPort 80/tcp is that of Service kube-system/traefik."
+    );
+    let remedies = format!("{:?}", evidence.remedies);
+    assert!(remedies.contains("give Service default/web another port than 80/tcp"), "{remedies}");
+    assert!(remedies.contains("give Service kube-system/traefik") && remedies.contains("lbpool"), "{remedies}");
+    // One of them alone.
+    let world = clash(|_| (), |waiting| waiting.service_lb_of = name("other", "web")).service("web", |it| it);
+    let subject = subject_of(&world);
+    assert_eq!((subject.to_string().as_str(), subject.uid.is_some()), ("Service other/web", false));
+    let evidence = expect_problem(&RULE, &world, &subject);
+    assert!(!format!("{evidence:?}").contains("lbpool"), "{evidence:#?}");
+}
+
+#[test]
+fn other_ports_protocols_and_nodes_are_silent() {
+    silent(&clash(|pod| pod.ports[0].host_port = Some(81), |_| ()));
+    silent(&clash(|pod| pod.ports[0].protocol = Protocol::Udp, |_| ()));
+    silent(&clash(|pod| pod.node = Some("n2".to_owned()), |_| ()));
+    silent(&clash(|pod| pod.finished = true, |_| ()));
+    silent(&clash(|_| (), |waiting| waiting.meant_for = Some("n2".to_owned())));
+}
+
+#[test]
+fn addresses_are_compared_as_the_scheduler_compares_them() {
+    let world = |holder: &str, waiter: &str| {
+        let address = |text: &str| (text != "-").then(|| ip(text));
+        clash(|pod| pod.ports[0].host_ip = address(holder), |waiting| waiting.ports[0].host_ip = address(waiter))
+    };
+    for (holder, waiter) in [("-", "0.0.0.0"), ("0.0.0.0", PRIMARY[0]), (PRIMARY[1], "-"), (SECOND[0], SECOND[0])] {
+        expect_problem(&RULE, &world(holder, waiter), &subject());
+    }
+    for (holder, waiter) in [(PRIMARY[0], SECOND[0]), ("::", PRIMARY[0]), (PRIMARY[1], "::")] {
+        silent(&world(holder, waiter));
+    }
+}
+
+#[test]
+fn a_pod_that_has_a_node_meanwhile_waits_no_more() {
+    silent(&clash(|_| (), |_| ()).pod("late", |_| ()));
+    expect_problem(&RULE, &clash(|_| (), |_| ()).pod("late", |pod| pod.namespace = "b".to_owned()), &subject());
+    expect_problem(&RULE, &clash(|_| (), |_| ()).pod("later", |_| ()), &subject());
+}
+
+#[test]
+fn a_port_that_is_given_back_in_time_is_waited_for() {
+    let now = Snapshot::healthy().at.as_second();
+    let ends = |seconds| {
+        let ends = jiff::Timestamp::from_second(now + seconds).expect("a time");
+        clash(|pod| pod.ends = Some(ends), |_| ())
+    };
+    silent(&ends(10));
+    expect_problem(&RULE, &ends(-OVERDUE - 1), &subject());
+}
+
+#[test]
+fn a_rollout_has_ten_minutes() {
+    let now = Snapshot::healthy().at.as_second();
+    let world = |holder: &str, seconds: Option<i64>| {
+        clash(
+            |pod| pod.controller = controller("ReplicaSet", holder),
+            |waiting| {
+                waiting.controller = controller("ReplicaSet", "web-5c4");
+                waiting.since = seconds.map(|ago| jiff::Timestamp::from_second(now - ago).expect("a time"));
+            },
+        )
+    };
+    silent(&world("web-7d9", Some(ROLLOUT - 1)));
+    let evidence = expect_problem(&RULE, &world("web-7d9", Some(ROLLOUT)), &subject());
+    let [rollout, fewer] = &evidence.remedies[..] else { panic!("{evidence:#?}") };
+    assert!(rollout.steps[0].text.contains("maxSurge 0"), "{rollout:?}");
+    assert!(fewer.steps[0].text.contains("no more pods than there are nodes"), "{fewer:?}");
+    expect_problem(&RULE, &world("web-7d9", None), &subject());
+    expect_problem(&RULE, &world("api-7d9", Some(1)), &subject());
+}
+
+#[test]
+fn unread_is_unknown_and_what_nobody_looked_for_is_nothing() {
+    let without = |blind: fn(&mut Snapshot)| {
+        let mut world = clash(|_| (), |_| ());
+        blind(&mut world);
+        expect_unknown(&RULE, &world, &subject()).source
+    };
+    assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
+    let refused = |it: &mut Snapshot| it.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotPermitted);
+    assert_eq!(without(refused), Source::WaitingPods);
+    let mut world = clash(|_| (), |_| ());
+    world.cluster.waiting_pods = WaitingPod::not_asked();
+    silent(&world);
+    let mut without_services = clash(|_| (), |waiting| waiting.service_lb_of = name("default", "web"));
+    without_services.cluster.services = gap(Source::Services, Why::Unreachable);
+    expect_problem(&RULE, &without_services, &subject_of(&without_services));
+    assert!(objects(&mut without_services.cluster.pods).len() == 1);
+}

@@ -1,0 +1,153 @@
+//! What pods are read into: those of this node, those that end or crash, and those that wait for a node.
+
+use portreeve::facts::{ClusterFacts, Pod, Protocol, Source, WaitingPod, Why};
+
+use crate::manifests::facts_of;
+
+const NODE: &str = "kind: Node\nmetadata: {name: n1}\n---\n";
+const REFUSED: &str = "phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, \
+    lastTransitionTime: '2026-03-01T10:00:00Z', message: \"0/1 nodes are available: 1 node(s) didn't have free ports \
+    for the requested pod ports. preemption: not helpful\"}]";
+
+/// A Pod with these parts of its metadata, spec and status, in flow style.
+fn pod(metadata: &str, spec: &str, status: &str) -> String {
+    format!("kind: Pod\nmetadata: {{name: p, namespace: d{metadata}}}\nspec: {{{spec}}}\nstatus: {{{status}}}\n")
+}
+
+fn here(metadata: &str, status: &str) -> Pod {
+    let facts = facts_of(&[format!("{NODE}{}", pod(metadata, "nodeName: n1", status))]);
+    assert_eq!(facts.rejected, []);
+    let pods = facts.pods.get().expect("pods");
+    Pod::clone(&pods[0])
+}
+
+fn waiting(facts: &ClusterFacts) -> Vec<WaitingPod> {
+    let waiting = facts.waiting_pods.get().expect("an answer");
+    waiting.iter().map(|pod| WaitingPod::clone(pod)).collect()
+}
+
+#[test]
+fn a_pod_says_who_made_it_and_until_when_it_may_take_to_end() {
+    let owners = ", ownerReferences: [{kind: Owner, name: other}, {kind: DaemonSet, name: web, controller: true}]";
+    let pod = here(&format!("{owners}, deletionTimestamp: '2026-03-01T10:00:30Z'"), "");
+    let controller = pod.controller.expect("a controller");
+    assert_eq!((controller.kind.as_str(), controller.name.as_str()), ("DaemonSet", "web"));
+    assert_eq!(pod.ends.map(|ends| ends.to_string()).as_deref(), Some("2026-03-01T10:00:30Z"));
+    assert_eq!((pod.running, pod.failing, pod.service_lb_of), (None, false, None));
+    let lived = here(", ownerReferences: [{kind: DaemonSet, name: web}]", "");
+    assert_eq!((lived.controller, lived.ends), (None, None));
+}
+
+#[test]
+fn the_labels_of_service_lb_name_the_service() {
+    for program in ["k3s", "rke2"] {
+        let label = |key: &str, value: &str| format!("svccontroller.{program}.cattle.io/{key}: {value}");
+        let labels = format!(", labels: {{{}, {}}}", label("svcname", "web"), label("svcnamespace", "shop"));
+        let service = here(&labels, "").service_lb_of.expect("a Service");
+        assert_eq!(service.to_string(), "shop/web");
+        assert_eq!(here(&format!(", labels: {{{}}}", label("svcname", "web")), "").service_lb_of, None);
+    }
+}
+
+#[test]
+fn containers_show_whether_a_pod_runs_and_whether_it_fails() {
+    let states = |list: &str| {
+        let pod = here("", &format!("containerStatuses: [{list}]"));
+        (pod.running, pod.failing)
+    };
+    assert_eq!(states("{ready: true, state: {running: {startedAt: x}}}"), (Some(true), false));
+    assert_eq!(states("{ready: false, state: {waiting: {reason: ContainerCreating}}}"), (Some(false), false));
+    let crashes =
+        "{ready: false, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1}}}";
+    assert_eq!(states(crashes), (Some(false), true));
+    assert_eq!(states(&format!("{{ready: true, state: {{running: {{}}}}}}, {crashes}")), (Some(true), true));
+    assert_eq!(states("{ready: false, state: {terminated: {exitCode: 2}}}"), (Some(false), true));
+    assert_eq!(states("{ready: false, state: {terminated: {exitCode: 0}}}"), (Some(false), false));
+    let recovered = "{ready: true, state: {running: {}}, lastState: {terminated: {exitCode: 1}}}";
+    assert_eq!(states(recovered), (Some(true), false));
+}
+
+#[test]
+fn a_pod_that_is_refused_for_its_ports_waits_and_is_on_no_node() {
+    let spec = "hostNetwork: true, containers: [{ports: [{containerPort: 80}, {containerPort: 81, hostPort: 81, protocol: UDP}]}]";
+    let facts = facts_of(&[format!("{NODE}{}", pod(", uid: u", spec, REFUSED))]);
+    assert_eq!(facts.rejected, []);
+    assert_eq!(facts.pods.get().map(Vec::len), Ok(0));
+    let [pod] = &waiting(&facts)[..] else { panic!("{facts:#?}") };
+    assert_eq!((pod.namespace.as_str(), pod.name.as_str(), pod.uid.as_deref()), ("d", "p", Some("u")));
+    assert_eq!(pod.since.map(|since| since.to_string()).as_deref(), Some("2026-03-01T10:00:00Z"));
+    let ports: Vec<_> = pod.ports.iter().map(|port| (port.host_port, port.protocol)).collect();
+    assert_eq!(ports, [(Some(80), Protocol::Tcp), (Some(81), Protocol::Udp)]);
+    assert_eq!(pod.meant_for, None);
+}
+
+#[test]
+fn a_pod_that_waits_for_something_else_is_nowhere_and_one_without_a_status_may_be_here() {
+    // This host is no Node of the cluster: whose pods are here is not known.
+    let other = "phase: Pending, conditions: [{type: PodScheduled, status: 'False', message: 0/1 nodes are available}]";
+    let scheduled = REFUSED.replace("'False'", "'True'");
+    for status in ["phase: Pending", other, scheduled.as_str()] {
+        let facts = facts_of(&[pod("", "", status), pod(", uid: here", "nodeName: n1", "")]);
+        let pods = facts.pods.get().expect("pods");
+        assert_eq!(pods.iter().filter_map(|pod| pod.uid.as_deref()).collect::<Vec<_>>(), ["here"], "{status}");
+        assert_eq!((pods.len(), waiting(&facts).len()), (1, 0), "{status}");
+    }
+    for status in ["", "phase: Running"] {
+        assert_eq!(facts_of(&[pod("", "", status)]).pods.get().map(Vec::len), Ok(1), "{status}");
+    }
+    let pending_here = facts_of(&[pod("", "nodeName: n1", REFUSED)]);
+    assert_eq!((pending_here.pods.get().map(Vec::len), waiting(&pending_here).len()), (Ok(1), 0));
+}
+
+#[test]
+fn the_only_node_that_a_pod_may_run_on_is_in_its_affinity() {
+    let meant_for = |terms: &str| {
+        let affinity = format!(
+            "affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{terms}]}}}}}}"
+        );
+        let facts = facts_of(&[pod("", &affinity, REFUSED)]);
+        assert_eq!(facts.rejected, []);
+        waiting(&facts).remove(0).meant_for
+    };
+    let named = |key: &str, operator: &str, values: &str| {
+        format!("{{matchFields: [{{key: {key}, operator: {operator}, values: [{values}]}}]}}")
+    };
+    let one = named("metadata.name", "In", "n1");
+    assert_eq!(meant_for(&one).as_deref(), Some("n1"));
+    assert_eq!(meant_for(&format!("{one}, {one}")).as_deref(), Some("n1"));
+    for terms in [
+        String::new(),
+        named("metadata.name", "NotIn", "n1"),
+        named("metadata.namespace", "In", "n1"),
+        named("metadata.name", "In", "n1, n2"),
+        format!("{one}, {}", named("metadata.name", "In", "n2")),
+        format!("{one}, {{matchExpressions: []}}"),
+    ] {
+        assert_eq!(meant_for(&terms), None, "{terms}");
+    }
+    // One that is meant for another node is no matter of this one.
+    let affinity = |node: &str| {
+        let terms = named("metadata.name", "In", node);
+        let required = format!("requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{terms}]}}");
+        let facts =
+            facts_of(&[format!("{NODE}{}", pod("", &format!("affinity: {{nodeAffinity: {{{required}}}}}"), REFUSED))]);
+        waiting(&facts).len()
+    };
+    assert_eq!([affinity("n1"), affinity("n2")], [1, 0]);
+}
+
+#[test]
+fn without_a_pod_nobody_knows_which_ones_wait() {
+    let facts = facts_of(&[NODE]);
+    let gap = facts.waiting_pods.gap().expect("a gap");
+    assert_eq!((gap.source, gap.why), (Source::WaitingPods, Why::NotAsked));
+    let one = facts_of(&[pod("", "nodeName: n1", "")]);
+    assert_eq!(waiting(&one), []);
+}
+
+#[test]
+fn wrong_times_are_named_and_lose_nothing_else() {
+    let facts = facts_of(&[format!("{NODE}{}", pod(", deletionTimestamp: soon", "nodeName: n1", ""))]);
+    assert_eq!(facts.pods.get().map(Vec::len), Ok(1));
+    assert!(facts.rejected[0].detail.ends_with(r#"metadata.deletionTimestamp is "soon", wanted a time"#), "{facts:#?}");
+}

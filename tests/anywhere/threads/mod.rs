@@ -1,0 +1,182 @@
+//! What people hit: real threads, each a node or manifests of which the program has to name the conflict, its owner and
+//! what to type. `docs/threads.md` is made of the comments here.
+
+mod addresses;
+mod cilium;
+mod crowded;
+mod health;
+mod host_network;
+mod listeners;
+mod objects;
+mod proxies;
+mod ranges;
+mod refused;
+mod twice;
+mod unserved;
+mod waiting;
+mod world;
+
+pub(crate) use unserved::UNSERVED;
+
+/// Threads that are not served.
+pub(crate) struct Unserved {
+    /// Their names, as in [`CLASSES`].
+    pub(crate) threads: &'static [&'static str],
+    /// What people see.
+    pub(crate) symptom: &'static str,
+    pub(crate) reason: Reason,
+}
+
+/// Why a thread is not served.
+#[derive(Clone, Copy)]
+pub(crate) enum Reason {
+    /// No rule speaks of this yet.
+    WaitsFor(&'static str),
+    /// The manifests are refused, and never become objects that a look could see.
+    Lint,
+    /// What happens is not on a node, or no more.
+    OutOfReach(&'static str),
+}
+
+/// A kind of conflict: its title, a line about it, and its threads.
+type Class = (&'static str, &'static str, &'static [&'static str]);
+
+/// Every thread, in the order of the page. One of GitHub is `owner/name#number`, any other an address without `https://`.
+pub(crate) const CLASSES: [Class; 12] = [
+    (
+        "Ephemeral ports",
+        "The kernel gives outgoing connections ports that somebody needs.",
+        &[
+            "kubernetes/kubernetes#111682",
+            "kubernetes/kops#6342",
+            "awslabs/amazon-eks-ami#1307",
+            "rancher-archives/rke#893",
+            "learn.microsoft.com/en-us/azure/aks/custom-node-configuration",
+            "onedr0p/home-ops#11712",
+        ],
+    ),
+    (
+        "Listeners and NodePorts",
+        "A process and a Service want one port.",
+        &["kubernetes/kubernetes#76892", "www.sobyte.net/post/2022-06/node-port", "openshift/baremetal-runtimecfg#175"],
+    ),
+    (
+        "NodePorts without a socket",
+        "The port answers, and `netstat` shows nobody.",
+        &[
+            "kubernetes/kubernetes#115568",
+            "k3s-io/k3s#8989",
+            "kubesphere/kubekey#1468",
+            "cloudnativelabs/kube-router#357",
+        ],
+    ),
+    (
+        "Addresses",
+        "Two claim one address, or one that is a Node's.",
+        &[
+            "kubernetes/kubernetes#104679",
+            "kubernetes/kubernetes#93175",
+            "k0sproject/k0s#4661",
+            "kube-vip/kube-vip#1288",
+            "kube-vip/kube-vip#1006",
+        ],
+    ),
+    (
+        "The proxy and its settings",
+        "What a mode does not serve, what another mode left, and settings that disagree.",
+        &[
+            "gardener/gardener#4599",
+            "kubernetes/kubernetes#102314",
+            "kubermatic/kubermatic#11963",
+            "k0sproject/k0s#5760",
+            "zarf-dev/zarf#3684",
+            "kubernetes/kubernetes#142183",
+            "cilium/cilium#37691",
+        ],
+    ),
+    (
+        "Source ports of Cilium",
+        "Connections of pods leave with a source port that is a NodePort.",
+        &[
+            "cilium/cilium#16826",
+            "cilium/cilium#23539",
+            "cilium/cilium#23604",
+            "cilium/cilium#33723",
+            "kubernetes-sigs/ip-masq-agent#135",
+        ],
+    ),
+    (
+        "The NodePort range",
+        "It is full, or a nodePort lies outside of it.",
+        &[
+            "openkruise/kruise-game#142",
+            "kubernetes/kubernetes#69845",
+            "metallb/metallb#328",
+            "k3s-io/k3s#9952",
+            "projectbluefin/lab#42",
+        ],
+    ),
+    (
+        "Numbers that are allocated",
+        "The API server refuses a Service and says the number, but not who has it. `owner` says who. `lint` will say it before.",
+        &[
+            "1Password/connect-helm-charts#22",
+            "istio/istio#6050",
+            "kubecube-io/KubeCube#285",
+            "rancher/rancher#18989",
+            "karmada-io/karmada#1942",
+            "velero-io/velero#6376",
+            "velero-io/velero#3419",
+            "velero-io/velero#1950",
+            "velero-io/velero#2308",
+            "ansible/awx-operator#814",
+            "redpanda-data/helm-charts#1124",
+            "open-engineering-nl/coturn-chart#75",
+            "bitnami/charts#2564",
+            "kubernetes/kubernetes#135439",
+        ],
+    ),
+    (
+        "Pods on the host network",
+        "A pod cannot have its port, since somebody else has it.",
+        &[
+            "awslabs/amazon-eks-ami#2631",
+            "prometheus/node_exporter#1115",
+            "prometheus-community/helm-charts#2248",
+            "silogen/cluster-forge#739",
+            "scylladb/scylla-operator#3089",
+            "metallb/metallb#581",
+            "kubernetes/ingress-nginx#7856",
+            "kubernetes/ingress-nginx#8461",
+        ],
+    ),
+    (
+        "HostPorts",
+        "A hostPort that no node has free, or whose redirection takes what it should not.",
+        &[
+            "k3s-io/k3s#1969",
+            "k3s-io/k3s#2270",
+            "traefik/traefik-helm-chart#732",
+            "loculus-project/loculus#4203",
+            "liqotech/liqo#2370",
+            "kubernetes/kubernetes#134057",
+            "kubernetes/kubernetes#112522",
+            "kubernetes/kubernetes#60305",
+            "kubernetes/kubernetes#66103",
+            "containernetworking/plugins#222",
+            "rancher-archives/rke#3440",
+            "projectcalico/calico#3412",
+            "antrea-io/antrea#2381",
+        ],
+    ),
+    (
+        "Health checks",
+        "A load balancer asks a node, and the wrong program answers.",
+        &[
+            "projectcalico/calico#8112",
+            "projectcalico/calico#10748",
+            "gardener/gardener-extension-networking-calico#732",
+        ],
+    ),
+    ("Elsewhere", "What no look at a Linux node can see.", &["kubernetes/community#8883", "kubernetes-sigs/kind#3681"]),
+];

@@ -1,0 +1,115 @@
+//! Kubernetes objects as files hold them, in as few words as a thread needs.
+
+/// A Service in the words of `kubectl get services`: `default/web`, its type, its ports like `80:30080/TCP,443:30443/TCP`.
+/// `more` are further lines of its spec, like `externalIPs: [192.0.2.9]`.
+pub(super) fn service(name: &str, kind: &str, ports: &str, more: &str) -> String {
+    let entries = ports.split(',').enumerate().map(|(index, text)| {
+        let (numbers, protocol) = text.split_once('/').expect("a protocol");
+        let (port, node_port) = match numbers.split_once(':') {
+            Some((port, node_port)) => (port, format!(", nodePort: {node_port}")),
+            None => (numbers, String::new()),
+        };
+        format!("  - {{name: p{index}, port: {port}, protocol: {protocol}{node_port}}}\n")
+    });
+    let entries: String = entries.collect();
+    format!(
+        "kind: Service\nmetadata: {}\nspec:\n  type: {kind}\n  clusterIP: 10.96.0.10\n  ports:\n{entries}  {more}\n---\n",
+        metadata(name)
+    )
+}
+
+/// The same with an endpoint for each of its ports on both nodes.
+pub(super) fn served(name: &str, kind: &str, ports: &str, more: &str) -> String {
+    let slice = endpoints(name, ports.split(',').count(), &["10.244.0.5@n1", "10.244.1.5@n2"]);
+    service(name, kind, ports, more) + &slice
+}
+
+/// The same Service with an address of its load balancer.
+pub(super) fn balanced(service: &str, address: &str) -> String {
+    service.replacen("---\n", &format!("status: {{loadBalancer: {{ingress: [{{ip: {address}}}]}}}}\n---\n"), 1)
+}
+
+/// The same object as a person writes it: no cluster has given it a uid yet.
+pub(super) fn written(object: &str) -> String {
+    let (before, rest) = object.split_once(", uid: ").expect("a uid");
+    let (_, after) = rest.split_once('}').expect("the end of its metadata");
+    format!("{before}}}{after}")
+}
+
+/// The EndpointSlice of a Service with so many ports: its endpoints are like `10.244.0.5@n1`.
+pub(super) fn endpoints(service: &str, ports: usize, endpoints: &[&str]) -> String {
+    let (namespace, name) = service.split_once('/').expect("a namespace");
+    let ports: String = (0..ports).map(|index| format!("- {{name: p{index}, port: {}}}\n", 8080 + index)).collect();
+    let endpoints = endpoints.iter().map(|endpoint| {
+        let (address, node) = endpoint.split_once('@').expect("a node");
+        format!("- {{addresses: [{address}], conditions: {{ready: true}}, nodeName: {node}}}\n")
+    });
+    let endpoints: String = endpoints.collect();
+    format!(
+        "kind: EndpointSlice\nmetadata: {{name: {name}, namespace: {namespace}, \
+         labels: {{kubernetes.io/service-name: {name}}}}}\naddressType: IPv4\nports:\n{ports}endpoints:\n{endpoints}---\n"
+    )
+}
+
+/// A ready pod of `n1` on the host's network, with the ports that it declares. Its uid is `uid-` and its name.
+pub(super) fn host_pod(name: &str, ports: &[u16]) -> String {
+    let ports: String =
+        ports.iter().map(|port| format!("    - {{containerPort: {port}, hostPort: {port}}}\n")).collect();
+    format!(
+        "kind: Pod\nmetadata: {}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  containers:\n  - name: main\n    ports:\n\
+         {ports}status: {{phase: Running, podIPs: [{{ip: 192.0.2.1}}], conditions: [{{type: Ready, status: 'True'}}]}}\n---\n",
+        metadata(name)
+    )
+}
+
+/// The same pod while its container ends with an error, again and again.
+pub(super) fn crashing(pod: &str) -> String {
+    let statuses = "containerStatuses: [{ready: false, state: {waiting: {reason: CrashLoopBackOff}}, \
+                    lastState: {terminated: {exitCode: 1}}}], conditions: [{type: Ready, status: 'False'}]";
+    pod.replace("conditions: [{type: Ready, status: 'True'}]", statuses)
+}
+
+/// A pod with these hostPorts, on `n1` and ready.
+pub(super) fn pod_with_host_ports(name: &str, ports: &[u16]) -> String {
+    host_pod(name, ports).replace("hostNetwork: true", "hostNetwork: false").replace("192.0.2.1", "10.244.0.9")
+}
+
+/// The same pod without a node: the scheduler finds none where its ports are free.
+pub(super) fn pending(pod: &str) -> String {
+    let (spec, _) = pod.split_once("status:").expect("a status");
+    let refused = "conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, lastTransitionTime: \
+                   '2027-01-15T07:00:00Z', message: '0/2 nodes are available: 2 node(s) didn''t have free ports for the \
+                   requested pod ports.'}]";
+    format!("{}status: {{phase: Pending, {refused}}}\n---\n", spec.replace("  nodeName: n1\n", ""))
+}
+
+/// The same pod as ServiceLB makes it for a Service on node `n1`.
+pub(super) fn service_lb(service: &str, pod: &str) -> String {
+    let (namespace, name) = service.split_once('/').expect("a namespace");
+    let label = |key, value| format!("svccontroller.k3s.cattle.io/{key}: {value}");
+    let labels = [label("svcnamespace", namespace), label("svcname", name)].join(", ");
+    let only_here = "spec:\n  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: \
+                     {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [n1]}]}]}}}\n";
+    let labelled = pod.replacen("metadata: {", &format!("metadata: {{labels: {{{labels}}}, "), 1);
+    labelled.replacen("spec:\n", only_here, 1)
+}
+
+/// An API server with this NodePort range.
+pub(super) fn api_server(range: &str) -> String {
+    format!(
+        "kind: Pod\nmetadata: {}\nspec:\n  nodeName: cp1\n  containers:\n  - name: main\n    \
+         command: [kube-apiserver, --service-node-port-range={range}]\n---\n",
+        metadata("kube-system/kube-apiserver-cp1")
+    )
+}
+
+/// A ConfigMap of `kube-system`, with lines of its data.
+pub(super) fn config_map(name: &str, data: &[&str]) -> String {
+    let lines: String = data.iter().map(|line| format!("  {line}\n")).collect();
+    format!("kind: ConfigMap\nmetadata: {}\ndata:\n{lines}---\n", metadata(&format!("kube-system/{name}")))
+}
+
+fn metadata(name: &str) -> String {
+    let (namespace, name) = name.split_once('/').expect("a namespace");
+    format!("{{name: {name}, namespace: {namespace}, uid: uid-{name}}}")
+}

@@ -1,0 +1,106 @@
+//! The proxy's mode, what another one left, and settings that disagree.
+
+use portreeve::facts::{Mode, Netfilter, Reading};
+
+use super::{
+    objects::{api_server, config_map, served},
+    world::World,
+};
+
+/// What kube-proxy in iptables mode makes, and what it makes in ipvs mode.
+fn chains(chains: &[&str]) -> Reading<Netfilter> {
+    Reading::Seen(Netfilter {
+        chains: chains.iter().map(|chain| (*chain).to_owned()).collect(),
+        ..Netfilter::default()
+    })
+}
+
+/// Thread: gardener/gardener#4599
+/// Symptom: after a change from ipvs to iptables, kube-proxy's clean-up fails at a chain, and the proxy never starts
+/// Says: `proxy-left-behind` lists the chains and addresses, and what to type until they are gone
+#[test]
+fn gardener_4599() {
+    let config = config_map("kube-proxy", &["config.conf: '{kind: KubeProxyConfiguration, mode: iptables}'"]);
+    let world = World::of(&[config, served("default/web", "NodePort", "80:30080/TCP", "")])
+        .without_kube_proxy()
+        .address("kube-ipvs0", "10.96.0.10")
+        .with(|it| it.kernel.netfilter = chains(&["ip filter KUBE-NODE-PORT"]));
+    world
+        .tells("proxy-left-behind", "warning", "Node n1", "ipvs")
+        .shows("iptables chains", "KUBE-NODE-PORT")
+        .types("kube-proxy --cleanup");
+}
+
+/// Thread: kubernetes/kubernetes#102314
+/// Symptom: since a change to ipvs, a Service is refused by a rule that the iptables mode left
+/// Says: `proxy-left-behind` lists the chains that are left
+#[test]
+fn kubernetes_102314() {
+    let both = ["ip filter KUBE-EXTERNAL-SERVICES", "ip nat KUBE-NODEPORTS", "ip nat KUBE-NODE-PORT"];
+    let world = World::of(&[served("default/web", "NodePort", "80:30080/TCP", "")]).mode(Mode::Ipvs);
+    let left = world.clone().with(|it| it.kernel.netfilter = chains(&both));
+    left.tells("proxy-left-behind", "warning", "Node n1", "iptables")
+        .shows("iptables chains", "KUBE-EXTERNAL-SERVICES")
+        .types("kube-proxy --cleanup");
+    world.with(|it| it.kernel.netfilter = chains(&both[2..])).is_silent("proxy-left-behind");
+}
+
+/// Thread: kubermatic/kubermatic#11963
+/// Symptom: the API server gives 12000-14767, Cilium serves 30000-32767 only
+/// Says: `node-port-range-disagreement` names Cilium's range, the API server's, and the setting
+#[test]
+fn kubermatic_11963() {
+    let cilium = |range: &str| {
+        let range = format!("node-port-range: '{range}'");
+        let config = config_map("cilium-config", &["kube-proxy-replacement: 'true'", &range]);
+        let service = served("default/web", "NodePort", "80:12080/TCP", "");
+        World::of(&[api_server("12000-14767"), config, service]).without_kube_proxy()
+    };
+    cilium("30000,32767")
+        .tells("node-port-range-disagreement", "warning", "Cluster cluster", "Cilium")
+        .advises("12000");
+    cilium("12000,14767").is_silent("node-port-range-disagreement");
+}
+
+/// Thread: cilium/cilium#37691
+/// Symptom: a NodePort does not answer at the virtual address of keepalived: Cilium serves one address of a device
+/// Says: `portreeve owner 30080`: at the node's address a pod answers, at the other it is not known, with the setting to make
+#[test]
+fn cilium_37691() {
+    let cilium = |addresses: &str| {
+        let config = config_map("cilium-config", &["kube-proxy-replacement: 'true'", addresses]);
+        let world = World::of(&[config, served("default/nginx", "NodePort", "80:30080/TCP", "")]);
+        world.without_kube_proxy().address("eth0", "192.0.2.50").owner("30080")
+    };
+    let said = cilium("devices: eth0");
+    assert!(said.contains("remote clients to 192.0.2.1: a pod of 1"), "{said}");
+    assert!(said.contains("set nodeport-addresses to have others served"), "{said}");
+    let said = cilium("nodeport-addresses: 192.0.2.0/24");
+    assert!(said.contains("remote clients to 192.0.2.1, 192.0.2.2, 192.0.2.50: a pod of 1"), "{said}");
+}
+
+/// A registry with a NodePort, from which the nodes pull their images.
+fn registry(mode: Mode) -> World {
+    World::of(&[served("zarf/registry", "NodePort", "5000:31999/TCP", "")]).mode(mode)
+}
+
+/// Thread: k0sproject/k0s#5760
+/// Symptom: the NodePort answers at the node's address, and not at 127.0.0.1 (nftables)
+/// Says: `portreeve owner 31999`: from loopback it is refused, since nftables mode serves no NodePort there
+#[test]
+fn k0s_5760() {
+    let said = registry(Mode::Nftables).owner("31999");
+    assert!(said.contains("its loopback to 127.0.0.1, ::1: nobody"), "{said}");
+    assert!(said.contains("remote clients to 192.0.2.1: a pod of 1"), "{said}");
+}
+
+/// Thread: zarf-dev/zarf#3684
+/// Symptom: nodes pull images from a registry at a localhost NodePort; with nftables mode none arrives
+/// Says: `portreeve owner 31999`: 127.0.0.1 leads to a pod in iptables mode, and to nobody in nftables mode
+#[test]
+fn zarf_3684() {
+    let said = registry(Mode::Iptables).owner("31999");
+    assert!(said.contains("its loopback to 127.0.0.1: a pod of 1"), "{said}");
+    let said = registry(Mode::Nftables).owner("31999");
+    assert!(said.contains("proxy mode nftables") && said.contains("127.0.0.1, ::1: nobody"), "{said}");
+}

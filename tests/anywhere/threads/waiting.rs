@@ -1,0 +1,115 @@
+//! A pod has no node, since its hostPort is taken.
+
+use super::{
+    objects::{host_pod, pending, pod_with_host_ports, service, service_lb},
+    world::World,
+};
+
+/// Two LoadBalancer Services with port 80 on a node of k3s: ServiceLB serves the first.
+fn two_services(first: &str, second: &str) -> World {
+    let pod = |name: &str| pod_with_host_ports(&format!("kube-system/svclb-{name}"), &[80]);
+    World::of(&[
+        service(first, "LoadBalancer", "80:31080/TCP", ""),
+        service(second, "LoadBalancer", "80:31081/TCP", ""),
+        service_lb(first, &pod("first")),
+        service_lb(second, &pending(&pod("second"))),
+    ])
+}
+
+/// Thread: k3s-io/k3s#1969
+/// Symptom: the pods of ServiceLB stay Pending, and a Service has no address: another one has its port on every node
+/// Says: `pod-waits-for-host-port` names the Service without an address, the port, and the Service that has it
+#[test]
+fn k3s_1969() {
+    two_services("kube-system/traefik", "default/web")
+        .tells("pod-waits-for-host-port", "warning", "Service default/web", "that of Service kube-system/traefik")
+        .advises("give Service default/web another port than 80/tcp");
+}
+
+/// Thread: k3s-io/k3s#2270
+/// Symptom: of several Services that become LoadBalancers, two never get an address, and nothing says why
+/// Says: `pod-waits-for-host-port` of each of them
+#[test]
+fn k3s_2270() {
+    two_services("default/first", "default/second")
+        .tells("pod-waits-for-host-port", "warning", "Service default/second", "hostPort 80/tcp")
+        .advises("svccontroller.k3s.cattle.io/lbpool");
+}
+
+/// Thread: traefik/traefik-helm-chart#732
+/// Symptom: a second ingress controller beside the one that k3s brings: *didn't have free ports for the requested pod ports*
+/// Says: `pod-waits-for-host-port` names the one that k3s brings
+#[test]
+fn traefik_helm_chart_732() {
+    two_services("kube-system/traefik", "traefik-system/traefik")
+        .tells("pod-waits-for-host-port", "warning", "Service traefik-system/traefik", "Service kube-system/traefik")
+        .shows("which serves", "Service kube-system/traefik");
+}
+
+/// Thread: loculus-project/loculus#4203
+/// Symptom: a LoadBalancer Service stays without an address, since a pod has its port as hostPort
+/// Says: `pod-waits-for-host-port` names that pod
+#[test]
+fn loculus_4203() {
+    let waits = pending(&pod_with_host_ports("kube-system/svclb-web", &[8080]));
+    World::of(&[
+        service("default/web", "LoadBalancer", "8080:31080/TCP", ""),
+        pod_with_host_ports("default/ingress", &[8080]),
+        service_lb("default/web", &waits),
+    ])
+    .tells("pod-waits-for-host-port", "warning", "Service default/web", "in the hands of pod default/ingress")
+    .advises("give Service default/web another port than 8080/tcp");
+}
+
+/// Thread: liqotech/liqo#2370
+/// Symptom: a gateway on the host's network and the load balancer of its own Service want one port: one stays Pending
+/// Says: `pod-waits-for-host-port` names the Service whose load balancer has the port
+#[test]
+fn liqo_2370() {
+    let balancer = pod_with_host_ports("kube-system/svclb-liqo-gateway", &[5871]);
+    World::of(&[
+        service("liqo/liqo-gateway", "LoadBalancer", "5871:31587/TCP", ""),
+        service_lb("liqo/liqo-gateway", &balancer),
+        pending(&host_pod("liqo/liqo-gateway-65bb", &[5871])),
+    ])
+    .tells("pod-waits-for-host-port", "warning", "Pod liqo/liqo-gateway-65bb", "hostPort 5871/tcp")
+    .shows("which serves", "Service liqo/liqo-gateway")
+    .advises("give Service liqo/liqo-gateway another port than 5871/tcp");
+}
+
+/// A pod that waits for a hostPort of another.
+fn two_pods(port: u16) -> World {
+    let [holder, waits] = ["default/holder", "default/waits"].map(|name| pod_with_host_ports(name, &[port]));
+    World::of(&[holder, pending(&waits)])
+}
+
+/// Thread: kubernetes/kubernetes#134057
+/// Symptom: the scheduler says that a node has no free ports, and neither which port nor which pod has it
+/// Says: `pod-waits-for-host-port` says both
+#[test]
+fn kubernetes_134057() {
+    two_pods(8085)
+        .tells("pod-waits-for-host-port", "warning", "Pod default/waits", "8085/tcp")
+        .shows("held by", "pod default/holder");
+}
+
+/// Thread: kubernetes/kubernetes#112522
+/// Symptom: a pod is not scheduled for its hostPort, while no process listens there
+/// Says: `pod-waits-for-host-port`: a hostPort has no socket, and the pod that has it is named
+#[test]
+fn kubernetes_112522() {
+    let world = two_pods(9000).listening(|socket| socket.local_port != 9000);
+    world
+        .tells("pod-waits-for-host-port", "warning", "Pod default/waits", "9000/tcp")
+        .shows("held by", "default/holder");
+}
+
+/// Thread: scylladb/scylla-operator#3089
+/// Symptom: a database on the host's network brings an exporter with port 9100, as a DaemonSet does
+/// Says: `pod-waits-for-host-port` names the pod of the DaemonSet
+#[test]
+fn scylla_operator_3089() {
+    World::of(&[host_pod("monitoring/node-exporter", &[9100]), pending(&host_pod("scylla/scylla-0", &[9042, 9100]))])
+        .tells("pod-waits-for-host-port", "warning", "Pod scylla/scylla-0", "hostPort 9100/tcp")
+        .shows("held by", "pod monitoring/node-exporter");
+}

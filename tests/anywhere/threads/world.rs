@@ -1,0 +1,277 @@
+//! The node and the cluster of a thread, and what the binary says of them.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use portreeve::facts::{
+    Address, Cgroup, Family, Gap, Holder, Learned, Link, Mode, Owner, PodContainer, Process, Protocol, Reading,
+    Snapshot, Socket, Source, State, Why,
+};
+use serde_json::Value;
+use tempfile::NamedTempFile;
+
+use crate::{
+    cli::{binary, ended, healthy},
+    manifests::facts_of,
+};
+
+/// The Service of the API server. Node `n1` has 192.0.2.1 and 192.0.2.2, its peer `n2` 192.0.2.9.
+const BASE: &str = "kind: Service\nmetadata: {name: kubernetes, namespace: default}\n\
+    spec: {type: ClusterIP, clusterIP: 10.96.0.1, ports: [{name: p0, port: 443, protocol: TCP}]}\n---\n\
+    kind: Node\nmetadata: {name: n1, uid: uid-n1}\n\
+    status: {addresses: [{type: InternalIP, address: 192.0.2.1}], nodeInfo: {kubeletVersion: v1.36.3}}\n---\n\
+    kind: Node\nmetadata: {name: n2, uid: uid-n2}\n\
+    status: {addresses: [{type: InternalIP, address: 192.0.2.9}], nodeInfo: {kubeletVersion: v1.36.3}}\n---\n";
+
+/// The healthy node `n1` with a cluster of its own, to which a thread happens.
+#[derive(Clone)]
+pub(super) struct World(Snapshot);
+
+impl World {
+    /// The cluster that these manifests make, on a healthy node. The NodePort range is the default where none says else.
+    #[track_caller]
+    pub(super) fn of(manifests: &[String]) -> Self {
+        let mut all = vec![BASE.to_owned(), super::objects::endpoints("default/kubernetes", 1, &["192.0.2.9@n2"])];
+        if !manifests.iter().any(|text| text.contains("kube-apiserver")) {
+            all.push(super::objects::api_server("30000-32767"));
+        }
+        all.extend_from_slice(manifests);
+        let mut world = healthy();
+        world.cluster = facts_of(&[all.concat()]);
+        assert_eq!(world.cluster.rejected, []);
+        Self(world)
+    }
+
+    /// kube-proxy runs in this mode, with its defaults.
+    pub(super) fn mode(mut self, mode: Mode) -> Self {
+        let proxy = &mut self.0.kernel.proxy;
+        if let (Reading::Seen(known), Reading::Seen(config)) = (&mut proxy.mode, &mut proxy.config) {
+            known.value = mode;
+            config.mode = Some(mode.name().to_owned());
+            config.node_port_addresses = (mode == Mode::Nftables).then(|| "primary".to_owned()).into_iter().collect();
+        }
+        self
+    }
+
+    /// No kube-proxy answers on this node.
+    pub(super) fn without_kube_proxy(mut self) -> Self {
+        let proxy = &mut self.0.kernel.proxy;
+        proxy.mode = gap(Source::ProxyMode);
+        proxy.config = gap(Source::ProxyConfig);
+        proxy.metrics = gap(Source::ProxyMetrics);
+        proxy.cgroup = gap(Source::ProxyProcess);
+        proxy.process = gap(Source::ProxyProcess);
+        proxy.fds = gap(Source::ProxyProcess);
+        self.listening(|socket| !matches!(socket.local_port, 10249 | 10256))
+    }
+
+    /// A person says which mode it is: `--proxy-mode`.
+    pub(super) fn said(mut self, mode: Mode) -> Self {
+        self.0.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
+        self
+    }
+
+    /// Sets `ip_local_port_range` and `ip_local_reserved_ports`.
+    pub(super) fn ephemeral(mut self, range: &str, reserved: &str) -> Self {
+        self.0.kernel.sysctls.ip_local_port_range = Reading::Seen(range.parse().expect("a range"));
+        self.0.kernel.sysctls.ip_local_reserved_ports = Reading::Seen(reserved.parse().expect("a list"));
+        self
+    }
+
+    /// Somebody listens at a TCP address and port.
+    pub(super) fn listens(mut self, local: &str, owner: Owner) -> Self {
+        let socket = socket(State::Listen, local, "0.0.0.0:0", owner);
+        seen(&mut self.0.kernel.listeners).push(socket);
+        self
+    }
+
+    /// Only these still listen.
+    pub(super) fn listening(mut self, keep: impl Fn(&Socket) -> bool) -> Self {
+        seen(&mut self.0.kernel.listeners).retain(keep);
+        self
+    }
+
+    /// Somebody connects, asks again, and gets no answer.
+    pub(super) fn hangs(mut self, local: &str, remote: &str, owner: Owner) -> Self {
+        let clients = seen(&mut self.0.kernel.clients);
+        clients.sockets.push(Socket { retransmits: 3, ..socket(State::SynSent, local, remote, owner) });
+        clients.outgoing += 1;
+        self
+    }
+
+    /// A link has an address more; the link is made where there is none of this name.
+    pub(super) fn address(mut self, link: &str, address: &str) -> Self {
+        let interfaces = Arc::make_mut(seen(&mut self.0.kernel.interfaces));
+        if interfaces.links.iter().all(|other| other.name != link) {
+            let index = interfaces.links.len() as u32 + 1;
+            let (name, kind) = (link.to_owned(), Some("dummy".to_owned()));
+            interfaces.links.push(Link { index, name, kind, udp_port: None, master: None, up: true });
+        }
+        let ip = address.parse().expect("an address");
+        interfaces.addresses.push(Address { ip, prefix: 32, link: link.into() });
+        self
+    }
+
+    /// Changes anything else.
+    pub(super) fn with(mut self, change: impl FnOnce(&mut Snapshot)) -> Self {
+        change(&mut self.0);
+        self
+    }
+
+    /// What `portreeve replay` finds: a finding of this rule and severity about this subject, whose sentence names the
+    /// owner.
+    #[track_caller]
+    pub(super) fn tells(&self, rule: &str, severity: &str, subject: &str, owner: &str) -> Told {
+        let all = self.findings();
+        let of_rule = all.iter().filter(|it| it["rule"] == rule && it["severity"] == severity);
+        let about: Vec<&Value> = of_rule.filter(|it| self::subject(it) == subject).collect();
+        let Some(told) = about.first() else {
+            let all: Vec<String> = all.iter().map(in_short).collect();
+            panic!("no {severity} {rule} of {subject}:\n{}", all.join("\n"))
+        };
+        let summary = told["summary"].as_str().expect("a sentence");
+        assert!(summary.contains(owner), "{owner:?} is not in: {summary}");
+        Told((*told).clone())
+    }
+
+    /// What `portreeve replay` does not find.
+    #[track_caller]
+    pub(super) fn is_silent(&self, rule: &str) {
+        let found: Vec<String> = self.findings().iter().filter(|it| it["rule"] == rule).map(in_short).collect();
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+
+    #[track_caller]
+    fn findings(&self) -> Vec<Value> {
+        let file = self.file();
+        let (code, stdout, stderr) = ended(binary().arg("replay").arg(file.path()).args(["-o", "json"]));
+        assert!(code < 2, "{code}: {stderr}{stdout}");
+        let mut document: Value = serde_json::from_str(&stdout).expect("JSON");
+        document["findings"].as_array_mut().expect("findings").drain(..).collect()
+    }
+
+    /// What `portreeve owner` says of a port, in one line.
+    #[track_caller]
+    pub(super) fn owner(&self, port: &str) -> String {
+        let file = self.file();
+        let (code, stdout, stderr) = ended(binary().args(["owner", port, "--snapshot"]).arg(file.path()));
+        assert!(code < 2, "{code}: {stderr}{stdout}");
+        stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    fn file(&self) -> NamedTempFile {
+        let file = NamedTempFile::new().expect("a file");
+        serde_json::to_writer(&file, &self.0).expect("a snapshot is JSON");
+        file
+    }
+}
+
+/// A finding.
+pub(super) struct Told(Value);
+
+impl Told {
+    /// A command to type that contains these words.
+    #[track_caller]
+    pub(super) fn types(&self, words: &str) -> &Self {
+        self.remedy("command", words)
+    }
+
+    /// Words for a person that contain these.
+    #[track_caller]
+    pub(super) fn advises(&self, words: &str) -> &Self {
+        self.remedy("advice", words)
+    }
+
+    /// A measured value that contains these words.
+    #[track_caller]
+    pub(super) fn shows(&self, name: &str, words: &str) -> &Self {
+        let values = self.0["evidence"].as_array().expect("a list").iter().filter(|it| it["name"] == name);
+        let mut values = values.filter_map(|it| it["value"].as_str());
+        assert!(values.any(|value| value.contains(words)), "{name} {words:?} is not in {}", self.0["evidence"]);
+        self
+    }
+
+    #[track_caller]
+    fn remedy(&self, kind: &str, words: &str) -> &Self {
+        let remedies = self.0["remedies"].as_array().expect("remedies").iter();
+        let steps = remedies.filter_map(|remedy| remedy["steps"].as_array()).flatten();
+        let mut texts = steps.filter(|step| step["kind"] == kind).filter_map(|step| step["text"].as_str());
+        assert!(texts.any(|text| text.contains(words)), "no {kind} {words:?} in {}", self.0["remedies"]);
+        self
+    }
+}
+
+/// A finding in one line.
+fn in_short(finding: &Value) -> String {
+    format!(
+        "{} {} of {}: {} {}",
+        finding["severity"],
+        finding["rule"],
+        subject(finding),
+        finding["summary"],
+        finding["remedy"]
+    )
+}
+
+/// `Service default/web`, `Node n1`, `Cluster cluster`.
+fn subject(finding: &Value) -> String {
+    let word = |name: &str| finding["subject"][name].as_str();
+    let namespace = word("namespace").map(|it| format!("{it}/")).unwrap_or_default();
+    format!("{} {namespace}{}", word("kind").unwrap_or_default(), word("name").unwrap_or_default())
+}
+
+/// kube-proxy of the healthy node.
+pub(super) fn proxy() -> Owner {
+    held("/kubepods/burstable/poduid-kube-proxy/p1", Some("uid-kube-proxy"), "kube-proxy", 900)
+}
+
+/// A process of the node outside every pod.
+pub(super) fn daemon(command: &str) -> Owner {
+    held(&format!("/system.slice/{command}.service"), None, command, 4242)
+}
+
+/// A process of the pod with this uid.
+pub(super) fn in_pod(uid: &str, command: &str) -> Owner {
+    held(&format!("/kubepods/besteffort/pod{uid}/c1"), Some(uid), command, 4242)
+}
+
+fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner {
+    let pod = pod_uid.map(|uid| PodContainer { pod_uid: uid.to_owned(), container: None });
+    Owner::Held(Holder {
+        cgroup: Reading::Seen(Cgroup { path: path.to_owned(), pod }),
+        process: Reading::Seen(Process { pid, command: command.to_owned(), command_line: None, started: 1 }),
+    })
+}
+
+fn socket(state: State, local: &str, remote: &str, owner: Owner) -> Socket {
+    let address = |text: &str| text.parse::<SocketAddr>().expect("an address and port");
+    let (local, remote) = (address(local), address(remote));
+    let family = Family::of(local.ip());
+    Socket {
+        protocol: Protocol::Tcp,
+        state,
+        family,
+        local: local.ip(),
+        local_port: local.port(),
+        remote: remote.ip(),
+        remote_port: remote.port(),
+        v6only: (state == State::Listen && family == Family::V6).then_some(false),
+        uid: 0,
+        inode: 4000 + u64::from(local.port()),
+        cgroup: Some(77),
+        device: 0,
+        retransmits: 0,
+        owner,
+    }
+}
+
+fn gap<T>(source: Source) -> Reading<T> {
+    Reading::Gap(Gap::new(source, Why::Unreachable, "nothing answers"))
+}
+
+#[track_caller]
+fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
+    match reading {
+        Reading::Seen(fact) => fact,
+        Reading::Gap(gap) => panic!("a gap: {gap:?}"),
+    }
+}

@@ -1,0 +1,162 @@
+//! Healthy worlds: nodes as their platforms make them, of which no rule may say anything above info.
+//!
+//! A file of `platforms` is one world. Each was written from the documents or the sources of its platform, which it names.
+//! It becomes a snapshot, goes through `replay`, and what that says has to be what the file expects. Its sick twins have
+//! one thing broken each, and that has to be found: silence is no blindness.
+//!
+//! To add one, copy a short one; CONTRIBUTING.md says what to write.
+
+mod build;
+mod form;
+mod lines;
+mod proxies;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use portreeve::facts::Snapshot;
+use serde_json::Value;
+use tempfile::NamedTempFile;
+
+pub(crate) use form::World;
+
+use crate::cli::{binary, ended};
+
+/// The fewest worlds, and the fewest sick twins.
+const FEWEST: (usize, usize) = (48, 40);
+
+/// Every world, with the name of its file.
+pub(crate) fn all() -> Vec<(String, World)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/platforms");
+    let entries = fs::read_dir(folder).expect("the folder of worlds");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    paths.iter().map(|path| world(path)).collect()
+}
+
+fn world(path: &Path) -> (String, World) {
+    let text = fs::read_to_string(path).expect("a world is UTF-8");
+    let world = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    (path.file_stem().expect("a name").display().to_string(), world)
+}
+
+/// What `replay` says of a snapshot, a line each: `warning listener-on-node-port default/web 30080/tcp`, and
+/// `unknown proxy-near-fd-limit n1 proxy-process unreachable`.
+fn told(snapshot: &Snapshot) -> Vec<String> {
+    let file = NamedTempFile::new().expect("a file");
+    serde_json::to_writer(&file, snapshot).expect("a snapshot is JSON");
+    let (_, out, error) = ended(binary().arg("replay").arg(file.path()).args(["-o", "json"]));
+    let document: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("replay failed: {error}"));
+    let entries = |list: &str| document[list].as_array().cloned().expect("a list");
+    let finding = |entry: &Value| format!("{} {}", word(entry, "severity"), subject(entry));
+    let unknown =
+        |entry: &Value| format!("unknown {} {} {}", subject(entry), word(entry, "source"), word(entry, "why"));
+    let mut told: Vec<String> = entries("findings").iter().map(finding).collect();
+    // What was not read and no rule asked about is what the world itself says.
+    told.extend(entries("unknown").iter().filter(|entry| !entry["rule"].is_null()).map(unknown));
+    told.sort();
+    told
+}
+
+fn word(entry: &Value, field: &str) -> String {
+    entry[field].as_str().expect("a word").to_owned()
+}
+
+/// The rule, whom it is about, and the port where there is one.
+fn subject(entry: &Value) -> String {
+    let subject = &entry["subject"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let name = text(&subject["name"]).unwrap_or_default();
+    let name = text(&subject["namespace"]).map_or(name.clone(), |namespace| format!("{namespace}/{name}"));
+    let port = entry["port"].as_u64().zip(text(&entry["protocol"]));
+    let port = port.map(|(port, protocol)| format!("{port}/{protocol}")).unwrap_or_default();
+    let words = [word(entry, "rule"), name, port];
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Those above info.
+fn alarms(told: &[String]) -> Vec<&str> {
+    let above = |line: &&str| !line.starts_with("info ") && !line.starts_with("unknown ");
+    told.iter().map(String::as_str).filter(above).collect()
+}
+
+fn sorted<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut lines: Vec<&str> = lines.collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// In which lines two lists differ.
+fn differ(place: &str, wanted: &[&str], found: &[&str]) -> Option<String> {
+    let minus = |a: &[&str], b: &[&str], sign: &str| {
+        a.iter().filter(|line| !b.contains(line)).map(|line| format!("\n  {sign} {line}")).collect::<String>()
+    };
+    (wanted != found)
+        .then(|| format!("{place}:{}{}", minus(wanted, found, "missing:"), minus(found, wanted, "says:   ")))
+}
+
+#[test]
+fn of_a_healthy_world_nothing_is_said_above_info_and_no_more_is_unknown_than_has_to_be() {
+    let mut complaints = Vec::new();
+    for (name, world) in all() {
+        let expect = |place: &str, snapshot: &Snapshot, says: &form::Lines| {
+            let told = told(snapshot);
+            let found: Vec<&str> = told.iter().map(String::as_str).collect();
+            differ(place, &sorted(says.iter().chain(world.wrong.iter())), &found)
+        };
+        complaints.extend(expect(&name, &build::snapshot(&world.node, &world.cluster), &world.says));
+        for later in &world.later {
+            let (node, cluster) = world.after(later);
+            let says = later.says.as_ref().unwrap_or(&world.says);
+            complaints.extend(expect(&format!("{name}, {}", later.what), &build::snapshot(&node, &cluster), says));
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn what_a_file_expects_of_a_healthy_world_is_no_alarm() {
+    for (name, world) in all() {
+        let later = world.later.iter().filter_map(|later| later.says.as_ref());
+        for says in later.chain([&world.says]) {
+            assert_eq!(alarms(&says.0), [""; 0], "{name}: these belong under `wrong`");
+        }
+        assert_eq!(alarms(&world.wrong.0).len(), world.wrong.0.len(), "{name}: no false alarms, these");
+    }
+}
+
+#[test]
+fn one_thing_broken_in_a_healthy_world_is_found_and_nothing_else() {
+    let mut complaints = Vec::new();
+    for (name, world) in all() {
+        for sick in &world.sick {
+            let (node, cluster) = world.after(sick);
+            let says = sick.says.as_ref().unwrap_or_else(|| panic!("{name}, {}: what has to be found?", sick.what));
+            let told = told(&build::snapshot(&node, &cluster));
+            complaints.extend(differ(&format!("{name}, {}", sick.what), &sorted(says.iter()), &alarms(&told)));
+            assert!(!alarms(&says.0).is_empty(), "{name}, {}: a sick twin has an alarm", sick.what);
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn there_are_many_worlds_and_each_names_where_its_facts_are_from() {
+    let all = all();
+    let sick: usize = all.iter().map(|(_, world)| world.sick.len()).sum();
+    assert!(all.len() >= FEWEST.0 && sick >= FEWEST.1, "{} worlds, {sick} sick twins", all.len());
+    let names: BTreeSet<&str> = all.iter().map(|(_, world)| world.about.as_str()).collect();
+    assert_eq!(names.len(), all.len(), "two worlds are about the same");
+    for (name, world) in &all {
+        assert!(!world.sources.is_empty(), "{name} has no source");
+        for source in &world.sources {
+            let repository = source.split_once(' ').is_some_and(|(repository, path)| {
+                repository.split('/').count() == 2 && !path.contains(' ') && !path.is_empty()
+            });
+            assert!(repository || source.starts_with("https://"), "{name}: no source: {source}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The memory of an agent: beside a large cluster it stays below the limit of its pod, whatever is asked, and a cluster that
+//! is too large for it is a gap.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::unix::net::UnixStream,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use portreeve::{cluster::Resource, facts::Why};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    api::small,
+    fake::{Fake, Reply},
+    watch::{A, calm, errors, is_list, is_watch, names, start, until},
+};
+
+const SERVICES: u32 = 50_000;
+/// The limit of the agent's pod, in KiB: `resources.limits.memory` of the chart.
+const LIMIT: u64 = 128 << 10;
+/// How long something may take that takes a look.
+const SOON: Duration = Duration::from_secs(120);
+/// A list before its first item.
+const BEGINNING: &str = r#""apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":["#;
+
+fn list_of(kind: &str, items: impl Iterator<Item = String>) -> String {
+    format!(r#"{{"kind":"{kind}List",{BEGINNING}{}]}}"#, items.collect::<Vec<_>>().join(","))
+}
+
+fn service(n: u32) -> String {
+    let address = format!("10.{}.{}.{}", 100 + n / 62_500, n / 250 % 250, n % 250 + 1);
+    let node_port = if n < 2000 { format!(r#""nodePort":{},"#, 30_000 + n) } else { String::new() };
+    let filler = "x".repeat(300);
+    format!(
+        r#"{{"metadata":{{"name":"service-{n}","namespace":"team-{}","uid":"0b1c2d3e-0000-4000-8000-{n:012}",
+        "annotations":{{"filler":"{filler}"}}}},"spec":{{"type":"NodePort","clusterIP":"{address}",
+        "clusterIPs":["{address}"],"ipFamilies":["IPv4"],"ports":[{{"name":"http","port":80,{node_port}"protocol":"TCP"}}]}}}}"#,
+        n % 300,
+    )
+}
+
+fn slice(n: u32) -> String {
+    format!(
+        r#"{{"metadata":{{"name":"service-{n}-x","namespace":"team-{}","labels":{{"kubernetes.io/service-name":"service-{n}"}}}},
+        "addressType":"IPv4","ports":[{{"name":"http","port":8080}}],"endpoints":[{{"addresses":["10.244.0.7"],"nodeName":"n2"}}]}}"#,
+        n % 300,
+    )
+}
+
+/// The first of them has a hostPort that is a NodePort, so that endpoints are read.
+fn pod(n: u32) -> String {
+    format!(
+        r#"{{"metadata":{{"name":"pod-{n}","namespace":"team-{n}","uid":"pod-{n}"}},"spec":{{"nodeName":"n1",
+        "containers":[{{"ports":[{{"containerPort":80,"hostPort":{}}}]}}]}},"status":{{"phase":"Running",
+        "podIPs":[{{"ip":"10.244.1.{n}"}}]}}}}"#,
+        31_000 + n,
+    )
+}
+
+/// A server with ever so many Services, whatever part of them is wanted.
+fn large() -> Fake {
+    let services = list_of("Service", (0..SERVICES).map(service));
+    let slices = list_of("EndpointSlice", (0..SERVICES).map(slice));
+    let pods = list_of("Pod", (0..100).map(pod));
+    Fake::new(move |path, _| match path {
+        path if is_watch(path) => calm(path),
+        path if path.starts_with("/api/v1/services?") => Reply::Json(services.clone()),
+        path if path.starts_with("/apis/discovery.k8s.io/v1/endpointslices?") => Reply::Json(slices.clone()),
+        path if path.starts_with("/api/v1/pods?") => Reply::Json(pods.clone()),
+        path => small(path),
+    })
+}
+
+/// The shipped binary as an agent; it ends with this value.
+struct Agent {
+    child: Child,
+    directory: TempDir,
+}
+
+impl Agent {
+    fn of(fake: &Fake) -> Self {
+        let directory = TempDir::new().expect("a directory");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
+        command.env_clear().env("HOME", directory.path()).env("KUBECONFIG", fake.kubeconfig());
+        command.args(["agent", "--node", "n1", "--listen", "127.0.0.1:0", "--interval", "1s", "--cpu-percent", "100"]);
+        command.args(["--proxy-mode", "iptables", "--socket"]).arg(directory.path().join("socket"));
+        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("portreeve runs");
+        Self { child, directory }
+    }
+
+    /// The body of a good answer at the socket.
+    fn ask(&self, path: &str) -> Option<String> {
+        let mut stream = UnixStream::connect(self.directory.path().join("socket")).ok()?;
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        head.contains(" 200 ").then(|| body.to_owned())
+    }
+
+    /// The answer, as soon as it fits.
+    #[track_caller]
+    fn wait_for(&self, path: &str, fits: impl Fn(&str) -> bool) -> String {
+        let begun = Instant::now();
+        loop {
+            match self.ask(path).filter(|body| fits(body)) {
+                Some(body) => return body,
+                None if begun.elapsed() < SOON => thread::sleep(Duration::from_millis(100)),
+                None => panic!("{path} never fits: {:.3000}", self.ask(path).unwrap_or_default()),
+            }
+        }
+    }
+
+    /// The peak of resident memory since the last call, in KiB.
+    fn peak(&self) -> u64 {
+        let place = format!("/proc/{}", self.child.id());
+        let status = fs::read_to_string(format!("{place}/status")).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+        // Sets the peak to what is resident now (proc(5)).
+        fs::write(format!("{place}/clear_refs"), "5").expect("it is ours");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.child.kill().expect("it is ours to end");
+        self.child.wait().expect("it ended");
+    }
+}
+
+#[test]
+fn fifty_thousand_services_stay_below_the_limit_of_the_pod_whatever_is_asked() {
+    let fake = large();
+    let agent = Agent::of(&fake);
+    agent.wait_for("/snapshot", |text| text.contains("\"service-49999\"") && text.contains("\"pod-99\""));
+    let is_of_slices = |path: &String| path.starts_with("/apis/discovery.k8s.io/v1/endpointslices?") && is_watch(path);
+    let begun = Instant::now();
+    while !fake.requests().iter().any(is_of_slices) {
+        assert!(begun.elapsed() < SOON, "endpoints are read: {:?}", fake.requests());
+        thread::sleep(Duration::from_millis(100));
+    }
+    let arriving = agent.peak();
+    thread::sleep(Duration::from_secs(3));
+    let resting = agent.peak();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for path in ["/metrics", "/findings", "/snapshot"] {
+                    assert!(agent.wait_for(path, |_| true).len() > 1000);
+                }
+            });
+        }
+    });
+    let asked = agent.peak();
+    println!("{arriving} KiB while it arrives, {resting} at rest, {asked} while it is asked");
+    assert!(arriving.max(resting).max(asked) < LIMIT, "{arriving}, {resting}, {asked} KiB");
+    assert!(2 * asked <= 3 * resting, "{resting} KiB at rest, {asked} while it is asked");
+}
+
+/// Fault (API server): the cluster holds more than the agent has memory for
+/// Does: lets go of that kind of object, which is a gap (`malformed`), and lists it again after some minutes
+/// Right again: with a list that fits
+/// Lost: verdicts about that kind of object
+#[tokio::test]
+async fn more_than_there_is_memory_for_is_a_gap_and_the_rest_is_known() {
+    let beginning = r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#;
+    // The second has fields of the wrong type, which are named and kept too.
+    let odd = r#"{"metadata":{"name":"a","namespace":"d"},"spec":{"ports":[{"port":70000}]}}"#;
+    for item in [A, odd] {
+        let fake = Fake::new(move |path, _| match path {
+            path if is_list(path) => Reply::Endless(beginning, format!("{item},")),
+            path => calm(path),
+        });
+        let (_watch, views) = start(&fake);
+        let view = until(&views, "it ends", |view| errors(view, Resource::Services, "too-much") == 1).await;
+        let gap = view.facts.services.gap().expect("a gap");
+        assert_eq!(gap.why, Why::Malformed);
+        assert!(gap.detail.contains("more than 40 MiB of what is kept of the cluster"), "{gap:?}");
+        assert_eq!(names(&view), [""; 0]);
+        until(&views, "the rest is known", |view| view.facts.nodes.seen().is_some()).await;
+        let lists = fake.requests().iter().filter(|path| is_list(path)).count();
+        assert_eq!(lists, 1, "it does not come back at once");
+    }
+}
+
+#[test]
+fn a_cluster_that_is_too_large_is_never_healthy() {
+    let fat = format!(r#"{{"kind":"ServiceList",{BEGINNING}"#);
+    let beginning: &'static str = Box::leak(fat.into_boxed_str());
+    let fake = Fake::new(move |path, _| match path {
+        path if is_list(path) => Reply::Endless(beginning, format!("{},", service(1))),
+        path => calm(path),
+    });
+    let agent = Agent::of(&fake);
+    agent.wait_for("/metrics", |text| {
+        text.contains("portreeve_watch_errors_total{resource=\"services\",code=\"too-much\"} 1")
+    });
+    let findings = agent.wait_for("/findings", |text| text.contains("more than 40 MiB"));
+    let findings: Value = serde_json::from_str(&findings).expect("JSON");
+    assert!(findings["unknown"].as_array().is_some_and(|unknown| !unknown.is_empty()), "{findings:#}");
+    let peak = agent.peak();
+    println!("{peak} KiB");
+    assert!(peak < LIMIT, "{peak} KiB");
+}

@@ -1,0 +1,69 @@
+//! Pods that wait for free ports: polled, and nothing else is kept of the answer.
+
+use portreeve::facts::{Source, Why};
+
+use crate::{
+    api::{list, small},
+    fake::{Fake, Reply},
+    watch::{calm, is_watch, start, until, whole},
+};
+
+const WAITS: &str = r#"{"metadata":{"name":"late","namespace":"d","uid":"u"},
+    "spec":{"containers":[{"ports":[{"containerPort":80,"hostPort":80}]}]},
+    "status":{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"False","message":
+    "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."}]}}"#;
+const STARTS: &str = r#"{"metadata":{"name":"new","namespace":"d"},"spec":{},"status":{"phase":"Pending"}}"#;
+const RUNS: &str =
+    r#"{"metadata":{"name":"far","namespace":"d"},"spec":{"nodeName":"n1"},"status":{"phase":"Running"}}"#;
+
+/// Whether it is the LIST of Pods without a Node.
+fn asks_for_waiting(path: &str) -> bool {
+    path.starts_with("/api/v1/pods?") && path.contains("fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending")
+}
+
+#[test]
+fn one_look_reads_those_that_wait_and_drops_the_rest() {
+    let fake = Fake::new(|path, _| match path {
+        path if asks_for_waiting(path) => list("Pod", &[STARTS, WAITS, RUNS]),
+        path => small(path),
+    });
+    let facts = fake.facts();
+    let names: Vec<_> = facts.waiting_pods.get().expect("pods").iter().map(|pod| pod.name.clone()).collect();
+    assert_eq!(names, ["late"]);
+    assert_eq!(facts.pods.get().map(Vec::len), Ok(0), "a server that knows no such selector sends others too");
+}
+
+#[test]
+fn a_refusal_leaves_nothing_else_unknown() {
+    let fake = Fake::new(|path, _| match path {
+        path if asks_for_waiting(path) => Reply::Status(403, "pods is forbidden"),
+        path => small(path),
+    });
+    let facts = fake.facts();
+    let gap = facts.waiting_pods.gap().expect("a gap");
+    assert_eq!((gap.source, gap.why), (Source::WaitingPods, Why::NotPermitted));
+    assert!(facts.pods.seen().is_some() && facts.services.seen().is_some());
+}
+
+#[tokio::test]
+async fn an_agent_polls_them_and_sees_them_come_and_go() {
+    let fake = Fake::new(|path, before| match path {
+        path if asks_for_waiting(path) && before == 0 => list("Pod", &[WAITS, STARTS, RUNS]),
+        path if asks_for_waiting(path) && before == 1 => Reply::Status(500, "not now"),
+        path if asks_for_waiting(path) && before < 20 => list("Pod", &[WAITS]),
+        path if asks_for_waiting(path) => list("Pod", &[]),
+        path => calm(path),
+    });
+    let (_watch, views) = start(&fake);
+    let count = |view: &crate::watch::View| view.facts.waiting_pods.seen().map(Vec::len);
+    let view = until(&views, "one waits", |view| count(view) == Some(1) && view.facts.pods.seen().is_some()).await;
+    assert_eq!(view.facts.pods.seen().map(Vec::len), Some(0));
+    let mut kept = true;
+    until(&views, "none waits", |view| {
+        kept &= count(view).is_some();
+        count(view) == Some(0) && whole(view)
+    })
+    .await;
+    assert!(kept, "what is known stays while the server fails");
+    assert!(fake.requests().iter().filter(|path| asks_for_waiting(path)).all(|path| !is_watch(path)));
+}

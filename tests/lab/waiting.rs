@@ -1,0 +1,78 @@
+//! Pods that wait for a hostPort, as the real scheduler leaves them.
+
+use serde_json::{Value, json};
+
+use crate::{
+    look::Look,
+    parts::{Directory, PRIMARY, cluster, controllers, enter_alone, objects, until},
+};
+
+const RULE: &str = "pod-waits-for-host-port";
+
+/// What ServiceLB makes for a Service: a pod on each node with the port as hostPort.
+fn service_lb(service: &str, port: u16) -> Value {
+    let name = format!("svclb-{service}");
+    let labels = json!({
+        "app": name,
+        "svccontroller.k3s.cattle.io/svcname": service,
+        "svccontroller.k3s.cattle.io/svcnamespace": "default",
+    });
+    let container = json!({"name": "lb", "image": "lb", "ports": [{"containerPort": port, "hostPort": port}]});
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    })
+}
+
+#[test]
+fn the_pod_that_the_scheduler_refuses_for_its_port_is_told_with_the_one_that_has_it() {
+    enter_alone();
+    let cluster = cluster();
+    let mut node = objects::node("n2", &["192.0.2.9"]);
+    let room = json!({"pods": "10", "cpu": "4", "memory": "4Gi"});
+    node["status"]["capacity"] = room.clone();
+    node["status"]["allocatable"] = room;
+    cluster.api().create(&node);
+    // The Node of before has no room for pods.
+    let old = objects::node("n1", &PRIMARY);
+    cluster.api().delete(&old);
+    node["metadata"]["name"] = json!("n1");
+    node["status"]["addresses"] = old["status"]["addresses"].clone();
+    cluster.api().create(&node);
+    let directory = Directory::new();
+    let _controllers = controllers::start(&cluster, &directory);
+
+    let pods = |app: &str| -> Vec<Value> {
+        let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3Dsvclb-{app}");
+        let list: Value = serde_json::from_str(&cluster.api().text(&path).expect("pods")).expect("JSON");
+        list["items"].as_array().expect("items").clone()
+    };
+    let placed = |pod: &Value| pod["spec"]["nodeName"].is_string();
+    let refused = |pod: &Value| pod["status"]["conditions"][0]["status"] == "False";
+    let two = |app: &str, are: &dyn Fn(&Value) -> bool| {
+        until(app, || Some(pods(app)).filter(|pods| pods.len() == 2 && pods.iter().all(are)))
+    };
+    for (service, port) in [("gate", 80), ("web", 80), ("other", 81)] {
+        cluster.api().create(&objects::service(service, &[objects::port(port, None)]));
+        cluster.api().create(&service_lb(service, port));
+        if service == "web" {
+            two(service, &refused)
+        } else {
+            two(service, &placed)
+        };
+    }
+
+    let look = Look::check_with(&["--rule", RULE], &cluster.kubeconfig("observer"));
+    let [finding] = &look.findings(RULE)[..] else { panic!("{:#}", look.json) };
+    assert_eq!((&finding["subject"]["kind"], &finding["subject"]["name"]), (&json!("Service"), &json!("web")));
+    let holder = pods("gate").into_iter().find(|pod| pod["spec"]["nodeName"] == "n1").expect("a pod here");
+    let holder = format!("pod default/{} on n1", holder["metadata"]["name"].as_str().expect("a name"));
+    let evidence = finding["evidence"].to_string();
+    assert!(evidence.contains(&holder) && evidence.contains("Service default/gate"), "{evidence}");
+    assert!(look.unknown().iter().all(|it| it["source"] != "waiting-pods"), "{:#}", look.json);
+}

@@ -1,0 +1,101 @@
+//! Pods on the host's network whose port somebody else has, and pods that wait for a hostPort.
+
+use std::net::{TcpListener, UdpSocket};
+
+use crate::{near_misses::expect_silent, stage::Stage};
+
+/// What a kubelet says of a pod whose container ends again and again.
+const CRASHES: &str = "conditions: [{type: Ready, status: \"False\"}], containerStatuses: [{name: c, ready: false, \
+    state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1}}}]";
+/// What it says of one that is well.
+const READY: &str =
+    "conditions: [{type: Ready, status: \"True\"}], containerStatuses: [{name: c, ready: true, state: {running: {}}}]";
+
+/// A pod of a DaemonSet that needs 9100 of the node.
+fn exporter(status: &str) -> Stage {
+    Stage::new().document(&format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: exporter-x, namespace: monitoring, uid: uid-exporter, \
+         ownerReferences: [{{kind: DaemonSet, name: exporter, controller: true}}]}}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  \
+         containers: [{{name: c, ports: [{{containerPort: 9100, hostPort: 9100}}]}}]\n\
+         status: {{phase: Running, podIPs: [{{ip: 192.0.2.1}}, {{ip: \"2001:db8::1\"}}], {status}}}"
+    ))
+}
+
+#[test]
+fn a_process_with_the_port_of_a_crashing_host_network_pod_is_told() {
+    let rule = "listener-blocks-host-network-pod";
+    for (place, ends) in [
+        ("0.0.0.0:9100", "cannot listen on 9100/tcp."),
+        ("[::]:9100", "cannot listen on 9100/tcp."),
+        // A container runtime has its streaming server there.
+        ("127.0.0.1:9100", "cannot listen on 9100/tcp of every address."),
+    ] {
+        let stage = exporter(CRASHES);
+        let listener = TcpListener::bind(place).expect("the port is free");
+        let look = stage.check(&[]);
+        let finding = look.finding(rule, "exporter-x");
+        assert_eq!(finding.verdict(), "warning", "{place}");
+        assert!(finding.0["summary"].as_str().is_some_and(|it| it.ends_with(ends)), "{:#}", finding.0);
+        assert!(finding.evidence().contains(&format!("listener = tcp LISTEN {place}")), "{}", finding.evidence());
+        assert!(finding.remedy().contains("in DaemonSet monitoring/exporter"), "{}", finding.remedy());
+        drop(listener);
+        expect_silent(&stage.check(&[]), rule, "nobody listens any more");
+    }
+}
+
+#[test]
+fn a_ready_pod_another_port_and_another_protocol_block_nobody() {
+    let ready = exporter(READY);
+    let listener = TcpListener::bind("0.0.0.0:9100").expect("the port is free");
+    expect_silent(&ready.check(&[]), "listener-blocks-host-network-pod", "the pod is ready");
+    drop((ready, listener));
+    let crashes = exporter(CRASHES);
+    let _beside = TcpListener::bind("0.0.0.0:9101").expect("the port is free");
+    let _of_udp = UdpSocket::bind("0.0.0.0:9100").expect("the port is free");
+    expect_silent(&crashes.check(&[]), "listener-blocks-host-network-pod", "port 9101, and 9100 of UDP");
+}
+
+/// A pod that ServiceLB made for a Service, with its place.
+fn service_lb(service: &str, port: u16, place: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: svclb-{service}-x, namespace: kube-system, uid: uid-{service}-x, labels: \
+         {{svccontroller.k3s.cattle.io/svcname: {service}, svccontroller.k3s.cattle.io/svcnamespace: default}}, \
+         ownerReferences: [{{kind: DaemonSet, name: svclb-{service}, controller: true}}]}}\nspec:\n  \
+         containers: [{{name: lb, ports: [{{containerPort: {port}, hostPort: {port}, protocol: TCP}}]}}]\n{place}"
+    )
+}
+
+const RUNS: &str = "  nodeName: n1\nstatus: {phase: Running, conditions: [{type: Ready, status: \"True\"}]}";
+
+/// A pod that waits for a port of one node.
+fn waits_for(node: &str) -> String {
+    format!(
+        "  affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: \
+         [{{matchFields: [{{key: metadata.name, operator: In, values: [{node}]}}]}}]}}}}}}\nstatus: {{phase: Pending, \
+         conditions: [{{type: PodScheduled, status: \"False\", reason: Unschedulable, message: \"0/2 nodes are available: \
+         1 node(s) didn't have free ports for the requested pod ports, 1 node(s) didn't match Pod's node affinity.\"}}]}}"
+    )
+}
+
+#[test]
+fn a_pod_that_waits_for_the_host_port_of_another_is_told_of_its_service() {
+    let stage = Stage::new().service("web", "TCP", 30080, "");
+    let stage = stage.document(&service_lb("gate", 80, RUNS)).document(&service_lb("web", 80, &waits_for("n1")));
+    let look = stage.check(&[]);
+    let finding = look.finding("pod-waits-for-host-port", "web");
+    assert_eq!((finding.verdict().as_str(), &finding.0["subject"]["kind"]), ("warning", &"Service".into()));
+    let evidence = finding.evidence();
+    assert!(evidence.contains("pending = pod kube-system/svclb-web-x"), "{evidence}");
+    assert!(evidence.contains("which serves = Service default/gate"), "{evidence}");
+    let alarms: Vec<_> = look.alarms().into_iter().map(|alarm| alarm["rule"].clone()).collect();
+    assert_eq!(alarms, ["pod-waits-for-host-port"], "a pod without a node has no hostPort here");
+}
+
+#[test]
+fn a_pod_that_waits_for_another_port_or_node_is_not_kept_from_it_here() {
+    for (port, node) in [(81, "n1"), (80, "n2")] {
+        let stage = Stage::new().service("web", "TCP", 30080, "").document(&service_lb("gate", 80, RUNS));
+        let look = stage.document(&service_lb("web", port, &waits_for(node))).check(&[]);
+        expect_silent(&look, "pod-waits-for-host-port", &format!("port {port}, node {node}"));
+    }
+}

@@ -1,0 +1,105 @@
+//! What two claim: an address of another Node, one address and port of two Services, one number of two claims, and a hostPort
+//! where NodePorts are.
+
+use crate::{
+    claims::{edge, gate},
+    near_misses::expect_silent,
+    stage::{PEER, Stage, ip},
+};
+
+#[test]
+fn a_peers_address_on_a_link_of_this_node_cuts_the_peer_off() {
+    let stage = Stage::new();
+    ip(&format!("address add {PEER}/32 dev eth0"));
+    for mode in ["iptables", "nftables", "ipvs"] {
+        let look = stage.check(&["--proxy-mode", mode]);
+        let finding = look.finding("node-holds-peer-address", "n1");
+        assert_eq!(finding.verdict(), "critical remote node pods", "{mode}");
+        assert!(finding.remedy().contains(&format!("ip addr del {PEER}/32 dev eth0")), "{}", finding.remedy());
+        assert!(look.findings("ipvs-holds-foreign-address").is_empty(), "{:#}", look.json);
+    }
+}
+
+#[test]
+fn a_virtual_address_of_no_node_and_a_node_under_its_older_name_are_no_peers() {
+    let stage = gate(Stage::new(), "198.51.100.7", 6666);
+    ip("address add 198.51.100.7/32 dev eth0");
+    let older = stage.node("n1-before", &["192.0.2.1", "192.0.2.2"]);
+    for mode in ["iptables", "nftables", "ipvs"] {
+        expect_silent(&older.check(&["--proxy-mode", mode]), "node-holds-peer-address", mode);
+    }
+}
+
+/// A load balancer's Service with this address.
+fn balanced(stage: Stage, address: &str, port: u16, protocol: &str) -> Stage {
+    stage.document(&format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: lb, namespace: default, uid: uid-lb}}\nspec:\n  type: LoadBalancer\n  \
+         clusterIP: 10.96.0.30\n  ipFamilies: [IPv4]\n  ports: [{{port: {port}, protocol: {protocol}, nodePort: 30090}}]\n\
+         status: {{loadBalancer: {{ingress: [{{ip: {address}, ipMode: VIP}}]}}}}"
+    ))
+}
+
+#[test]
+fn an_external_ip_and_a_load_balancer_with_one_address_and_port_are_told_to_both() {
+    let stage = balanced(gate(Stage::new(), "198.51.100.7", 6666), "198.51.100.7", 6666, "TCP");
+    let look = stage.check(&["--proxy-mode", "iptables"]);
+    for (name, other) in [("gate", "default/lb"), ("lb", "default/gate")] {
+        let finding = look.finding("external-address-claimed-twice", name);
+        assert_eq!(finding.verdict(), "warning remote node pods", "{name}");
+        assert!(finding.evidence().contains(other), "{}", finding.evidence());
+    }
+}
+
+#[test]
+fn one_address_with_two_ports_or_protocols_is_shared_on_purpose() {
+    for (port, protocol) in [(6667, "TCP"), (6666, "UDP")] {
+        let stage = balanced(gate(Stage::new(), "198.51.100.7", 6666), "198.51.100.7", port, protocol);
+        let look = stage.check(&["--proxy-mode", "iptables"]);
+        expect_silent(&look, "external-address-claimed-twice", &format!("port {port}/{protocol}"));
+    }
+}
+
+/// A DaemonSet of a file, with a hostPort.
+fn agents(stage: Stage, host_port: u16) -> Stage {
+    stage.document(&format!(
+        "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: agent, namespace: default}}\nspec:\n  template:\n    spec:\n      containers:\n      \
+         - {{name: agent, ports: [{{containerPort: 80, hostPort: {host_port}}}]}}"
+    ))
+}
+
+#[test]
+fn one_node_port_of_two_services_and_a_daemon_set_is_told_of_each_service() {
+    let stage = || Stage::new().service("web", "TCP", 30777, "");
+    let look = stage().service("shop", "TCP", 30777, "").check(&["--proxy-mode", "iptables"]);
+    for name in ["web", "shop"] {
+        assert_eq!(look.finding("node-port-claimed-twice", name).0["severity"], "critical");
+    }
+    let look = agents(stage(), 30777).check(&["--proxy-mode", "iptables"]);
+    let finding = look.finding("node-port-claimed-twice", "web");
+    assert_eq!(finding.0["severity"], "warning");
+    assert!(finding.evidence().contains("DaemonSet default/agent"), "{}", finding.evidence());
+}
+
+#[test]
+fn neighbours_of_a_node_port_claim_another_one() {
+    let stage = Stage::new().service("web", "TCP", 30777, "").service("shop", "TCP", 30778, "");
+    let look = agents(stage, 30779).check(&["--proxy-mode", "iptables"]);
+    expect_silent(&look, "node-port-claimed-twice", "30777, 30778 and 30779");
+}
+
+#[test]
+fn a_host_port_in_the_node_port_range_is_ignored_by_cilium_and_latent_elsewhere() {
+    let stage = edge(30777).node_port_range("30000-32767");
+    for (mode, severity) in [("cilium", "warning"), ("iptables", "info"), ("nftables", "info"), ("ipvs", "info")] {
+        let look = stage.check(&["--proxy-mode", mode]);
+        assert_eq!(look.finding("host-port-in-node-port-range", "edge").0["severity"], severity, "{mode}");
+    }
+}
+
+#[test]
+fn a_host_port_before_the_node_port_range_is_served() {
+    let stage = edge(29999).node_port_range("30000-32767");
+    for mode in ["cilium", "iptables"] {
+        expect_silent(&stage.check(&["--proxy-mode", mode]), "host-port-in-node-port-range", mode);
+    }
+}
