@@ -76,9 +76,9 @@ pub fn manifest(bytes: &[u8]) {
     let objects = [services, slices, facts.pods.seen().map(Vec::len), facts.nodes.seen().map(Vec::len)];
     let known = objects.into_iter().flatten().any(|count| count > 0);
     let wrong = !errors.is_empty() || !facts.rejected.is_empty();
-    // A List of another kind, an EndpointSlice of no Service, and a ConfigMap without settings are whole, and nothing.
+    // An EndpointSlice of no Service and a ConfigMap without settings are whole, and nothing.
     let text = String::from_utf8_lossy(bytes);
-    let whole = || ["List", "Slice", "ConfigMap", "Configuration", "Network"].iter().any(|kind| text.contains(kind));
+    let whole = || ["Slice", "ConfigMap", "Configuration", "Network"].iter().any(|kind| text.contains(kind));
     assert!(wrong || found || known || services.is_some() || whole(), "{text:?} was read without a word");
     // Beside an error, there is no absence and nobody knows all endpoints.
     assert!(errors.is_empty() || (slices.is_none() && services != Some(0)), "{text:?} is broken, and healthy");

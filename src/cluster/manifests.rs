@@ -113,7 +113,12 @@ pub(super) fn read_from(
             _ => {}
         }
     }
-    facts.services_known |= read.empty.iter().any(|kind| matches!(kind.as_str(), "List" | "ServiceList"));
+    for kind in read.empty {
+        match kind.as_str() {
+            "List" | "ServiceList" => facts.services_known = true,
+            _ => drop(facts.unused.get_or_insert(kind)),
+        }
+    }
     read.errors
 }
 

@@ -109,7 +109,8 @@ fn broken() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             "Service shop/a: spec is absent, wanted a mapping",
         ),
         ("a List without items", b"{\"kind\": \"List\"}".to_vec(), "holds no Service"),
-        ("a PodList", b"{\"kind\": \"PodList\", \"items\": []}".to_vec(), "holds no Service"),
+        ("a PodList", b"{\"kind\": \"PodList\", \"items\": []}".to_vec(), "holds no Service but for example PodList"),
+        ("no List, and no items", b"items:\nkind: Servi\n".to_vec(), "holds no Service but for example Servi"),
         (
             "a long text",
             format!("kind: Service\nx: {}\n", "x".repeat(5 << 20)).into_bytes(),
