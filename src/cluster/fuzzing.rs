@@ -139,9 +139,8 @@ pub fn component_config(bytes: &[u8]) {
 /// A word that no error may quote.
 const SECRET: &str = "s3cr3t-0f-a-us3r";
 
-/// What can be said of a kubeconfig: it can be shown, and holds nothing that is secret.
+/// What is said of a kubeconfig can be shown.
 fn said(what: String) {
-    assert!(!what.contains(SECRET), "{what:?} shows a token");
     shown(&Error::Credentials { place: "kubeconfig here".to_owned(), what }.gap(Source::Services).detail, 512);
 }
 
@@ -152,14 +151,14 @@ fn parse(yaml: &str) -> Result<Kubeconfig, String> {
 /// A kubeconfig, merged with another; nothing that it names is read or started.
 pub fn kubeconfig(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    match parse(&text) {
-        Ok(config) => usable(config),
-        Err(what) => said(what),
-    }
-    // A token, and something that may be wrong behind it.
+    parse(&text).and_then(usable).err().into_iter().for_each(said);
+    // A token, and something that may be wrong behind it. In the text itself, the word may be a name, which is told.
     if text.len().is_multiple_of(4) && !text.contains(SECRET) {
         let behind = format!("users:\n- name: u\n  user:\n    token: {SECRET}\n    {text}");
-        parse(&behind).err().into_iter().for_each(said);
+        if let Err(what) = parse(&behind).and_then(usable) {
+            assert!(!what.contains(SECRET), "{what:?} shows a token");
+            said(what);
+        }
     }
     if let Ok(server) = text.parse::<ApiServer>() {
         let shown = server.to_string();
@@ -168,8 +167,9 @@ pub fn kubeconfig(bytes: &[u8]) {
     }
 }
 
-/// The first of two that set a value wins. No address has a password, and no token breaks a header.
-fn usable(mut config: Kubeconfig) {
+/// The first of two that set a value wins. No address has a password, and no token breaks a header. Why it is of no use is
+/// handed back.
+fn usable(mut config: Kubeconfig) -> Result<(), String> {
     let counts = |config: &Kubeconfig| [config.clusters.len(), config.auth_infos.len(), config.contexts.len()];
     let twice = config.clone().merge(config.clone()).expect("a kubeconfig fits to itself");
     assert_eq!(counts(&twice), counts(&config));
@@ -184,10 +184,7 @@ fn usable(mut config: Kubeconfig) {
     let Poll::Ready(made) = making.poll(&mut task::Context::from_waker(task::Waker::noop())) else {
         panic!("it waits, and was to read nothing");
     };
-    let mut made = match made {
-        Ok(made) => made,
-        Err(what) => return said(what),
-    };
+    let mut made = made?;
     let address = made.cluster_url.to_string();
     let place = made.cluster_url.authority().map_or("", |it| it.as_str());
     assert!(!place.contains('@'), "{address} has a password");
@@ -198,6 +195,7 @@ fn usable(mut config: Kubeconfig) {
         Ok(Some(Authorization::Token(_))) => {}
         Ok(None) => assert!(!wanted, "the token is gone"),
         Ok(Some(other)) => panic!("no file was to be read and no program to be run: {other:?}"),
-        Err(what) => said(what),
+        Err(what) => return Err(what),
     }
+    Ok(())
 }
