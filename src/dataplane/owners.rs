@@ -85,7 +85,9 @@ pub(crate) fn owner_evidence(snapshot: &Snapshot, owner: &Owner) -> Vec<(&'stati
     let Owner::Held(holder) = owner else { return values };
     match &holder.process {
         Reading::Seen(process) => {
-            values.push(("process", format!("{} (pid {})", process.command, process.pid)));
+            let started = snapshot.kernel.booted.and_then(|booted| process.started_at(booted));
+            let since = started.map_or_else(String::new, |at| format!(", started {at}"));
+            values.push(("process", format!("{} (pid {}){since}", process.command, process.pid)));
             values.extend(process.command_line.clone().map(|line| ("command line", line)));
         }
         Reading::Gap(gap) => values.push(("process", format!("not seen: {}", gap.detail))),

@@ -312,6 +312,7 @@ fn kernel(at: Timestamp) -> KernelFacts {
     KernelFacts {
         hostname: "n1".to_owned(),
         release: "6.18.0".to_owned(),
+        booted: None,
         capabilities: Vec::new(),
         listeners: Reading::Seen(Vec::new()),
         socket_source: "sock_diag".to_owned(),

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -16,6 +17,9 @@ pub struct KernelFacts {
     pub hostname: String,
     /// `/proc/sys/kernel/osrelease`.
     pub release: String,
+    /// When the node booted, by its clock of today; absent in recorded files.
+    #[serde(default)]
+    pub booted: Option<Timestamp>,
     /// Which of the capabilities that a reader would use this process has, e.g. `CAP_NET_ADMIN`.
     pub capabilities: Vec<String>,
     /// Listening sockets: TCP and SCTP in LISTEN, UDP unconnected with a local port. All ports.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{Family, Protocol, Reading};
@@ -177,6 +178,19 @@ pub struct Process {
     pub command_line: Option<String>,
     /// Clock ticks since boot at its start (`/proc/<pid>/stat` field 22).
     pub started: u64,
+}
+
+impl Process {
+    /// Clock ticks in a second, as /proc counts them on every processor that Kubernetes runs on (`USER_HZ`,
+    /// include/asm-generic/param.h).
+    const TICKS: u64 = 100;
+
+    /// When it started on a node that booted at `booted`, to the second.
+    pub fn started_at(&self, booted: Timestamp) -> Option<Timestamp> {
+        let since_boot = SignedDuration::from_secs(i64::try_from(self.started / Self::TICKS).ok()?);
+        let second = booted.checked_add(since_boot).ok()?.as_second();
+        Timestamp::from_second(second).ok()
+    }
 }
 
 /// How many ephemeral ports one kind of connection uses.

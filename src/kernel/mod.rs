@@ -141,6 +141,7 @@ impl Host {
         let facts = KernelFacts {
             hostname: self.hostname(),
             release: self.name("osrelease"),
+            booted: if self.is_live() { process::booted() } else { None },
             capabilities: if self.is_live() { privileges::read() } else { Vec::new() },
             proxy: watch.on(Source::ProxyProcess, || proxy::facts(answers, &sockets.listeners, &proc)),
             listeners: sockets.listeners,

@@ -5,7 +5,11 @@ use std::{
     fs, io,
     os::unix::fs::DirEntryExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
+
+use jiff::Timestamp;
+use nix::time::{ClockId, clock_gettime};
 
 use crate::{
     facts::{Cgroup, FdUse, Gap, Process, Source, Why, text},
@@ -232,6 +236,12 @@ pub(super) fn socket_inode(link: &str) -> Option<u64> {
 pub(super) fn started(stat: &str) -> Option<u64> {
     let (_, behind_command) = stat.rsplit_once(')')?;
     behind_command.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// When this node booted, by the clock of now. `/proc/stat` tells the same, at the price of counting all interrupts.
+pub(super) fn booted() -> Option<Timestamp> {
+    let since_boot = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
+    Timestamp::now().checked_sub(Duration::from(since_boot)).ok()
 }
 
 /// A command line with its arguments joined by spaces; only the part that can be kept is looked at.

@@ -197,3 +197,13 @@ fn a_mount_of_the_host_is_live() {
     let ports: Vec<u16> = seen.listeners.get().expect("listeners").iter().map(|socket| socket.local_port).collect();
     assert_eq!(ports, [10249, 30080]);
 }
+
+#[test]
+fn the_node_booted_when_proc_says() {
+    let booted = Host::at("/").read(&NodeQuery::default()).booted.expect("a live node booted").as_second();
+    let stat = std::fs::read_to_string("/proc/stat").expect("readable");
+    let told: i64 =
+        stat.lines().find_map(|line| line.strip_prefix("btime ")).expect("a time").parse().expect("seconds");
+    // Each is cut to a second.
+    assert!((booted - told).abs() <= 1, "{booted} is not {told}");
+}

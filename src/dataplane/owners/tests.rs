@@ -48,3 +48,20 @@ fn a_holder_has_the_best_name_that_is_known() {
     assert_eq!(unnamed(daemon("sshd", 7), false), "a process of /system.slice/sshd.service");
     assert_eq!(unnamed(daemon("sshd", 7), true), "a process that could not be named");
 }
+
+#[test]
+fn it_is_told_when_a_holder_started_where_that_is_known() {
+    let mut world = with_holder(&Snapshot::healthy().listens("0.0.0.0:1"), |holder| {
+        if let Reading::Seen(process) = &mut holder.process {
+            process.started = 12_345;
+        }
+    });
+    let owner = world.kernel.listeners.seen().expect("listeners").last().expect("one").owner.clone();
+    let process = |world: &Snapshot| {
+        let (_, value) = owner_evidence(world, &owner).into_iter().find(|(key, _)| *key == "process").expect("one");
+        value.split_once(')').expect("a pid").1.to_owned()
+    };
+    assert_eq!(process(&world), "");
+    world.kernel.booted = Some("2026-11-01T10:00:00.5Z".parse().expect("a time"));
+    assert_eq!(process(&world), ", started 2026-11-01T10:02:03Z");
+}
