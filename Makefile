@@ -95,8 +95,8 @@ mutants: ## Invert every condition of every rule and data plane, one at a time, 
 
 # Two targets at a time. CI runs all for a few seconds; `SECONDS_EACH=3600` is for a night, `TARGETS="snapshot flagz"` for some.
 SECONDS_EACH ?= 600
-fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise that is broken
-	fuzz/run '$(SECONDS_EACH)' $(TARGETS)
+fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise that is broken; SEED=1 for the same again
+	SEED='$(SEED)' fuzz/run '$(SECONDS_EACH)' $(TARGETS)
 
 hostile: ## Feed the program with inputs that are known to be hostile, and count them and the fuzz targets
 	@$(CARGO) test --quiet --locked --test anywhere $(PRIVATE) -- hostile::every --nocapture | sed -n 's/^\([0-9]* hostile inputs\)$$/\1/p'
