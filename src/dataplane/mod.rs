@@ -54,7 +54,8 @@ pub(crate) use local_address::{LocalAddress, is_link_local, local_addresses, oth
 pub(crate) use owners::{Holding, UNNAMED, holding, owner_evidence, owner_name, pod_of, pod_of_uid};
 pub(crate) use proxy_sockets::{DAEMON_PORTS, Own, PROXY_METRICS, Proxy, group};
 pub(crate) use served::{
-    covers, host_ports, served_health_checks, served_node_ports, service_port, unready_host_network_pods,
+    covers, host_ports, own_network_pods, served_health_checks, served_node_ports, service_port,
+    unready_host_network_pods,
 };
 pub(crate) use sockets::{ByPort, by_port, place, socket_in_words, workers};
 pub(crate) use vantage::{answering_vantage_points, vantage_points};

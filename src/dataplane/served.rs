@@ -42,6 +42,11 @@ pub(crate) fn host_ports<'a>(
         .flat_map(|pod| pod.ports.iter().filter_map(move |port| Some((pod, port, port.host_port?))))
 }
 
+/// The pods of this node that have addresses of their own.
+pub(crate) fn own_network_pods<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = &'a Pod> {
+    pods.iter().map(Arc::as_ref).filter(|pod| is_here(snapshot, pod) && !pod.host_network)
+}
+
 /// The pods of this node's own network that ought to listen, and are not ready.
 pub(crate) fn unready_host_network_pods<'a>(
     snapshot: &'a Snapshot,

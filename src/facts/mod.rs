@@ -26,7 +26,7 @@ pub use cluster::{
 pub use masquerade::{Masquerade, MasqueradedFlow};
 pub use node::{
     Address, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter, NodeQuery,
-    SockStat, Sysctls, VirtualServer,
+    Redirection, SockStat, Sysctls, VirtualServer,
 };
 pub use pods::{ContainerPort, Controller, Pod, ServiceName, WaitingPod};
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};

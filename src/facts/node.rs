@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Clients, EphemeralUse, Gap, Masquerade, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket,
-    Source,
+    Source, Why,
 };
 
 /// Everything that was read on the node. Each fact carries its own gap.
@@ -209,7 +209,7 @@ pub struct IpVsConnection {
 }
 
 /// Traces of proxies in netfilter, from an nfnetlink dump. nft lists iptables-nft chains too.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Netfilter {
     /// nft tables as `family name`, e.g. `ip kube-proxy`.
     pub tables: Vec<String>,
@@ -218,6 +218,43 @@ pub struct Netfilter {
     pub chains: Vec<String>,
     /// Tables of the legacy iptables, whose chains cannot be listed this way.
     pub legacy_tables: Vec<String>,
+    /// Where the CNI plugin `portmap` redirects hostPorts, in the order in which the kernel asks within a table.
+    #[serde(default = "Redirection::not_asked")]
+    pub redirections: Reading<Vec<Redirection>>,
+}
+
+impl Default for Netfilter {
+    /// Read, and empty.
+    fn default() -> Self {
+        let redirections = Reading::Seen(Vec::new());
+        Self { tables: Vec::new(), chains: Vec::new(), legacy_tables: Vec::new(), redirections }
+    }
+}
+
+/// A rule that gives the connections to a port of the node to an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redirection {
+    /// TCP, UDP or SCTP.
+    pub protocol: Protocol,
+    /// The hostPort.
+    pub port: u16,
+    /// The `hostIP`; every address of the node without one.
+    pub ip: Option<IpAddr>,
+    /// The pod's address.
+    pub to: IpAddr,
+    /// The pod's port.
+    pub to_port: u16,
+    /// The chain of the rule, as `family table chain`.
+    pub chain: String,
+    /// The number by which `nft` deletes the rule.
+    pub handle: u64,
+}
+
+impl Redirection {
+    /// The reading of snapshots older than it is.
+    fn not_asked() -> Reading<Vec<Self>> {
+        Reading::Gap(Gap::new(Source::Netfilter, Why::NotAsked, "redirections of hostPorts were not asked for"))
+    }
 }
 
 /// What answered `GET /` on `127.0.0.1`, or the node's address, and a healthCheckNodePort.

@@ -106,11 +106,14 @@ pub fn route_message(bytes: &[u8]) {
 
 /// Messages of conntrack and of nf_tables.
 pub fn netfilter_message(bytes: &[u8]) {
-    for kind in [0x100, 0xa00, 0xa03] {
+    for kind in [0x100, 0xa00, 0xa03, 0xa06] {
         let message = Message { kind, body: bytes };
         drop(conntrack::masqueraded(&message));
         for name in [netfilter::table(&message), netfilter::chain(&message)].into_iter().flatten().flatten() {
             shown(&name);
+        }
+        if let Ok(rule) = netfilter::rule::rule(&message) {
+            rule.names().for_each(shown);
         }
     }
 }

@@ -1,26 +1,21 @@
 //! Traces of proxies in netfilter: nft tables and chains over nfnetlink, and the tables of the legacy iptables
 //! (include/uapi/linux/netfilter/nfnetlink.h, nf_tables.h). Needs CAP_NET_ADMIN.
 
+mod names;
+mod redirections;
+pub(super) mod rule;
+
 use super::{
-    netlink::{Family, Malformed, Message, Request, attributes, bytes_at, connection, name},
+    netlink::{Family, Malformed, Message, Request, connection, name},
     privileges::require_net_admin,
     root::{Root, read_text},
 };
 use crate::facts::{Gap, Netfilter, Source, Why};
 
-// libc has the lower bytes only, and for Linux only.
-/// `NFNL_SUBSYS_NFTABLES << 8`, with the number of each message in the low byte.
-const NFT_MSG_NEWTABLE: u16 = 0x0a00;
-const NFT_MSG_GETTABLE: u16 = 0x0a01;
-const NFT_MSG_NEWCHAIN: u16 = 0x0a03;
-const NFT_MSG_GETCHAIN: u16 = 0x0a04;
-
-const NFTA_TABLE_NAME: u16 = 1;
-const NFTA_CHAIN_TABLE: u16 = 1;
-const NFTA_CHAIN_NAME: u16 = 3;
-
-/// The longest name nf_tables takes (`NFT_NAME_MAXLEN`).
-const NAME: usize = 256;
+use names::{
+    NAME, NFT_MSG_GETCHAIN, NFT_MSG_GETTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_NEWTABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE,
+    NFTA_TABLE_NAME, attribute, family,
+};
 
 /// Chains that exist once a Service or an endpoint: thousands that show no more than `KUBE-SERVICES` does
 /// (kubernetes pkg/proxy/iptables/proxier.go).
@@ -29,7 +24,8 @@ const ONE_A_SERVICE: [&str; 6] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-E
 /// The tables that the legacy iptables made, which only root can read.
 const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 
-/// Reads tables, and chains whose name begins with `KUBE-`, those of single Services left out.
+/// Reads tables, chains whose name begins with `KUBE-`, those of single Services left out, and where hostPorts are
+/// redirected.
 ///
 /// # Errors
 /// `NotPermitted` without the capability. A kernel without nf_tables, or without the legacy iptables, has none of
@@ -41,17 +37,21 @@ pub(super) fn read(root: &Root) -> Result<Netfilter, Gap> {
         tables.extend(table(message)?);
         Ok(())
     });
-    let chains = connection.dump(&request("nft chains", NFT_MSG_GETCHAIN), Vec::new, |chains, message| {
-        chains.extend(chain(message)?);
+    let chains = connection.dump(&request("nft chains", NFT_MSG_GETCHAIN), Default::default, |chains, message| {
+        let (of_proxies, of_host_ports): &mut (Vec<String>, Vec<redirections::Chain>) = chains;
+        of_proxies.extend(chain(message)?);
+        of_host_ports.extend(redirections::chain(message)?);
         Ok(())
     });
+    let (chains, of_host_ports) = existing(chains)?;
+    let redirections = redirections::read(&mut connection, of_host_ports).into();
     let mut legacy_tables = Vec::new();
     for file in LEGACY {
         let content = existing(read_text(Source::Netfilter, &root.net(file), 4096))?;
         let family = if file == "ip_tables_names" { "ip" } else { "ip6" };
         legacy_tables.extend(content.lines().map(|table| format!("{family} {}", name(table.as_bytes(), NAME))));
     }
-    Ok(Netfilter { tables: existing(tables)?, chains: existing(chains)?, legacy_tables })
+    Ok(Netfilter { tables: existing(tables)?, chains, legacy_tables, redirections })
 }
 
 /// What the kernel does not have is empty.
@@ -83,38 +83,6 @@ pub(super) fn chain(message: &Message<'_>) -> Result<Option<String>, Malformed> 
         return Ok(None);
     }
     Ok(Some(format!("{} {} {chain}", family(message)?, attribute(message, NFTA_CHAIN_TABLE)?)))
-}
-
-// include/uapi/linux/netfilter.h
-const NFPROTO_INET: u8 = 1;
-const NFPROTO_IPV4: u8 = 2;
-const NFPROTO_ARP: u8 = 3;
-const NFPROTO_NETDEV: u8 = 5;
-const NFPROTO_BRIDGE: u8 = 7;
-const NFPROTO_IPV6: u8 = 10;
-
-/// The families of nf_tables by the names that `nft` uses.
-fn family(message: &Message<'_>) -> Result<&'static str, Malformed> {
-    let [number] = bytes_at(message.body, 0)?;
-    Ok(match number {
-        NFPROTO_INET => "inet",
-        NFPROTO_IPV4 => "ip",
-        NFPROTO_ARP => "arp",
-        NFPROTO_NETDEV => "netdev",
-        NFPROTO_BRIDGE => "bridge",
-        NFPROTO_IPV6 => "ip6",
-        _ => "unknown",
-    })
-}
-
-fn attribute(message: &Message<'_>, kind: u16) -> Result<String, Malformed> {
-    for attribute in attributes(message.body.get(4..).unwrap_or_default()) {
-        let (found, payload) = attribute?;
-        if found == kind {
-            return Ok(name(payload, NAME));
-        }
-    }
-    Err(Malformed("a table or chain with its name"))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod free_ports;
 mod health_check_node_port_unserved;
 mod host_port_equals_node_port;
 mod host_port_in_node_port_range;
+mod host_port_left_behind;
 mod host_port_takes_listener;
 mod ipvs_holds_foreign_address;
 mod limits;
@@ -84,6 +85,7 @@ pub static RULES: &[&Rule] = &[
     &ephemeral_ports_near_exhaustion::RULE,
     &host_port_equals_node_port::RULE,
     &host_port_takes_listener::RULE,
+    &host_port_left_behind::RULE,
     &pod_waits_for_host_port::RULE,
     &host_port_in_node_port_range::RULE,
     &health_check_node_port_unserved::RULE,

@@ -146,6 +146,13 @@ pub(super) fn delete_address(address: &Address) -> Step {
     Step::command(format!("ip addr del {ip}/{prefix} dev {}", shell_word(link)))
 }
 
+/// Deletes a rule, by its chain, as `family table chain`, and its handle.
+pub(super) fn delete_rule(chain: &str, handle: u64) -> Step {
+    let words: Vec<String> = chain.splitn(3, ' ').map(shell_word).collect();
+    Step::command(format!("nft delete rule {} handle {handle}", words.join(" ")))
+        .lasting("delete the rule with nft, by the chain and the handle of the evidence")
+}
+
 /// Removes what every proxy mode of kube-proxy programmed.
 pub(super) fn clean_up() -> Remedy {
     let lasting = "kube-proxy --cleanup, once more where it ends with an error, then restart kube-proxy: it removes the present mode's rules too";

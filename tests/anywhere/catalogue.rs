@@ -86,6 +86,11 @@ const SEEN: &[Row] = &[
         ("node/host_network.rs", "a_pod_that_waits_for_another_port_or_node_is_not_kept_from_it_here"),
     ),
     (
+        "host-port-left-behind",
+        ("node/redirected.rs", "a_redirection_to_a_pod_that_is_gone_takes_the_connections_of_the_next"),
+        ("node/redirected.rs", "the_redirection_of_a_pod_that_lives_is_healthy"),
+    ),
+    (
         "host-port-in-node-port-range",
         ("node/twice.rs", "a_host_port_in_the_node_port_range_is_ignored_by_cilium_and_latent_elsewhere"),
         ("node/twice.rs", "a_host_port_before_the_node_port_range_is_served"),

@@ -46,7 +46,8 @@ fn a_hostile_name_arrives_as_one_word_and_runs_nothing() {
     let mut arrived = 0;
     for command in listed().iter().filter(|it| it.contains("touch")) {
         // Without a PATH nothing but these functions and the shell's own can run.
-        let functions = "PATH=; words() { for word; do printf '<%s>' \"$word\"; done; }; kubectl() { words \"$@\"; }; ip() { words \"$@\"; }";
+        let functions = "PATH=; words() { for word; do printf '<%s>' \"$word\"; done; }; kubectl() { words \"$@\"; }; \
+                         ip() { words \"$@\"; }; nft() { words \"$@\"; }";
         let output = Command::new("sh").args(["-c", &format!("{functions}; {command}")]).output().expect("a shell");
         let words = String::from_utf8(output.stdout).expect("UTF-8");
         assert!(output.status.success() && output.stderr.is_empty(), "{command}\n{words}");

@@ -2,11 +2,12 @@
 
 use std::{
     io::Write,
+    net::SocketAddr,
     process::{Command, Stdio},
 };
 
 use portreeve::{
-    facts::{Netfilter, NodeQuery},
+    facts::{Netfilter, NodeQuery, Redirection},
     kernel::Host,
 };
 
@@ -14,6 +15,16 @@ use crate::namespace::Namespace;
 
 fn netfilter() -> Netfilter {
     Host::at("/").read(&NodeQuery::default()).netfilter.get().expect("root may list tables").clone()
+}
+
+fn nft(rules: &str) {
+    let mut nft = Command::new("nft")
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the program nft, of the package nftables");
+    nft.stdin.take().expect("piped").write_all(rules.as_bytes()).expect("nft reads its rules");
+    assert!(nft.wait().expect("nft ends").success());
 }
 
 #[test]
@@ -28,13 +39,7 @@ fn the_traces_of_both_kinds_of_proxy_are_seen() {
     let rules = "add table ip kube-proxy\nadd table ip6 kube-proxy\nadd chain ip kube-proxy nodeports\n\
                  add table ip nat\nadd chain ip nat KUBE-NODEPORTS\nadd chain ip nat KUBE-SVC-NPX46M4PTMTKRN6Y\n\
                  add chain ip nat DOCKER\nadd table inet filter\nadd chain inet filter KUBE-FIREWALL\n";
-    let mut nft = Command::new("nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .expect("the program nft, of the package nftables");
-    nft.stdin.take().expect("piped").write_all(rules.as_bytes()).expect("nft reads its rules");
-    assert!(nft.wait().expect("nft ends").success());
+    nft(rules);
     let mut seen = netfilter();
     seen.tables.sort();
     seen.chains.sort();
@@ -49,4 +54,70 @@ fn chains_of_iptables_nft_are_seen_too() {
     let made = Command::new("iptables-nft").args(["-w", "-t", "nat", "-N", "KUBE-SERVICES"]).status();
     assert!(made.expect("the program iptables-nft, of the package iptables").success());
     assert_eq!(netfilter().chains, ["ip nat KUBE-SERVICES"]);
+}
+
+/// As the CNI plugin `portmap` does with iptables: an older one asks the oldest pod first.
+const IPTABLES: &str = "
+-N CNI-HOSTPORT-SETMARK
+-N CNI-HOSTPORT-DNAT
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-N CNI-DN-second
+-A CNI-DN-second -p udp --dport 53 -d 192.0.2.1 -s 10.1.0.0/24 -j CNI-HOSTPORT-SETMARK
+-A CNI-DN-second -p udp --dport 53 -d 192.0.2.1 -j DNAT --to-destination 10.1.0.9:5353
+-A CNI-DN-second -p sctp --dport 80 -j DNAT --to-destination 10.1.0.9:8080
+-N CNI-DN-first
+-A CNI-DN-first -p tcp --dport 80 -s 127.0.0.1 -j CNI-HOSTPORT-SETMARK
+-A CNI-DN-first -p tcp --dport 80 -j DNAT --to-destination 10.1.0.8:8080
+-A CNI-HOSTPORT-DNAT -m comment --comment dnat -m multiport -p tcp --destination-ports 80 -j CNI-DN-first
+-A CNI-HOSTPORT-DNAT -m comment --comment dnat -m multiport -p udp --destination-ports 53 -j CNI-DN-second
+-N CNI-DN-nobody
+-A CNI-DN-nobody -p tcp --dport 81 -j DNAT --to-destination 10.1.0.7:8080
+";
+
+/// As the same plugin does with nftables.
+const NFTABLES: &str = "
+add table ip6 cni_hostport
+add chain ip6 cni_hostport hostports
+add chain ip6 cni_hostport hostip_hostports
+add chain ip6 cni_hostport masquerading
+add rule ip6 cni_hostport hostports tcp dport 443 dnat to [2001:db8::8]:8443 comment \"container\"
+add rule ip6 cni_hostport hostip_hostports ip6 daddr 2001:db8::1 udp dport 53 dnat to [2001:db8::9]:5353
+add rule ip6 cni_hostport masquerading ip6 saddr 2001:db8::8 ip6 daddr 2001:db8::8 masquerade
+";
+
+#[test]
+fn redirections_of_host_ports_are_read_in_the_order_in_which_they_are_asked() {
+    let _namespace = Namespace::enter();
+    for rule in IPTABLES.lines().filter(|line| !line.is_empty()) {
+        let made = Command::new("iptables-nft").args(["-w", "-t", "nat"]).args(rule.split(' ')).status();
+        assert!(made.expect("the program iptables-nft, of the package iptables").success(), "{rule}");
+    }
+    nft(NFTABLES);
+    let told = |it: &Redirection| {
+        let ip = it.ip.map_or_else(String::new, |ip| format!("{ip} "));
+        format!("{ip}{}/{} to {} by {}", it.port, it.protocol, SocketAddr::new(it.to, it.to_port), it.chain)
+    };
+    let found = netfilter().redirections.get().expect("root may list rules").clone();
+    let of = |table: &str| found.iter().filter(|it| it.chain.starts_with(table)).map(told).collect::<Vec<_>>();
+    assert_eq!(
+        of("ip nat"),
+        [
+            "80/tcp to 10.1.0.8:8080 by ip nat CNI-DN-first",
+            "192.0.2.1 53/udp to 10.1.0.9:5353 by ip nat CNI-DN-second",
+            "80/sctp to 10.1.0.9:8080 by ip nat CNI-DN-second",
+        ]
+    );
+    assert_eq!(
+        of("ip6 cni_hostport"),
+        [
+            "2001:db8::1 53/udp to [2001:db8::9]:5353 by ip6 cni_hostport hostip_hostports",
+            "443/tcp to [2001:db8::8]:8443 by ip6 cni_hostport hostports",
+        ]
+    );
+    // The handle is what deletes just this rule.
+    let first = &found.iter().find(|it| it.port == 80).expect("one");
+    nft(&format!("delete rule {} handle {}", first.chain, first.handle));
+    let left = netfilter().redirections.get().expect("root may list rules").clone();
+    assert_eq!(left.len(), found.len() - 1);
+    assert!(!left.contains(first), "{left:?}");
 }

@@ -21,6 +21,7 @@ mod matrix;
 mod near_misses;
 mod proxy;
 mod ranges;
+mod redirected;
 mod scale;
 mod stage;
 mod twice;

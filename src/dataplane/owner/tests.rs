@@ -112,6 +112,16 @@ fn an_external_ip_without_an_endpoint_lets_the_node_port_answer() {
 }
 
 #[test]
+fn endpoints_that_were_not_read_are_the_reason_on_the_address_of_their_service_only() {
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let mut world = Snapshot::healthy().service("taker", taker).listens("0.0.0.0:30080");
+    world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotPermitted);
+    let unread = ask(&world, Vantage::Remote, PRIMARY[0]).0.expect_err("a process, or an endpoint");
+    assert_eq!(unread.source, Source::EndpointSlices);
+    assert_eq!(ask(&world, Vantage::Remote, SECOND[0]).0, Ok(Outcome::Listener));
+}
+
+#[test]
 fn what_is_not_known_is_unknown_only_where_it_matters() {
     let world = web().listens("0.0.0.0:30080").without_proxy();
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod), "every mode takes the primary address");

@@ -13,7 +13,7 @@ fn node(mode: Mode, tables: &[&str], chains: &[&str]) -> Snapshot {
     let owned = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect();
     let mut world = Snapshot::healthy().with_mode(mode).service("web", |it| it.node_port(30080));
     world.kernel.netfilter =
-        Reading::Seen(Netfilter { tables: owned(tables), chains: owned(chains), legacy_tables: Vec::new() });
+        Reading::Seen(Netfilter { tables: owned(tables), chains: owned(chains), ..Netfilter::default() });
     world
 }
 

@@ -59,6 +59,7 @@ fn every_command() {
         let address = Address { ip: ip(PEER), prefix: 32, link: name.into() };
         all.extend(commands(delete_address(&address)));
         all.extend(commands(another_port(namespace, name, None)));
+        all.extend(commands(delete_rule(&format!("ip nat {name}"), 7)));
     }
     let world = Snapshot::healthy();
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {

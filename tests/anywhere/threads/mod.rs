@@ -10,6 +10,7 @@ mod listeners;
 mod objects;
 mod proxies;
 mod ranges;
+mod redirected;
 mod refused;
 mod twice;
 mod unserved;

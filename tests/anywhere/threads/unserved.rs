@@ -3,7 +3,6 @@
 use super::{Reason, Unserved};
 
 /// Each of these becomes a test once a rule speaks of it.
-const STALE_DNAT: Reason = Reason::WaitsFor("redirections that are left of a hostPort");
 const OTHER_MASQUERADE: Reason = Reason::WaitsFor("masquerading by an ip-masq-agent in Cilium's place");
 
 /// The CNI asks the proxy first since portmap 0.7.5 (containernetworking/plugins#269).
@@ -35,11 +34,6 @@ pub(crate) const UNSERVED: &[Unserved] = &[
         threads: &["kubernetes/kubernetes#60305", "kubernetes/kubernetes#66103", "containernetworking/plugins#222"],
         symptom: "a hostPort 443 takes the cluster IP of the API server (ipvs)",
         reason: OLD_PORTMAP,
-    },
-    Unserved {
-        threads: &["rancher-archives/rke#3440", "projectcalico/calico#3412"],
-        symptom: "a hostPort still leads to a pod that is gone",
-        reason: STALE_DNAT,
     },
     Unserved {
         threads: &["ansible/awx-operator#814", "redpanda-data/helm-charts#1124"],

@@ -129,7 +129,7 @@ fn netfilter(mode: Option<Mode>, node: &Node) -> Netfilter {
     };
     chains.extend(of_mode);
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let mut netfilter = Netfilter { tables: owned(tables), chains: owned(&chains), legacy_tables: Vec::new() };
+    let mut netfilter = Netfilter { tables: owned(tables), chains: owned(&chains), ..Netfilter::default() };
     for line in node.netfilter.iter() {
         let (kind, name) = line.split_once(' ').unwrap_or((line, ""));
         match kind {

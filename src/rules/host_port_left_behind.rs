@@ -1,0 +1,208 @@
+//! A redirection of a hostPort leads to an address that no such pod has.
+//!
+//! ## Why it hurts
+//! The CNI plugin `portmap` redirects a hostPort to its pod. Where it was not called when the pod ended, because the node
+//! went down, the container runtime lost its state or the network's configuration was changed, its rule stays.
+//! Connections to that port of the node then lead to an address that nobody has, and time out; or that another pod got
+//! since, which answers. They never arrive at whoever has the port now: a process of the node, or a new pod whose own
+//! rule comes later: the versions of the plugin that most clusters have ask the oldest rule first.
+//!
+//! It is critical where somebody has the port now and gets no connections. It is information where the rule of a pod
+//! that lives is asked first; and where no pod of this node has an address in the same network, unless it keeps
+//! connections from a pod: the container may be one that Kubernetes does not know.
+//!
+//! ## Silent when
+//! - a pod of this node has the address, and declares the hostPort;
+//! - a pod that declares the hostPort has no address yet;
+//! - the rules were made by another CNI plugin, by Docker or by a person: only those of `portmap` are read;
+//! - the rules are those of the legacy iptables, which cannot be listed. Where a pod of this node has a hostPort, that is
+//!   unknown, and also where the right to list rules is missing.
+//!
+//! ## Fix
+//! Delete the rule. The container runtime's log says why it did not ask the plugin to do so.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
+
+use super::{Limits, Patience, Rule, remedies::delete_rule};
+use crate::{
+    dataplane::{ByPort, by_port, host_ports, own_network_pods, owner_name},
+    facts::{Family, Gap, Netfilter, Pod, Protocol, Redirection, Snapshot, Socket, Source, View, Why},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("host-port-left-behind"),
+    title: "A hostPort still leads to a pod that is gone",
+    ceiling: Severity::Critical,
+    needs: &[Source::Pods],
+    uses: &[Source::Netfilter, Source::Listeners],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("host_port_left_behind.rs"),
+    check,
+};
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let pods = snapshot.cluster.pods.get()?;
+    let subject = Subject::this_node(snapshot);
+    let redirections = match redirections(snapshot) {
+        Ok(redirections) => redirections,
+        // Without a hostPort it is hardly worth a word; nor in a snapshot older than this rule.
+        Err(gap) if gap.why == Why::NotAsked || host_ports(snapshot, pods).next().is_none() => return Ok(Vec::new()),
+        Err(gap) => return Err(gap),
+    };
+    let mut by_number: BTreeMap<(Protocol, u16), Vec<&Redirection>> = BTreeMap::new();
+    for redirection in redirections {
+        by_number.entry((redirection.protocol, redirection.port)).or_default().push(redirection);
+    }
+    let node = Node {
+        snapshot,
+        pods: own_network_pods(snapshot, pods).collect(),
+        listeners: snapshot.kernel.listeners.seen().map(|listeners| by_port(listeners)),
+    };
+    let mut judgements = Vec::new();
+    for ((protocol, port), asked) in by_number {
+        let starts = host_ports(snapshot, pods)
+            .any(|(pod, host, number)| number == port && host.protocol == protocol && pod.ips.is_empty());
+        let problems = asked.iter().enumerate().filter_map(|(place, _)| node.judge(&asked, place));
+        if let Some(evidence) = problems.filter(|_| !starts).reduce(Evidence::merge) {
+            let verdict = Verdict::Problem(evidence);
+            judgements.push(Judgement {
+                subject: subject.clone(),
+                port: Some(port),
+                protocol: Some(protocol),
+                verdict,
+            });
+        }
+    }
+    Ok(judgements)
+}
+
+/// All redirections of hostPorts.
+fn redirections(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
+    let Netfilter { redirections, legacy_tables, .. } = snapshot.kernel.netfilter.get()?;
+    let found = redirections.get()?;
+    if found.is_empty() && legacy_tables.iter().any(|table| table.rsplit(' ').next() == Some("nat")) {
+        let detail = "rules of the legacy iptables cannot be listed: `iptables-legacy-save -t nat | grep CNI-DN-`";
+        return Err(Gap::new(Source::Netfilter, Why::NotSupported, detail));
+    }
+    Ok(found)
+}
+
+/// Who is on this node.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    /// Pods with addresses of their own.
+    pods: Vec<&'a Pod>,
+    listeners: Option<ByPort<'a>>,
+}
+
+/// Who has the port, and gets nothing.
+struct Loser {
+    name: String,
+    asked_from: Vec<Vantage>,
+}
+
+/// From where a redirection takes connections: of every address, or of one.
+fn asked_from(redirection: &Redirection) -> Vec<Vantage> {
+    let loopback = redirection.ip.is_none().then_some(Vantage::Loopback);
+    [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().chain(loopback).collect()
+}
+
+impl Node<'_> {
+    /// What is wrong with one redirection of a port, among all of the same number.
+    fn judge(&self, asked: &[&Redirection], place: usize) -> Option<Evidence> {
+        let redirection = asked[place];
+        if self.pod_of(redirection).is_some() {
+            return None;
+        }
+        let with = |other: &&&Redirection| table(other) == table(redirection) && meet(other, redirection);
+        let lives = |other: &&&Redirection| with(other) && self.pod_of(other).is_some();
+        let shadowed = asked[..place].iter().any(|other| lives(&other));
+        let later = asked[place..].iter().find(lives).and_then(|other| self.pod_of(other));
+        let pod = later.map(|pod| Loser {
+            name: format!("pod {}/{}", pod.namespace, pod.name),
+            asked_from: asked_from(redirection),
+        });
+        // A container that is no pod may have a socket on the port for which its runtime redirects connections.
+        let process = || self.listener(redirection).filter(|_| self.is_of_pods(redirection.to));
+        let loser = if shadowed { None } else { pod.or_else(process) };
+        let severity = match loser {
+            Some(_) => Severity::Critical,
+            None if shadowed || !self.is_of_pods(redirection.to) => Severity::Info,
+            None => Severity::Warning,
+        };
+        Some(self.evidence(severity, redirection, loser))
+    }
+
+    /// The pod for which a redirection was made.
+    fn pod_of(&self, redirection: &Redirection) -> Option<&Pod> {
+        let declares = |pod: &&&Pod| {
+            pod.ips.contains(&redirection.to)
+                && pod.ports.iter().any(|port| {
+                    (port.protocol, port.host_port) == (redirection.protocol, Some(redirection.port))
+                        && port.host_ip.filter(|ip| !ip.is_unspecified()) == redirection.ip
+                })
+        };
+        self.pods.iter().find(declares).copied()
+    }
+
+    /// Whether an address is one of the network of this node's pods: the CNI plugins that use `portmap` give each node a
+    /// network of 256 IPv4 addresses or fewer, and each a /64 of IPv6.
+    fn is_of_pods(&self, ip: IpAddr) -> bool {
+        let near = |other: &IpAddr| match (ip, other) {
+            (IpAddr::V4(one), IpAddr::V4(other)) => one.octets()[..3] == other.octets()[..3],
+            (IpAddr::V6(one), IpAddr::V6(other)) => one.octets()[..8] == other.octets()[..8],
+            _ => false,
+        };
+        self.pods.iter().flat_map(|pod| &pod.ips).any(near)
+    }
+
+    /// A process that listens where the redirection takes the connections.
+    fn listener(&self, redirection: &Redirection) -> Option<Loser> {
+        let family = Family::of(redirection.to);
+        let loses = |socket: &&&Socket| {
+            let serves = socket.serves(family) == Some(true);
+            serves && redirection.ip.is_none_or(|ip| socket.local.is_unspecified() || socket.local == ip)
+        };
+        let sockets = self.listeners.as_ref()?.at((redirection.protocol, redirection.port));
+        let socket = sockets.iter().find(loses)?;
+        let asked_from = if socket.local.is_loopback() { vec![Vantage::Loopback] } else { asked_from(redirection) };
+        Some(Loser { name: owner_name(self.snapshot, &socket.owner), asked_from })
+    }
+
+    fn evidence(&self, severity: Severity, redirection: &Redirection, loser: Option<Loser>) -> Evidence {
+        let Redirection { protocol, port, to, to_port, chain, handle, .. } = redirection;
+        let to = SocketAddr::new(*to, *to_port);
+        let who = match self.pods.iter().find(|pod| pod.ips.contains(&redirection.to)) {
+            Some(pod) => format!("an address of pod {}/{}, which declares no such hostPort", pod.namespace, pod.name),
+            None => "an address that no pod of this node has".to_owned(),
+        };
+        let end = loser.as_ref().map_or_else(String::new, |loser| format!(": {} gets no connections", loser.name));
+        let summary = format!("hostPort {port}/{protocol} leads to {to}, {who}{end}.");
+        let mut evidence = Evidence::new(severity, summary)
+            .value("redirection", format!("{chain} handle {handle}: {port}/{protocol} to {to}"));
+        evidence.values.extend(redirection.ip.map(|ip| ("hostIP", ip.to_string())));
+        if let Some(loser) = loser {
+            evidence = evidence.value("gets nothing", loser.name).affects(loser.asked_from);
+        }
+        evidence.remedy(delete_rule(chain, *handle))
+    }
+}
+
+/// Family and table.
+fn table(redirection: &Redirection) -> Option<&str> {
+    redirection.chain.rsplit_once(' ').map(|(table, _)| table)
+}
+
+/// Whether two redirections of one port are for the same connections, or some of them.
+fn meet(one: &Redirection, other: &Redirection) -> bool {
+    one.ip.is_none() || other.ip.is_none() || one.ip == other.ip
+}
+
+#[cfg(test)]
+mod tests;

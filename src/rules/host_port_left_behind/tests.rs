@@ -1,0 +1,206 @@
+use super::*;
+use crate::{
+    facts::{
+        Reading,
+        healthy::{daemon, gap},
+    },
+    rules::expectations::{expect_healthy, expect_problem, expect_unknown},
+};
+
+fn node() -> Subject {
+    Subject::node("n1", None)
+}
+
+fn redirection(port: u16, to: &str) -> Redirection {
+    let to: SocketAddr = to.parse().expect("an address with a port");
+    let family = if to.is_ipv4() { "ip" } else { "ip6" };
+    let chain = format!("{family} nat CNI-DN-{port}");
+    Redirection { protocol: Protocol::Tcp, port, ip: None, to: to.ip(), to_port: to.port(), chain, handle: 7 }
+}
+
+fn with(mut world: Snapshot, redirections: &[Redirection]) -> Snapshot {
+    let redirections = Reading::Seen(redirections.to_vec());
+    world.kernel.netfilter = Reading::Seen(Netfilter { redirections, ..Netfilter::default() });
+    world
+}
+
+/// A pod with hostPort 8080 at 10.1.0.8, and one without at 10.1.0.9.
+fn world() -> Snapshot {
+    let at = |ip: &str| vec![ip.parse().expect("an address")];
+    Snapshot::healthy()
+        .pod("edge", |pod| {
+            pod.ips = at("10.1.0.8");
+            pod.host_port(80, 8080);
+        })
+        .pod("other", |pod| pod.ips = at("10.1.0.9"))
+}
+
+#[test]
+fn an_address_that_no_pod_has_is_a_warning() {
+    let evidence = expect_problem(&RULE, &with(world(), &[redirection(9090, "10.1.0.7:80")]), &node());
+    assert_eq!(evidence.severity, Severity::Warning);
+    assert_eq!(evidence.summary, "hostPort 9090/tcp leads to 10.1.0.7:80, an address that no pod of this node has.");
+    assert!(evidence.affects.is_empty());
+    assert_eq!(evidence.remedies[0].steps[0].text, "nft delete rule ip nat CNI-DN-9090 handle 7");
+    let evidence = expect_problem(&RULE, &with(world(), &[redirection(9090, "10.1.0.9:80")]), &node());
+    assert_eq!(evidence.severity, Severity::Warning);
+    assert!(evidence.summary.contains("pod default/other, which declares no such hostPort"), "{}", evidence.summary);
+}
+
+#[test]
+fn the_redirection_of_a_pod_is_healthy() {
+    expect_healthy(&RULE, &with(world(), &[redirection(8080, "10.1.0.8:80")]), &node());
+    let mut other = redirection(8080, "10.1.0.8:80");
+    other.protocol = Protocol::Udp;
+    expect_problem(&RULE, &with(world(), &[other]), &node());
+    let finished = world().pod("job", |pod| {
+        (pod.finished, pod.ips) = (true, vec!["10.1.0.5".parse().expect("an address")]);
+        pod.host_port(80, 7070);
+    });
+    expect_healthy(&RULE, &with(finished, &[redirection(7070, "10.1.0.5:80")]), &node());
+}
+
+#[test]
+fn a_pod_that_has_no_address_yet_is_waited_for() {
+    let starts = |ips: &[&str]| {
+        world().pod("next", |pod| {
+            pod.ips = ips.iter().map(|ip| ip.parse().expect("an address")).collect();
+            pod.host_port(80, 9090);
+        })
+    };
+    let left = [redirection(9090, "10.1.0.7:80")];
+    expect_healthy(&RULE, &with(starts(&[]), &left), &node());
+    expect_problem(&RULE, &with(starts(&["10.1.0.6"]), &left), &node());
+    expect_problem(&RULE, &with(starts(&[]), &[redirection(9091, "10.1.0.7:80")]), &node());
+}
+
+#[test]
+fn what_is_asked_before_a_living_pod_takes_its_connections() {
+    let (left, alive) = (redirection(8080, "10.1.0.7:80"), redirection(8080, "10.1.0.8:80"));
+    let first = expect_problem(&RULE, &with(world(), &[left.clone(), alive.clone()]), &node());
+    assert_eq!(first.severity, Severity::Critical);
+    assert!(first.summary.ends_with(": pod default/edge gets no connections."), "{}", first.summary);
+    assert!(first.affects.contains(&Vantage::Loopback) && first.affects.contains(&Vantage::Remote));
+    let behind = expect_problem(&RULE, &with(world(), &[alive.clone(), left.clone()]), &node());
+    assert_eq!(behind.severity, Severity::Info);
+    assert!(behind.affects.is_empty() && !behind.summary.contains("gets no"), "{}", behind.summary);
+    let of = |ip: &str, redirection: &Redirection| Redirection {
+        ip: Some(ip.parse().expect("an address")),
+        ..redirection.clone()
+    };
+    let one = expect_problem(&RULE, &with(world(), &[of("192.0.2.9", &left), alive.clone()]), &node());
+    assert_eq!(one.severity, Severity::Critical, "connections to that address");
+    assert!(!one.affects.contains(&Vantage::Loopback) && one.affects.contains(&Vantage::Node));
+    assert!(one.values.contains(&("hostIP", "192.0.2.9".to_owned())), "{one:#?}");
+    let tables = Redirection { chain: "ip cni_hostport hostports".to_owned(), ..left };
+    assert_eq!(
+        expect_problem(&RULE, &with(world(), &[alive, tables]), &node()).severity,
+        Severity::Warning,
+        "which table is asked first is not known"
+    );
+}
+
+#[test]
+fn a_pod_on_one_address_is_found_by_it() {
+    let at = |ip: Option<&str>| {
+        let ip = ip.map(|ip| ip.parse().expect("an address"));
+        let world = Snapshot::healthy().pod("edge", |pod| {
+            pod.ips = vec!["10.1.0.8".parse().expect("an address")];
+            pod.host_port(80, 8080);
+            pod.ports[0].host_ip = ip;
+        });
+        let ip = ip.filter(|ip: &IpAddr| !ip.is_unspecified());
+        (world, Redirection { ip, ..redirection(8080, "10.1.0.8:80") })
+    };
+    for ip in [None, Some("0.0.0.0"), Some("192.0.2.1")] {
+        let (world, own) = at(ip);
+        expect_healthy(&RULE, &with(world, &[own]), &node());
+    }
+    let (world, _) = at(Some("192.0.2.1"));
+    expect_problem(&RULE, &with(world, &[redirection(8080, "10.1.0.8:80")]), &node());
+}
+
+#[test]
+fn a_process_that_has_the_port_now_gets_no_connections() {
+    let left = redirection(9090, "10.1.0.7:80");
+    let listens = |address: &str| with(world().listens_as(address, daemon("nginx", 9)), std::slice::from_ref(&left));
+    for address in ["0.0.0.0:9090", "192.0.2.1:9090"] {
+        let evidence = expect_problem(&RULE, &listens(address), &node());
+        assert_eq!(evidence.severity, Severity::Critical, "{address}");
+        assert!(evidence.summary.ends_with(": process nginx gets no connections."), "{}", evidence.summary);
+        assert!(evidence.affects.contains(&Vantage::Remote));
+    }
+    let evidence = expect_problem(&RULE, &listens("127.0.0.1:9090"), &node());
+    assert_eq!(evidence.affects, [Vantage::Loopback].into_iter().collect());
+    for address in ["0.0.0.0:9091", "[::1]:9090"] {
+        assert_eq!(expect_problem(&RULE, &listens(address), &node()).severity, Severity::Warning, "{address}");
+    }
+    let one = Redirection { ip: Some("192.0.2.1".parse().expect("an address")), ..left };
+    let severity = |address: &str| {
+        let world = with(world().listens_as(address, daemon("nginx", 9)), std::slice::from_ref(&one));
+        expect_problem(&RULE, &world, &node()).severity
+    };
+    assert_eq!(severity("192.0.2.1:9090"), Severity::Critical);
+    assert_eq!(severity("0.0.0.0:9090"), Severity::Critical);
+    assert_eq!(severity("192.0.2.2:9090"), Severity::Warning);
+}
+
+#[test]
+fn an_address_outside_the_pods_network_may_be_of_a_container_that_is_no_pod() {
+    let of_podman = with(world().listens("0.0.0.0:9090"), &[redirection(9090, "10.88.0.7:80")]);
+    let evidence = expect_problem(&RULE, &of_podman, &node());
+    assert_eq!(evidence.severity, Severity::Info);
+    assert!(evidence.affects.is_empty());
+    let (of_podman, alive) = (redirection(8080, "10.88.0.7:80"), redirection(8080, "10.1.0.8:80"));
+    let evidence = expect_problem(&RULE, &with(world(), &[of_podman, alive]), &node());
+    assert_eq!(evidence.severity, Severity::Critical, "whoever it is, the pod loses");
+    let left = redirection(9090, "[2001:db8:1::7]:80");
+    assert_eq!(expect_problem(&RULE, &with(world(), std::slice::from_ref(&left)), &node()).severity, Severity::Info);
+    let near = world().pod("six", |pod| pod.ips = vec!["2001:db8:1::8".parse().expect("an address")]);
+    assert_eq!(expect_problem(&RULE, &with(near, &[left]), &node()).severity, Severity::Warning);
+}
+
+#[test]
+fn pods_of_the_hosts_network_and_of_other_nodes_have_no_redirection() {
+    type Change = fn(&mut Pod);
+    let changes: [Change; 2] = [|pod| pod.host_network = true, |pod| pod.node = Some("n2".to_owned())];
+    for change in changes {
+        let world = world().pod("third", |pod| {
+            pod.ips = vec!["10.1.0.7".parse().expect("an address")];
+            pod.host_port(80, 9090);
+            change(pod);
+        });
+        expect_problem(&RULE, &with(world, &[redirection(9090, "10.1.0.7:80")]), &node());
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_unknown_where_a_pod_has_a_host_port() {
+    let mut unread = world();
+    unread.kernel.netfilter = gap(Source::Netfilter, Why::NotPermitted);
+    assert_eq!(expect_unknown(&RULE, &unread, &node()).why, Why::NotPermitted);
+    let legacy = |mut world: Snapshot, table: &str| {
+        let legacy_tables = vec!["ip filter".to_owned(), table.to_owned()];
+        world.kernel.netfilter = Reading::Seen(Netfilter { legacy_tables, ..Netfilter::default() });
+        world
+    };
+    assert_eq!(expect_unknown(&RULE, &legacy(world(), "ip6 nat"), &node()).why, Why::NotSupported);
+    expect_healthy(&RULE, &legacy(world(), "ip mangle"), &node());
+    let mut without = Snapshot::healthy();
+    without.kernel.netfilter = gap(Source::Netfilter, Why::NotPermitted);
+    expect_healthy(&RULE, &without, &node());
+    expect_healthy(&RULE, &legacy(Snapshot::healthy(), "ip nat"), &node());
+    let mut world = with(world(), &[redirection(9090, "10.1.0.7:80")]);
+    world.cluster.pods = gap(Source::Pods, Why::Unreachable);
+    assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Pods);
+}
+
+#[test]
+fn several_of_one_port_are_one_finding_and_the_worst_comes_first() {
+    let left = [redirection(9090, "10.1.0.6:80"), redirection(9090, "10.1.0.7:80"), redirection(9091, "10.1.0.7:80")];
+    let world = with(world(), &left);
+    let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+    assert_eq!(judgements.iter().map(|it| it.port).collect::<Vec<_>>(), [Some(9090), Some(9091)]);
+    let Verdict::Problem(evidence) = &judgements[0].verdict else { panic!("{judgements:?}") };
+    assert_eq!(evidence.values.iter().filter(|(name, _)| *name == "redirection").count(), 2);
+}

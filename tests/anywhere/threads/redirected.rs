@@ -1,0 +1,47 @@
+//! A hostPort still leads to a pod that is gone.
+
+use std::net::SocketAddr;
+
+use portreeve::facts::{Netfilter, Protocol, Reading, Redirection};
+
+use super::{objects::pod_with_host_ports, world::World};
+
+/// Rules of the CNI plugin `portmap` for a TCP port, in the order in which they are asked.
+fn redirections(port: u16, to: &[&str]) -> Reading<Netfilter> {
+    let rules = to.iter().enumerate().map(|(place, to)| {
+        let to: SocketAddr = to.parse().expect("an address with a port");
+        let chain = format!("ip nat CNI-DN-{place}");
+        Redirection { protocol: Protocol::Tcp, port, ip: None, to: to.ip(), to_port: to.port(), chain, handle: 5 }
+    });
+    Reading::Seen(Netfilter { redirections: Reading::Seen(rules.collect()), ..Netfilter::default() })
+}
+
+/// An ingress controller at 10.244.0.9, and these rules for its hostPort 80.
+fn ingress(to: &[&str]) -> World {
+    let rules = redirections(80, to);
+    World::of(&[pod_with_host_ports("ingress/nginx", &[80])]).with(|it| it.kernel.netfilter = rules)
+}
+
+/// Thread: rancher-archives/rke#3440
+/// Symptom: since an upgrade the ingress controller's hostPorts 80 and 443 lead to its pod of before
+/// Says: `host-port-left-behind` names the rule, the pod that gets no connections, and the command that deletes the rule
+#[test]
+fn rke_3440() {
+    ingress(&["10.244.0.3:80", "10.244.0.9:80"])
+        .tells("host-port-left-behind", "critical", "Node n1", "pod ingress/nginx gets no connections")
+        .shows("redirection", "CNI-DN-0")
+        .types("nft delete rule ip nat CNI-DN-0 handle 5");
+    ingress(&["10.244.0.9:80"]).is_silent("host-port-left-behind");
+}
+
+/// Thread: projectcalico/calico#3412
+/// Symptom: rules of a hostPort stay when its pod is deleted, and the next pod gets no connections
+/// Says: `host-port-left-behind`, a warning before there is a next pod
+#[test]
+fn calico_3412() {
+    let rules = redirections(8080, &["10.244.0.3:80"]);
+    World::of(&[pod_with_host_ports("ingress/nginx", &[80])])
+        .with(|it| it.kernel.netfilter = rules)
+        .tells("host-port-left-behind", "warning", "Node n1", "an address that no pod of this node has")
+        .types("nft delete rule");
+}
