@@ -73,6 +73,7 @@ mappings! {
         host_network: bool = "hostNetwork",
         affinity: Affinity = "affinity",
         containers: Vec<Field<Container>> = "containers",
+        init_containers: Vec<Field<Container>> = "initContainers",
         security_context: SecurityContext = "securityContext",
         service_node_port_range: String = "serviceNodePortRange",
         kube_node_port_ranges: Vec<Field<NumberOrText>> = "kubeNodePortRanges",
@@ -85,6 +86,7 @@ mappings! {
     TemplateSpec {
         host_network: bool = "hostNetwork",
         containers: Vec<Field<Container>> = "containers",
+        init_containers: Vec<Field<Container>> = "initContainers",
     }
     Port {
         name: String = "name",
@@ -99,6 +101,7 @@ mappings! {
         command: Vec<Field<LongText>> = "command",
         args: Vec<Field<LongText>> = "args",
         ports: Vec<Field<Port>> = "ports",
+        restart_policy: String = "restartPolicy",
     }
     Affinity {
         node: NodeAffinity = "nodeAffinity",

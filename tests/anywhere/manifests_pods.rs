@@ -68,6 +68,17 @@ fn containers_show_whether_a_pod_runs_and_whether_it_fails() {
 }
 
 #[test]
+fn of_init_containers_those_that_run_beside_the_others_have_ports() {
+    let init = "initContainers: [{ports: [{containerPort: 1, hostPort: 1}]}, \
+                {restartPolicy: Always, ports: [{containerPort: 2, hostPort: 2}]}, \
+                {restartPolicy: OnFailure, ports: [{containerPort: 3, hostPort: 3}]}]";
+    let spec = format!("nodeName: n1, containers: [{{ports: [{{containerPort: 80, hostPort: 80}}]}}], {init}");
+    let facts = facts_of(&[format!("{NODE}{}", pod("", &spec, ""))]);
+    let pod = &facts.pods.get().expect("pods")[0];
+    assert_eq!(pod.ports.iter().filter_map(|port| port.host_port).collect::<Vec<_>>(), [80, 2]);
+}
+
+#[test]
 fn a_pod_that_is_refused_for_its_ports_waits_and_is_on_no_node() {
     let spec = "hostNetwork: true, containers: [{ports: [{containerPort: 80}, {containerPort: 81, hostPort: 81, protocol: UDP}]}]";
     let facts = facts_of(&[format!("{NODE}{}", pod(", uid: u", spec, REFUSED))]);

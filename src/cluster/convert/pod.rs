@@ -34,7 +34,8 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
     let status = object.status.take("status", errors).unwrap_or_default();
 
     let host_network = spec.host_network.take("spec.hostNetwork", errors).unwrap_or(false);
-    let ports = ports_of_the_node(spec.containers, "spec.containers", host_network, errors);
+    let containers = (spec.containers, spec.init_containers);
+    let ports = ports_of_the_node(containers, "spec", host_network, errors);
     let mut ips = each(status.pod_ips, "status.podIPs", errors, |entry, path, errors| {
         let ip = entry.ip.take(format_args!("{path}.ip"), errors)?;
         address(&ip, format_args!("{path}.ip"), errors)
@@ -91,17 +92,22 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
     }))
 }
 
-/// Ports of containers that a proxy, a CNI plugin or the host's own stack has to serve.
+/// Ports of containers that a proxy, a CNI plugin or the host's own stack has to serve. Of the init containers, those that
+/// run beside the others have ports, too (KEP-753, Kubernetes 1.29).
 pub(super) fn ports_of_the_node(
-    containers: Field<Vec<Field<Container>>>,
+    (containers, init_containers): (Field<Vec<Field<Container>>>, Field<Vec<Field<Container>>>),
     path: &str,
     host_network: bool,
     errors: &mut FieldErrors,
 ) -> Vec<ContainerPort> {
-    let containers = each(containers, path, errors, |container, path, errors| {
+    let mut ports = each(containers, format_args!("{path}.containers"), errors, |container, path, errors| {
         Some(each(container.ports, format_args!("{path}.ports"), errors, container_port))
     });
-    containers.into_iter().flatten().filter(|port| host_network || port.host_port.is_some()).collect()
+    ports.extend(each(init_containers, format_args!("{path}.initContainers"), errors, |container, path, errors| {
+        let stays = container.restart_policy.seen().is_some_and(|policy| policy == "Always");
+        stays.then(|| each(container.ports, format_args!("{path}.ports"), errors, container_port))
+    }));
+    ports.into_iter().flatten().filter(|port| host_network || port.host_port.is_some()).collect()
 }
 
 fn is(condition: &Condition, kind: &str, status: &str) -> bool {

@@ -21,7 +21,8 @@ pub(in crate::cluster) fn workload(
     let template = spec.template.take("spec.template", errors).unwrap_or_default();
     let spec = template.spec.take("spec.template.spec", errors).unwrap_or_default();
     let host_network = spec.host_network.take("spec.template.spec.hostNetwork", errors).unwrap_or(false);
-    let ports = ports_of_the_node(spec.containers, "spec.template.spec.containers", host_network, errors);
+    let containers = (spec.containers, spec.init_containers);
+    let ports = ports_of_the_node(containers, "spec.template.spec", host_network, errors);
     if ports.is_empty() {
         return None;
     }
