@@ -32,6 +32,7 @@ pub(super) fn proxy_configuration(place: String, yaml: &str, errors: &mut FieldE
             .take("healthzBindAddress", errors)
             .filter(|address| !address.is_empty()),
         iptables_masquerade: None,
+        cilium: None,
     })
 }
 

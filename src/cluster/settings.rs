@@ -15,7 +15,8 @@ use super::{
     tolerant_field::{Field, FieldErrors, FieldType, LongText, Name, NumberOrText, quoted},
 };
 use crate::facts::{
-    Claimant, Gap, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource, Reading, Source, Why,
+    CiliumConfig, Claimant, Gap, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource, Reading,
+    Source, Why, WithoutBackend,
 };
 
 /// Where Cilium's settings are.
@@ -162,6 +163,7 @@ impl Settings {
                     cluster_cidr: proxy.last("cluster-cidr").map(short),
                     healthz_bind_address: proxy.last("healthz-bind-address").map(short),
                     iptables_masquerade: None,
+                    cilium: None,
                 };
                 self.by_node.push((name.clone(), config));
             }
@@ -208,6 +210,7 @@ impl Settings {
                         mode,
                         node_port_addresses,
                         iptables_masquerade,
+                        cilium: Some(cilium(value)),
                         ..ProxyConfig::default()
                     });
                 }
@@ -322,6 +325,19 @@ fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bo
         "true" => Some(false),
         "false" => Some(ipv4 || ipv6),
         _ => None,
+    }
+}
+
+/// What Cilium does on a node, by its ConfigMap: an absent key, and a word that it does not know, are the default.
+fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str>) -> CiliumConfig {
+    let is = |key: &str, word: &str| value(key).is_some_and(|text| text.trim() == word);
+    CiliumConfig {
+        without_backend: match () {
+            () if is("enable-no-service-endpoints-routable", "false") => WithoutBackend::Pass,
+            () if is("service-no-backend-response", "drop") => WithoutBackend::Drop,
+            () => WithoutBackend::Reject,
+        },
+        host_namespace_only: is("bpf-lb-sock-hostns-only", "true"),
     }
 }
 

@@ -7,6 +7,7 @@ use super::{
     outcome::Outcome,
     plane::{Connection, DataPlane},
     settings::Settings,
+    vantage::vantage_points,
 };
 use crate::facts::{Mode, Vantage};
 
@@ -25,21 +26,23 @@ impl Candidate {
         self.plane.mode
     }
 
-    /// Whether a NodePort is served on an address of this node at all, endpoints aside.
+    /// Whether a NodePort is served on an address of this node at all, from anywhere, endpoints aside.
     pub(crate) fn captures(&self, address: LocalAddress) -> bool {
-        (self.plane.captures)(&self.settings, address)
+        vantage_points(address.ip).iter().any(|from| (self.plane.captures)(&self.settings, address, *from))
     }
 
     /// Whether some Service, whatever its endpoints, would take an address's new connections.
     pub(crate) fn may_take(&self, address: LocalAddress) -> bool {
-        Backing::ALL.into_iter().any(|backing| self.outcome(address, Vantage::Remote, backing) != Outcome::Listener)
+        let taken =
+            |from| Backing::ALL.into_iter().any(|backing| self.outcome(address, from, backing) != Outcome::Listener);
+        vantage_points(address.ip).iter().any(|from| taken(*from))
     }
 
     /// Who answers a client at `from` that connects to `to` and a NodePort. [`Outcome::over`] says what it sees of it over
     /// a protocol.
     pub(crate) fn outcome(&self, to: LocalAddress, from: Vantage, backing: Backing) -> Outcome {
-        let outcome =
-            (self.plane.outcome)(&self.settings, Connection { to, from, backing, captured: self.captures(to) });
+        let captured = (self.plane.captures)(&self.settings, to, from);
+        let outcome = (self.plane.outcome)(&self.settings, Connection { to, from, backing, captured });
         match (outcome, from) {
             (Outcome::Pod, _) | (Outcome::Refused | Outcome::TimedOut, Vantage::Node) if is_link_local(to.ip) => {
                 Outcome::Nowhere

@@ -80,12 +80,7 @@ impl Candidates {
     /// Why there is more than one although every input was read.
     fn several(&self) -> String {
         let mode = self.mode.as_ref().map_or("the proxy", |mode| mode.value.name());
-        match self.node_port_addresses.as_deref() {
-            Some([_, ..]) => format!("{mode} serves the node itself on other addresses than outsiders"),
-            _ => format!(
-                "{mode} serves one address of each of its devices; set nodeport-addresses to have others served"
-            ),
-        }
+        format!("which devices {mode} serves is not known: those with this node's addresses, and perhaps others")
     }
 
     /// The mode with its source, or that it is unknown, for evidence.
@@ -185,7 +180,8 @@ fn candidates(
 ) -> (Vec<Candidate>, Option<Gap>) {
     let needs = |setting| plane.settings.contains(&setting);
     let node_port_addresses = (plane.node_port_addresses)(config);
-    let (primaries, unknown_primary) = match node_port_addresses.iter().any(|text| text == "primary") {
+    let by_device = needs(Setting::Devices);
+    let (primaries, unknown_primary) = match by_device || node_port_addresses.iter().any(|text| text == "primary") {
         true => primaries(snapshot, interfaces, config),
         false => (vec![[None, None]], None),
     };
@@ -200,17 +196,32 @@ fn candidates(
     if needs(Setting::Version) {
         settings.before_1_26 = kube_proxy::is_before_1_26(snapshot);
     }
+    let cilium = config.cilium.clone().unwrap_or_default();
+    if needs(Setting::WithoutBackend) {
+        settings.without_backend = cilium.without_backend;
+    }
+    // From where such pods are served is known of a few cases only.
+    let host_namespace_only = match needs(Setting::HostNamespaceOnly) && cilium.host_namespace_only {
+        true => &[false, true][..],
+        false => &[false],
+    };
     let mut candidates = Vec::new();
-    for primary in primaries {
-        if needs(Setting::NodePortAddresses) {
-            settings.serve_on(&node_port_addresses, primary);
+    for (primary, all_devices) in primaries.into_iter().flat_map(|primary| [(primary, false), (primary, true)]) {
+        match by_device {
+            true => settings.serve_devices(&node_port_addresses, primary, interfaces, all_devices),
+            false if all_devices => continue,
+            false if needs(Setting::NodePortAddresses) => settings.serve_on(&node_port_addresses, primary),
+            false => {}
         }
         if needs(Setting::LocalhostNodePorts) {
             settings.set_localhost_node_ports(config);
         }
         for local_detector in &detectors {
-            let settings = Settings { local_detector: *local_detector, ..settings.clone() };
-            candidates.push(Candidate { plane, settings });
+            for host_namespace_only in host_namespace_only {
+                settings.local_detector = *local_detector;
+                settings.host_namespace_only = *host_namespace_only;
+                candidates.push(Candidate { plane, settings: settings.clone() });
+            }
         }
     }
     (candidates, unknown_primary.or(unknown_detector))

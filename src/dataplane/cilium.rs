@@ -1,23 +1,22 @@
-//! Cilium's eBPF replacement of kube-proxy, judged where its documentation and what was measured agree.
+//! Cilium's eBPF replacement of kube-proxy. Measured with cilium-agent 1.20.2.
 //!
-//! From outside it serves one address of each of its devices, or those of `nodeport-addresses`; from the node and its pods
-//! almost every address. Which devices are its own is not known here. So an address is certain only where it is taken
-//! either way.
+//! What arrives from outside is served on one address of each of its devices, or on those of `nodeport-addresses`. What the
+//! node and its pods connect to is translated in `connect`, on every address of these devices and of loopback.
 
 use super::{
     backing::Backing,
     claim::Claim,
-    kube_proxy::{node_port_addresses, only_elsewhere},
+    kube_proxy::node_port_addresses,
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
     settings::{Setting, Settings},
 };
-use crate::facts::{Mode, ProxyConfig};
+use crate::facts::{CiliumConfig, Mode, ProxyConfig, Vantage, WithoutBackend};
 
 pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Cilium,
-    settings: &[Setting::NodePortAddresses, Setting::LocalDetector],
+    settings: &[Setting::NodePortAddresses, Setting::Devices, Setting::WithoutBackend, Setting::HostNamespaceOnly],
     unread,
     read,
     node_port_addresses,
@@ -28,32 +27,49 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// Every address, and the primary one.
+/// What a person who asks another address has to know, where no list says otherwise.
+pub(super) const ONE_ADDRESS: &str =
+    ", for remote clients on one address of each device; set nodeport-addresses to have others served";
+
+/// Each way to answer without an endpoint.
 fn unread() -> Vec<ProxyConfig> {
-    read(&ProxyConfig::default())
+    let ways = [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass];
+    let of = |without_backend| CiliumConfig { without_backend, host_namespace_only: true };
+    ways.into_iter().map(|way| ProxyConfig { cilium: Some(of(way)), ..ProxyConfig::default() }).collect()
 }
 
-/// The addresses that are listed, or else the primary one; and every address.
+/// It is complete but for the devices.
 fn read(config: &ProxyConfig) -> Vec<ProxyConfig> {
-    let of = |addresses: Vec<String>| ProxyConfig { node_port_addresses: addresses, ..config.clone() };
-    let listed = match node_port_addresses(config) {
-        none if none.is_empty() => vec!["primary".to_owned()],
-        listed => listed,
-    };
-    vec![of(listed), of(Vec::new())]
+    vec![config.clone()]
 }
 
-/// Its socket load balancer takes what goes to loopback.
-fn captures(settings: &Settings, address: LocalAddress) -> bool {
-    address.ip.is_loopback() || settings.lists(address.ip)
+/// Whether a connection is translated where its client connects, and not where its packets arrive.
+fn by_socket(settings: &Settings, from: Vantage) -> bool {
+    match from {
+        Vantage::Remote => false,
+        Vantage::Pods => !settings.host_namespace_only,
+        Vantage::Node | Vantage::Loopback => true,
+    }
+}
+
+fn captures(settings: &Settings, address: LocalAddress, from: Vantage) -> bool {
+    let ip = address.ip;
+    settings.is_of_devices(ip) && (by_socket(settings, from) || settings.lists(ip) && !ip.is_loopback())
 }
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
+    let by_socket = by_socket(settings, connection.from);
+    let refused = match settings.without_backend {
+        WithoutBackend::Reject => Outcome::Refused,
+        WithoutBackend::Drop | WithoutBackend::Pass => Outcome::TimedOut,
+    };
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
         (Backing::Ready, true) => Outcome::Pod,
-        (Backing::Empty, true) => Outcome::Refused,
-        (Backing::Elsewhere, true) => only_elsewhere(settings, connection),
+        (Backing::Empty, true) if settings.without_backend == WithoutBackend::Pass => Outcome::Listener,
+        (Backing::Empty, true) if by_socket => Outcome::Unreachable,
+        (Backing::Elsewhere, true) if by_socket => Outcome::Pod,
+        (Backing::Empty | Backing::Elsewhere, true) => refused,
     }
 }
 

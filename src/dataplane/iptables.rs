@@ -11,7 +11,7 @@ use super::{
     plane::{Connection, DataPlane},
     settings::{Setting, Settings},
 };
-use crate::facts::{Family, Mode, ProxyConfig};
+use crate::facts::{Family, Mode, ProxyConfig, Vantage};
 
 pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Iptables,
@@ -39,7 +39,7 @@ fn unread() -> Vec<ProxyConfig> {
     vec![ProxyConfig::default(), no_localhost, primary]
 }
 
-fn captures(settings: &Settings, address: LocalAddress) -> bool {
+fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {
     let listed = settings.lists(address.ip);
     match address.ip {
         IpAddr::V6(ip) if ip.is_loopback() => settings.before_1_26 && listed,
@@ -85,6 +85,6 @@ fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<
 fn node_port_or_host_port(node_port: Outcome) -> Option<Claim> {
     match node_port {
         Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(Claim::HostPort),
-        Outcome::Pod | Outcome::Nowhere => Some(Claim::NodePort),
+        Outcome::Pod | Outcome::Nowhere | Outcome::Unreachable => Some(Claim::NodePort),
     }
 }

@@ -11,7 +11,7 @@ use super::{
     plane::{Connection, DataPlane},
     settings::{Setting, Settings},
 };
-use crate::facts::{Family, Mode, ProxyConfig};
+use crate::facts::{Family, Mode, ProxyConfig, Vantage};
 
 pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Ipvs,
@@ -33,7 +33,7 @@ fn unread() -> Vec<ProxyConfig> {
     vec![ProxyConfig::default(), primary]
 }
 
-fn captures(settings: &Settings, address: LocalAddress) -> bool {
+fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {
     match address.ip {
         ip if ip.is_loopback() => false,
         IpAddr::V6(ip) if settings.lists_every(Family::V6) => !ip.is_unicast_link_local(),

@@ -9,7 +9,7 @@ use super::{
     plane::{Connection, DataPlane},
     settings::{Setting, Settings},
 };
-use crate::facts::{Mode, ProxyConfig};
+use crate::facts::{Mode, ProxyConfig, Vantage};
 
 pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Nftables,
@@ -37,7 +37,7 @@ fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     }
 }
 
-fn captures(settings: &Settings, address: LocalAddress) -> bool {
+fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {
     !address.ip.is_loopback() && settings.lists(address.ip)
 }
 
@@ -65,6 +65,6 @@ fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<
 fn node_port_or_host_port(node_port: Outcome) -> Option<Claim> {
     match node_port {
         Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(Claim::HostPort),
-        Outcome::Pod | Outcome::Nowhere => None,
+        Outcome::Pod | Outcome::Nowhere | Outcome::Unreachable => None,
     }
 }

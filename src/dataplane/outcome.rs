@@ -16,6 +16,8 @@ pub enum Outcome {
     /// A packet between link-local addresses is not forwarded, so one that was translated leads nowhere. Some programs
     /// report *no route to host*, some time out.
     Nowhere,
+    /// The client's own `connect` fails with *no route to host*: Cilium's socket load balancer has no endpoint.
+    Unreachable,
 }
 
 impl Outcome {
@@ -27,6 +29,7 @@ impl Outcome {
             Self::Refused => "are refused",
             Self::TimedOut => "time out",
             Self::Nowhere => "lead nowhere, as nothing forwards link-local addresses",
+            Self::Unreachable => "fail with no route to host",
         }
     }
 
@@ -38,6 +41,7 @@ impl Outcome {
             Self::Refused => "refused",
             Self::TimedOut => "timed-out",
             Self::Nowhere => "nowhere",
+            Self::Unreachable => "unreachable",
         }
     }
 

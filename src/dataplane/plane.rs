@@ -22,8 +22,8 @@ pub(super) struct DataPlane {
     pub(super) read: fn(&ProxyConfig) -> Vec<ProxyConfig>,
     /// `nodePortAddresses` of a configuration with the data plane's default filled in; empty is every address.
     pub(super) node_port_addresses: fn(&ProxyConfig) -> Vec<String>,
-    /// Whether NodePorts are served on an address of this node at all, endpoints aside.
-    pub(super) captures: fn(&Settings, LocalAddress) -> bool,
+    /// Whether NodePorts are served on an address of this node at all, asked from a vantage point, endpoints aside.
+    pub(super) captures: fn(&Settings, LocalAddress, Vantage) -> bool,
     /// Who answers a connection. [`super::Candidate`] sees to link-local addresses, and [`Outcome::over`] to protocols.
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
     /// Which claim counts where an external IP and a NodePort have the same address and port, by what each would do with the

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-use crate::facts::{Family, ProxyConfig};
+use super::local_address::is_link_local;
+use crate::facts::{Address, Family, Interfaces, ProxyConfig, WithoutBackend};
 
 /// A setting that a data plane may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +20,27 @@ pub(super) enum Setting {
     RouteLocalnet,
     /// The version of kube-proxy.
     Version,
+    /// Which devices Cilium serves, and their addresses.
+    Devices,
+    /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
+    WithoutBackend,
+    /// `bpf-lb-sock-hostns-only`.
+    HostNamespaceOnly,
 }
 
 #[cfg(test)]
 impl Setting {
     /// Every setting.
-    pub(super) const ALL: [Self; 5] =
-        [Self::NodePortAddresses, Self::LocalhostNodePorts, Self::LocalDetector, Self::RouteLocalnet, Self::Version];
+    pub(super) const ALL: [Self; 8] = [
+        Self::NodePortAddresses,
+        Self::LocalhostNodePorts,
+        Self::LocalDetector,
+        Self::RouteLocalnet,
+        Self::Version,
+        Self::Devices,
+        Self::WithoutBackend,
+        Self::HostNamespaceOnly,
+    ];
 }
 
 /// One value for every setting.
@@ -42,6 +57,12 @@ pub(super) struct Settings {
     pub(super) route_localnet: bool,
     /// kube-proxy from before 1.26.
     pub(super) before_1_26: bool,
+    /// The addresses of the devices that Cilium serves, and of `lo`; `None` is every address.
+    pub(super) of_devices: Option<Vec<IpAddr>>,
+    /// What becomes of a connection to a Service without an endpoint.
+    pub(super) without_backend: WithoutBackend,
+    /// Whether pods are served where their packets arrive, and not where they connect.
+    pub(super) host_namespace_only: bool,
 }
 
 impl Settings {
@@ -52,6 +73,9 @@ impl Settings {
         local_detector: [true; 2],
         route_localnet: true,
         before_1_26: false,
+        of_devices: None,
+        without_backend: WithoutBackend::Reject,
+        host_namespace_only: false,
     };
 
     /// Sets `nodePortAddresses`, whose literal `primary` stands for these addresses.
@@ -68,6 +92,48 @@ impl Settings {
                 networks.iter().copied().filter(|network| Family::of(network.addr()) == family).collect();
             (!of_family.is_empty()).then_some(of_family)
         });
+    }
+
+    /// Sets what Cilium serves: `nodeport-addresses`, as far as they are of its devices, and without them one address of
+    /// each device and family, and those of `lo`.
+    ///
+    /// Its devices are not read. Those with the Node's addresses are among them, and with `all_devices` every other is. The
+    /// same is assumed of what else is not known: link-local addresses, and the address of a family of which the Node names
+    /// none.
+    pub(super) fn serve_devices(
+        &mut self,
+        listed: &[String],
+        primary: [Option<IpAddr>; 2],
+        interfaces: &Interfaces,
+        all_devices: bool,
+    ) {
+        let is_primary = |address: &Address| primary.contains(&Some(address.ip));
+        let links: Vec<&str> =
+            interfaces.addresses.iter().filter(|address| is_primary(address)).map(|address| &*address.link).collect();
+        let is_own = |address: &&Address| &*address.link == "lo" || links.contains(&&*address.link);
+        let is_certain = |address: &&Address| {
+            let of_family = primary[Family::of(address.ip).index()].is_some();
+            !is_link_local(address.ip) && is_own(address) && (&*address.link == "lo" || of_family)
+        };
+        let of_devices = interfaces.addresses.iter().filter(|address| all_devices || is_certain(address));
+        self.of_devices = Some(of_devices.map(|address| address.ip).collect());
+        let by_itself = interfaces.addresses.iter().filter(|address| match is_certain(address) {
+            true => &*address.link == "lo" || is_primary(address),
+            false => all_devices,
+        });
+        let networks: Vec<IpNet> = match listed {
+            [] => by_itself.map(|address| IpNet::from(address.ip)).collect(),
+            listed => listed.iter().filter_map(|cidr| cidr.parse().ok()).collect(),
+        };
+        // Unlike kube-proxy's, a list without a family serves none of it.
+        self.networks = Family::BOTH.map(|family| {
+            Some(networks.iter().copied().filter(|network| Family::of(network.addr()) == family).collect())
+        });
+    }
+
+    /// Whether an address is one of Cilium's devices, or of `lo`.
+    pub(super) fn is_of_devices(&self, ip: IpAddr) -> bool {
+        ip.is_loopback() || self.of_devices.as_ref().is_none_or(|addresses| addresses.contains(&ip))
     }
 
     /// Sets `localhostNodePorts`: a list of addresses that lacks 127.0.0.1 turns it off.

@@ -7,7 +7,7 @@ use super::{
     *,
 };
 use crate::facts::{
-    Mode, Reading, Snapshot, Vantage,
+    Mode, Reading, Snapshot, Vantage, WithoutBackend,
     healthy::{PRIMARY, SECOND, ip, seen},
 };
 
@@ -128,6 +128,9 @@ fn changed(setting: Setting) -> Settings {
         Setting::LocalDetector => settings.local_detector = [false; 2],
         Setting::RouteLocalnet => settings.route_localnet = false,
         Setting::Version => settings.before_1_26 = true,
+        Setting::Devices => settings.of_devices = Some(vec![ip(SECOND[0])]),
+        Setting::WithoutBackend => settings.without_backend = WithoutBackend::Drop,
+        Setting::HostNamespaceOnly => settings.host_namespace_only = true,
     }
     settings
 }
@@ -138,7 +141,7 @@ fn answers(plane: &DataPlane, settings: &Settings) -> Vec<(bool, Outcome)> {
     for address in [PRIMARY[0], PRIMARY[1], SECOND[0], "127.0.0.1", "::1", "fe80::1"] {
         for (from, backing) in Vantage::ALL.into_iter().flat_map(|from| Backing::ALL.map(|backing| (from, backing))) {
             for to in [false, true].map(|vrf| LocalAddress { ip: ip(address), vrf }) {
-                let captures = (plane.captures)(settings, to);
+                let captures = (plane.captures)(settings, to, from);
                 for captured in [captures, true] {
                     answers.push((captures, (plane.outcome)(settings, Connection { to, from, backing, captured })));
                 }

@@ -119,6 +119,31 @@ pub struct ProxyConfig {
     /// of pods are masqueraded. Cilium's settings only, and only where they tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables_masquerade: Option<bool>,
+    /// What Cilium alone has; absent elsewhere, and in snapshots older than it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cilium: Option<CiliumConfig>,
+}
+
+/// Settings of Cilium in kube-proxy's place (ConfigMap `cilium-config`; an absent key is its default).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CiliumConfig {
+    /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
+    pub without_backend: WithoutBackend,
+    /// `bpf-lb-sock-hostns-only`: pods are not served where they connect, but where their packets arrive.
+    pub host_namespace_only: bool,
+}
+
+/// What Cilium does with a connection to a Service that has no endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WithoutBackend {
+    /// `reject`, the default.
+    #[default]
+    Reject,
+    /// `drop`.
+    Drop,
+    /// The connection goes on as if there were no Service.
+    Pass,
 }
 
 /// What rules use of kube-proxy's `/metrics`.

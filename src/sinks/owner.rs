@@ -63,7 +63,7 @@ struct AnswerEntry {
     from: Vantage,
     /// The node's addresses it goes to.
     to: Vec<IpAddr>,
-    /// `process`, `pod`, `refused`, `timed-out`, `nowhere` or `unknown`.
+    /// `process`, `pod`, `refused`, `timed-out`, `nowhere`, `unreachable` or `unknown`.
     answer: String,
     /// Whose doing it is: an index into `claimants`; absent where nobody claims the port there.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -173,6 +173,7 @@ fn write_answer(entry: &AnswerEntry, style: &Style, out: &mut dyn Write) -> io::
         ("unknown", _) => format!("not known: {}", entry.why.as_deref().unwrap_or_default()),
         ("timed-out", Some(by)) => format!("nobody, by {by}: it times out"),
         ("nowhere", Some(by)) => format!("nobody, by {by}: it leads nowhere"),
+        ("unreachable", Some(by)) => format!("nobody, by {by}: there is no route to host"),
         (_, Some(by)) => format!("nobody, by {by}: it is refused"),
         _ => "nobody: it is refused".to_owned(),
     };

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use portreeve::facts::{Claimant, ClusterFacts, PortRange, RangeSource, Why};
+use portreeve::facts::{Claimant, ClusterFacts, PortRange, RangeSource, Why, WithoutBackend};
 
 use crate::manifests::facts_of;
 
@@ -217,6 +217,26 @@ spec: {kubeNodePortRanges: [8080, "30000:32767"]}
             (Claimant::Calico, &[single, PortRange::DEFAULT_NODE_PORTS][..]),
         ]
     );
+}
+
+#[test]
+fn what_cilium_does_without_an_endpoint_is_in_its_config_map() {
+    let read = |settings: &str| {
+        let facts = facts_of(&[format!(
+            "kind: ConfigMap\nmetadata: {{name: cilium-config, namespace: kube-system}}\ndata: {{kube-proxy-replacement: 'true'{settings}}}"
+        )]);
+        let config = facts.proxy_config.get().expect("a config").cilium.clone().expect("of Cilium");
+        (config.without_backend, config.host_namespace_only)
+    };
+    assert_eq!(read(""), (WithoutBackend::Reject, false));
+    assert_eq!(read(", service-no-backend-response: reject"), (WithoutBackend::Reject, false));
+    assert_eq!(read(", service-no-backend-response: drop"), (WithoutBackend::Drop, false));
+    let routable = |value: &str| {
+        read(&format!(", service-no-backend-response: drop, enable-no-service-endpoints-routable: '{value}'"))
+    };
+    assert_eq!(routable("true"), (WithoutBackend::Drop, false));
+    assert_eq!(routable("false"), (WithoutBackend::Pass, false));
+    assert_eq!(read(", bpf-lb-sock-hostns-only: 'true'"), (WithoutBackend::Reject, true));
 }
 
 #[test]

@@ -92,10 +92,13 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
     }))
 }
 
+/// `containers` or `initContainers`.
+type Containers = Field<Vec<Field<Container>>>;
+
 /// Ports of containers that a proxy, a CNI plugin or the host's own stack has to serve. Of the init containers, those that
 /// run beside the others have ports, too (KEP-753, Kubernetes 1.29).
 pub(super) fn ports_of_the_node(
-    (containers, init_containers): (Field<Vec<Field<Container>>>, Field<Vec<Field<Container>>>),
+    (containers, init_containers): (Containers, Containers),
     path: &str,
     host_network: bool,
     errors: &mut FieldErrors,

@@ -58,6 +58,12 @@ pub(in crate::cluster) fn typed_config_map(object: SlimObject, errors: &mut Fiel
         ("nodeport-addresses", long(data.node_port_addresses.take("data[nodeport-addresses]", errors))),
         ("node-port-range", scalar(data.node_port_range.take("data[node-port-range]", errors))),
         ("enable-bpf-masquerade", scalar(data.bpf_masquerade.take("data[enable-bpf-masquerade]", errors))),
+        ("service-no-backend-response", scalar(data.no_backend.take("data[service-no-backend-response]", errors))),
+        (
+            "enable-no-service-endpoints-routable",
+            scalar(data.no_endpoints_routable.take("data[enable-no-service-endpoints-routable]", errors)),
+        ),
+        ("bpf-lb-sock-hostns-only", scalar(data.sockets_of_host_only.take("data[bpf-lb-sock-hostns-only]", errors))),
         ("enable-ipv4", scalar(data.ipv4.take("data[enable-ipv4]", errors))),
         ("enable-ipv6", scalar(data.ipv6.take("data[enable-ipv6]", errors))),
         ("enable-ipv4-masquerade", scalar(data.ipv4_masquerade.take("data[enable-ipv4-masquerade]", errors))),

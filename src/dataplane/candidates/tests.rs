@@ -1,6 +1,9 @@
-use super::{super::local_address::LocalAddress, *};
+use super::{
+    super::{backing::Backing, local_address::LocalAddress},
+    *,
+};
 use crate::facts::{
-    Family, NodeAddress, NodeAddressKind,
+    CiliumConfig, Family, NodeAddress, NodeAddressKind, Vantage, WithoutBackend,
     healthy::{PRIMARY, SECOND, gap, ip, objects, seen},
 };
 
@@ -105,20 +108,84 @@ fn an_address_in_a_vrf_is_served_where_it_is_listed() {
     assert_eq!(ask(&world.with_config(|it| it.node_port_addresses = vec!["192.0.2.0/24".to_owned()])), Some(true));
 }
 
+/// Who answers under Cilium with a usable, no, and only remote endpoints: from outside, on the node and in its pods.
+/// `?` where that is not known.
+fn under_cilium(world: &Snapshot, address: &str) -> String {
+    let candidates = candidates(world);
+    let to = LocalAddress { ip: ip(address), vrf: false };
+    let ask = |from, backing| {
+        let mut outcomes = candidates.iter().map(|candidate| candidate.outcome(to, from, backing));
+        let first = outcomes.next().expect("a candidate");
+        let letter = ["L", "P", "R", "T", "N", "U"][first as usize];
+        if outcomes.all(|outcome| outcome == first) { letter } else { "?" }
+    };
+    let row = |from| Backing::ALL.map(|backing| ask(from, backing)).concat();
+    [Vantage::Remote, Vantage::Node, Vantage::Pods].map(row).join(" ")
+}
+
+fn cilium(change: impl FnOnce(&mut ProxyConfig)) -> Snapshot {
+    Snapshot::healthy()
+        .address("lo", "203.0.113.1")
+        .address("eth1", "198.51.100.1")
+        .with_mode(Mode::Cilium)
+        .with_config(change)
+}
+
 #[test]
-fn of_cilium_only_what_is_listed_or_primary_and_loopback_are_certain() {
-    let world = Snapshot::healthy().with_mode(Mode::Cilium);
-    let listed = world.clone().with_config(|it| it.node_port_addresses = vec!["192.0.2.2/32".to_owned()]);
-    let found = |world: &Snapshot| ["127.0.0.1", "::1", PRIMARY[0], SECOND[0]].map(|address| captured(world, address));
-    assert_eq!(found(&world), [Some(true), Some(true), Some(true), None]);
-    assert_eq!(found(&listed), [Some(true), Some(true), None, Some(true)]);
-    let why = |world: &Snapshot| candidates(world).ambiguity().detail;
-    assert!(why(&world).contains("cilium serves one address of each of its devices; set nodeport-addresses"));
-    assert!(why(&listed).contains("other addresses than outsiders"), "{}", why(&listed));
+fn cilium_serves_one_address_to_outsiders_and_all_of_its_devices_to_the_node() {
+    let world = cilium(|_| {});
+    for address in [PRIMARY[0], PRIMARY[1], "203.0.113.1"] {
+        assert_eq!(under_cilium(&world, address), "PRR PUP PUP", "{address}");
+    }
+    for address in SECOND {
+        assert_eq!(under_cilium(&world, address), "LLL PUP PUP", "{address}");
+    }
+    assert_eq!(under_cilium(&world, "198.51.100.1"), "??? ??? ???", "whether the device is Cilium's is not known");
+    assert_eq!(captured(&world, "127.0.0.1"), Some(true));
+    assert!(candidates(&world).ambiguity().detail.starts_with("which devices cilium serves is not known"));
     // A person who says the mode says no more.
     let mut said = Snapshot::healthy().without_proxy();
     said.overrides.proxy_mode = Some(Learned { value: Mode::Cilium, place: "--proxy-mode".to_owned() });
-    assert_eq!(found(&said), [Some(true), Some(true), Some(true), None]);
+    assert_eq!(under_cilium(&said, PRIMARY[0]), "PRR PUP PUP");
+}
+
+#[test]
+fn the_list_of_cilium_counts_for_outsiders_only_and_for_the_families_in_it() {
+    let world = cilium(|it| it.node_port_addresses = vec!["192.0.2.2/32".to_owned()]);
+    assert_eq!(under_cilium(&world, SECOND[0]), "PRR PUP PUP");
+    for address in [PRIMARY[0], PRIMARY[1], SECOND[1], "203.0.113.1"] {
+        assert_eq!(under_cilium(&world, address), "LLL PUP PUP", "{address}");
+    }
+    let all = cilium(|it| it.node_port_addresses = vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()]);
+    for address in [PRIMARY[0], SECOND[0], SECOND[1], "203.0.113.1"] {
+        assert_eq!(under_cilium(&all, address), "PRR PUP PUP", "{address}");
+    }
+    assert_eq!(under_cilium(&all, "198.51.100.1"), "??? ??? ???");
+}
+
+#[test]
+fn cilium_answers_without_an_endpoint_as_it_is_set() {
+    let with = |without_backend, host_namespace_only| {
+        let config = CiliumConfig { without_backend, host_namespace_only };
+        under_cilium(&cilium(|it| it.cilium = Some(config)), PRIMARY[0])
+    };
+    assert_eq!(with(WithoutBackend::Reject, false), "PRR PUP PUP");
+    assert_eq!(with(WithoutBackend::Drop, false), "PTT PUP PUP");
+    assert_eq!(with(WithoutBackend::Pass, false), "PLT PLP PLP");
+    assert_eq!(with(WithoutBackend::Reject, true), "PRR PUP P??");
+}
+
+#[test]
+fn without_the_nodes_object_and_settings_little_is_known_of_cilium() {
+    let mut world = cilium(|_| {});
+    seen(&mut world.cluster.nodes).clear();
+    assert_eq!(under_cilium(&world, PRIMARY[0]), "??? PUP PUP", "eth0 alone has IPv6");
+    assert_eq!(captured(&world, "127.0.0.1"), Some(true));
+    let mut world = cilium(|_| {});
+    objects(&mut world.cluster.nodes)[0].addresses.retain(|it| Family::of(it.ip) == Family::V4);
+    assert_eq!(under_cilium(&world, PRIMARY[0]), "PRR PUP PUP");
+    assert_eq!(under_cilium(&world, PRIMARY[1]), "??? ??? ???", "Cilium chooses one by itself");
+    assert_eq!(under_cilium(&cilium(|_| {}).address("eth0", "fe80::1"), "fe80::1").chars().next(), Some('?'));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     super::{
+        cilium,
         claim::Claim,
         endpoints::Endpoints,
         external_address::ExternalAddress,
@@ -14,7 +15,7 @@ use super::{
     },
     ownership::Claimant,
 };
-use crate::facts::{ContainerPort, Pod, Protocol, Service, ServicePort, Snapshot, Socket};
+use crate::facts::{ContainerPort, Mode, Pod, Protocol, Service, ServicePort, Snapshot, Socket};
 
 /// A claim with what it rests on.
 pub(super) enum Standing<'a> {
@@ -73,7 +74,8 @@ impl Standing<'_> {
                 of_service(Claim::ExternalIp, address.service, port, format!("{} {}", address.field, address.ip))
             }
             Self::NodePort(service, port) => {
-                of_service(Claim::NodePort, service, port, format!("type {}", service.kind.name()))
+                let addresses = if serves_by_device(snapshot) { cilium::ONE_ADDRESS } else { "" };
+                of_service(Claim::NodePort, service, port, format!("type {}{addresses}", service.kind.name()))
             }
             Self::HostPort(pod, host) => Claimant {
                 claim: Claim::HostPort,
@@ -91,6 +93,12 @@ impl Standing<'_> {
             }
         }
     }
+}
+
+/// Whether Cilium serves NodePorts, and no list says on which addresses.
+fn serves_by_device(snapshot: &Snapshot) -> bool {
+    let listed = snapshot.proxy_config().is_ok_and(|config| !config.node_port_addresses.is_empty());
+    snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium) && !listed
 }
 
 /// The Service whose healthCheckNodePort is a socket's port.

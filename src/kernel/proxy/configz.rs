@@ -41,6 +41,7 @@ pub(in crate::kernel) fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
         cluster_cidr: text_of(field(config, "clusterCIDR")).or(cidrs.map(|cidrs| cidrs.join(","))),
         healthz_bind_address: text_of(field(config, "healthzBindAddress")),
         iptables_masquerade: None,
+        cilium: None,
     })
 }
 
@@ -83,6 +84,7 @@ mod tests {
                 cluster_cidr: Some("10.244.0.0/16,fd00::/56".to_owned()),
                 healthz_bind_address: Some("0.0.0.0:10256".to_owned()),
                 iptables_masquerade: None,
+                cilium: None,
             }
         );
     }

@@ -116,7 +116,14 @@ fn a_pod_on_one_address_is_found_by_it() {
         let (world, own) = at(ip);
         expect_healthy(&RULE, &with(world, &[own]), &node());
     }
-    let (world, _) = at(Some("192.0.2.1"));
+    let (world, own) = at(Some("192.0.2.1"));
+    let before = |ip: Option<&str>| {
+        let left = Redirection { ip: ip.map(|ip| ip.parse().expect("an address")), ..redirection(8080, "10.1.0.7:80") };
+        expect_problem(&RULE, &with(world.clone(), &[left, own.clone()]), &node()).severity
+    };
+    assert_eq!(before(None), Severity::Critical, "every address is this one too");
+    assert_eq!(before(Some("192.0.2.1")), Severity::Critical);
+    assert_eq!(before(Some("192.0.2.2")), Severity::Warning, "the pod is on another address");
     expect_problem(&RULE, &with(world, &[redirection(8080, "10.1.0.8:80")]), &node());
 }
 

@@ -64,7 +64,7 @@ fn kubermatic_11963() {
 
 /// Thread: cilium/cilium#37691
 /// Symptom: a NodePort does not answer at the virtual address of keepalived: Cilium serves one address of a device
-/// Says: `portreeve owner 30080`: at the node's address a pod answers, at the other it is not known, with the setting to make
+/// Says: `portreeve owner 30080`: at the node's address a pod answers, at the other nobody, with the setting to make
 #[test]
 fn cilium_37691() {
     let cilium = |addresses: &str| {
@@ -74,6 +74,7 @@ fn cilium_37691() {
     };
     let said = cilium("devices: eth0");
     assert!(said.contains("remote clients to 192.0.2.1: a pod of 1"), "{said}");
+    assert!(said.contains("192.0.2.50, 2001:db8::1, 2001:db8::2: nobody"), "{said}");
     assert!(said.contains("set nodeport-addresses to have others served"), "{said}");
     let said = cilium("nodeport-addresses: 192.0.2.0/24");
     assert!(said.contains("remote clients to 192.0.2.1, 192.0.2.2, 192.0.2.50: a pod of 1"), "{said}");
