@@ -9,7 +9,7 @@
 //! behaviour matrix of the documentation comes from; `UPDATE=1` records it anew.
 
 pub mod addresses;
-mod asks;
+pub mod asks;
 pub mod binds;
 mod claims;
 mod cni;
@@ -20,9 +20,9 @@ pub mod host_port;
 mod judged;
 pub mod masquerade;
 pub mod outgoing;
-mod record;
+pub mod record;
 #[path = "../../anywhere/verdicts/recording.rs"]
-mod recording;
+pub mod recording;
 pub mod redirected;
 pub mod sctp;
 mod shapes;
