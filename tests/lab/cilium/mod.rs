@@ -102,8 +102,9 @@ fn beside_kube_proxy() {
 /// Runs Cilium with settings, asks, and compares with what is recorded.
 #[track_caller]
 fn record(name: &str, settings: &[(&str, &str)]) {
-    let wired = Wired::enter();
+    // It goes last, when nobody is in it any more.
     let inside = Inside::new();
+    let wired = Wired::enter();
     further_addresses(&wired);
     let cluster = ControlPlane::start();
     Cilium::prepare(&cluster, &PRIMARY);

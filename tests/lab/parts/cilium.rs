@@ -95,7 +95,7 @@ pub struct Cilium {
     /// What it is told, as the ConfigMap `cilium-config` has it.
     pub settings: Map<String, Value>,
     process: Process,
-    directory: Directory,
+    _directory: Directory,
 }
 
 impl Cilium {
@@ -104,8 +104,10 @@ impl Cilium {
     pub fn prepare(cluster: &ControlPlane, addresses: &[&str]) {
         for folder in ["v2", "v2alpha1"] {
             let folder = programs::cilium().join("crds").join(folder);
-            for entry in fs::read_dir(&folder).expect("`make cilium` has put it there") {
-                let text = fs::read_to_string(entry.expect("an entry").path()).expect("a definition");
+            let entries = fs::read_dir(&folder).expect("`make cilium` has put it there");
+            let paths = entries.map(|it| it.expect("an entry").path());
+            for path in paths.filter(|it| it.extension().is_some_and(|it| it == "yaml")) {
+                let text = fs::read_to_string(path).expect("a definition");
                 cluster.api().create(&serde_saphyr::from_str::<Value>(&text).expect("YAML"));
             }
         }
@@ -150,7 +152,7 @@ impl Cilium {
             let api = root.join("run/cilium/cilium.sock").exists();
             (attached && api && (sockets || !replaces)).then_some(())
         });
-        Self { settings, process, directory }
+        Self { settings, process, _directory: directory }
     }
 
     /// Adds a pod by the CNI plugin, in a network namespace; its addresses, IPv4 and IPv6.
@@ -173,13 +175,13 @@ impl Cilium {
             .args([&format!("--target={}", self.process.pid()), "--mount", "--net", "--cgroup", "--"])
             .arg(&plugin)
             .env("CNI_COMMAND", "ADD")
-            .env("CNI_CONTAINERID", "own")
+            .env("CNI_CONTAINERID", "0123456789ab")
             .env("CNI_NETNS", pod.path())
             .env("CNI_IFNAME", "eth0")
             .env("CNI_PATH", plugin.parent().expect("a folder"))
             .env(
                 "CNI_ARGS",
-                "K8S_POD_NAME=own;K8S_POD_NAMESPACE=default;K8S_POD_INFRA_CONTAINER_ID=own;IgnoreUnknown=1",
+                "K8S_POD_NAME=own;K8S_POD_NAMESPACE=default;K8S_POD_INFRA_CONTAINER_ID=0123456789ab;IgnoreUnknown=1",
             )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -202,11 +204,6 @@ impl Cilium {
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
         self.process.wait_for(what, probe)
-    }
-
-    /// Where it keeps what is to be read when a test fails.
-    pub fn directory(&self) -> &Directory {
-        &self.directory
     }
 }
 

@@ -56,6 +56,6 @@ pub use self::{
     relay::Relay,
     role::Role,
     second_node::SecondNode,
-    talk::{Answer, Server, answer_within, ask, is_pod, http_get, http_status, http_status_from},
+    talk::{Answer, Server, answer_within, ask, http_get, http_status, http_status_from, is_pod},
     whole_node::WholeNode,
 };
