@@ -8,8 +8,10 @@ use super::recording::{Recording, path, read};
 fn recordings() -> Vec<(String, Recording)> {
     let folder = path("cilium/world").parent().expect("a folder").to_owned();
     let names = fs::read_dir(folder).expect("recordings").map(|it| it.expect("an entry").path());
-    let mut names: Vec<String> =
-        names.map(|it| it.file_stem().expect("a name").to_string_lossy().into_owned()).filter(|it| it != "world").collect();
+    let mut names: Vec<String> = names
+        .map(|it| it.file_stem().expect("a name").to_string_lossy().into_owned())
+        .filter(|it| it != "world")
+        .collect();
     names.sort();
     names.into_iter().map(|it| (it.clone(), read(&format!("cilium/{it}")))).collect()
 }

@@ -64,7 +64,8 @@ pub type Answers = BTreeMap<(From, Protocol, IpAddr, u16), Answer>;
 
 /// Asks about ports, and what nobody answered once more: a packet that is lost proves nothing.
 pub fn ask_everything(everybody: &Everybody<'_>, places: &[Place], ports: &[(Protocol, u16)]) -> Answers {
-    let all = ports.iter().flat_map(|(protocol, port)| places.iter().map(move |(from, to)| (*from, *protocol, *to, *port)));
+    let all =
+        ports.iter().flat_map(|(protocol, port)| places.iter().map(move |(from, to)| (*from, *protocol, *to, *port)));
     let mut answers = ask_once(everybody, all.collect());
     let silent = answers.iter().filter(|(_, answer)| **answer == Answer::TimedOut).map(|(it, _)| *it);
     let silent = silent.collect();

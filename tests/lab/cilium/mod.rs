@@ -173,7 +173,10 @@ fn further_addresses(wired: &Wired) {
     wired.client.run(|| {
         ip(&FAR.map(|it| format!("address add {it} dev lo")));
         // As a card sends it: an ICMP answer to a packet without a checksum is not believed.
-        let status = std::process::Command::new("ethtool").args(["-K", "eth0", "tx", "off"]).stdout(std::process::Stdio::null()).status();
+        let status = std::process::Command::new("ethtool")
+            .args(["-K", "eth0", "tx", "off"])
+            .stdout(std::process::Stdio::null())
+            .status();
         assert!(status.expect("ethtool is installed").success());
     });
 }
@@ -216,8 +219,7 @@ fn settle(cluster: &ControlPlane, cilium: &mut Cilium, pod: &Namespace) {
     }
     for address in last["spec"]["clusterIPs"].as_array().expect("cluster IPs") {
         let address: IpAddr = address.as_str().expect("an address").parse().expect("an address");
-        cilium.wait_for("answer from a Service", || {
-            pod.run(move || is_pod(SocketAddr::new(address, 80))).then_some(())
-        });
+        cilium
+            .wait_for("answer from a Service", || pod.run(move || is_pod(SocketAddr::new(address, 80))).then_some(()));
     }
 }

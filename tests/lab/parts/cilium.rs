@@ -11,9 +11,7 @@ use std::{
 use nix::unistd::gettid;
 use serde_json::{Map, Value, json};
 
-use super::{
-    control_plane::ControlPlane, directory::Directory, namespace::Namespace, process::Process, programs,
-};
+use super::{control_plane::ControlPlane, directory::Directory, namespace::Namespace, process::Process, programs};
 
 /// What the lab tells the agent beside the chart's defaults: no proxies, small maps, routes of the lab's own.
 const OURS: [(&str, Option<&str>); 29] = [
@@ -214,7 +212,14 @@ fn all_settings(further: &[(&str, &str)]) -> Map<String, Value> {
         .args(["template", "cilium"])
         .arg(programs::cilium().join("chart"))
         .args(["--namespace", "kube-system", "--show-only", "templates/cilium-configmap.yaml"])
-        .args(["--set", "kubeProxyReplacement=true", "--set", "k8sServiceHost=127.0.0.1", "--set", "k8sServicePort=6443"])
+        .args([
+            "--set",
+            "kubeProxyReplacement=true",
+            "--set",
+            "k8sServiceHost=127.0.0.1",
+            "--set",
+            "k8sServicePort=6443",
+        ])
         .output()
         .expect("helm runs");
     let text = String::from_utf8_lossy(&output.stdout);
