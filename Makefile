@@ -38,6 +38,13 @@ LAB_PROGRAMS := etcd=go.etcd.io/etcd/server/v3:tests/lab:$(LAB) \
                 kube-proxy-1.23.6=$(KUBE)/kube-proxy:tests/lab/kube-proxy-1.23:$(LAB) \
                 helm=helm.sh/helm/v4/cmd/helm:tests/lab/helm:$(HELM)
 VERSION := k8s.io/component-base/version
+
+# Cilium, which takes minutes to build: its agent, its CNI plugin, and beside them what they compile and install.
+CILIUM_MODULE := tests/lab/cilium-1.20
+CILIUM := $(CACHE)/cilium/$(call pinned,github.com/cilium/cilium,$(CILIUM_MODULE))
+CILIUM_PROGRAMS := cilium-agent=github.com/cilium/cilium/daemon:$(CILIUM_MODULE):$(CILIUM) \
+                   cilium-cni=github.com/cilium/cilium/plugins/cilium-cni:$(CILIUM_MODULE):$(CILIUM)
+CILIUM_TOOLS := clang-19:clang-19 llc-19:llvm-19 ethtool:ethtool
 GUEST := $(CACHE)/guest
 CRATES_AT = $(CACHE)/$(subst @,/,$(filter $(1)@%,$(CRATES)))
 DENY = $(call CRATES_AT,cargo-deny)/bin/cargo-deny
@@ -47,12 +54,12 @@ MUSL := $(shell uname -m)-unknown-linux-musl
 RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 IMAGE := target/portreeve-$(RELEASE).tar
 
-LABELLED := PORTREEVE_LAB='$(LAB)' PORTREEVE_GUEST='$(GUEST)' PORTREEVE_HELM='$(HELM)'
+LABELLED := PORTREEVE_LAB='$(LAB)' PORTREEVE_CILIUM='$(CILIUM)' PORTREEVE_GUEST='$(GUEST)' PORTREEVE_HELM='$(HELM)'
 PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test verdicts pictures mutants fuzz hostile threads bench lab guest static lint advisories docs chart image release krew shipped fmt tools crates
+.PHONY: help check build test verdicts pictures mutants fuzz hostile threads bench lab cilium guest static lint advisories docs chart image release krew shipped fmt tools crates
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -66,7 +73,7 @@ build: ## Build the release binary
 # The runner keeps tests off this machine's own network. cargo's own lines come last. Tests in a guest, whose every
 # instruction is emulated, are a verb of their own, `make verdicts`; CI runs both.
 test: tools lab static lint ## Install what tests need, lint, and run every test; kernel tests need root
-	$(LABELLED) $(CARGO) test --locked $(PRIVATE) -- --skip ipvs:: --skip pictures::
+	$(LABELLED) $(CARGO) test --locked $(PRIVATE) -- --skip ipvs:: --skip cilium:: --skip pictures::
 
 # What runs on nodes is measured: the binary of the image. A bench profile would make the benchmark itself small too, which
 # takes minutes.
@@ -74,9 +81,9 @@ bench: tools lab image ## Measure what it costs, beside ss, lsof and others; UPD
 	@$(MAKE) --no-print-directory tools TOOLS='$(CONTENDERS)'
 	PORTREEVE_IMAGE='$(IMAGE)' $(LABELLED) $(CARGO) bench --locked --profile dev --bench cost $(PRIVATE) -- target/$(MUSL)/release/portreeve $(FAMILIES)
 
-verdicts: tools lab guest ## Ask packets about every verdict, in a guest with ipvs too, and count the cells; needs root
+verdicts: tools lab cilium guest ## Ask packets about every verdict, in a guest with ipvs too, and count the cells; needs root
 	rm -rf target/tmp/verdicts
-	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs::
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs:: cilium::
 	@awk '{ cells += $$2; wrong += $$3; print } END { print "all", cells, wrong }' target/tmp/verdicts/* | \
 	    awk 'BEGIN { printf "%-24s %8s %8s %8s\n", "configuration", "cells", "agree", "differ" } { printf "%-24s %8d %8d %8d\n", $$1, $$2, $$2 - $$3, $$3 }'
 
@@ -120,6 +127,18 @@ lab: ## Build the programs that tests run, Kubernetes and helm; minutes the firs
 	    CGO_ENABLED=0 go build -C "$$module" -trimpath -ldflags "-s -w $${version:+$$stamp}" -o "$$folder/.$$name.$$$$" "$$package"; \
 	    mv "$$folder/.$$name.$$$$" "$$folder/$$name"; \
 	done
+
+cilium: ## Build the Cilium that tests run, with the sources of its datapath; minutes the first time, then nothing
+	@$(MAKE) --no-print-directory tools TOOLS='$(CILIUM_TOOLS)'
+	@$(MAKE) --no-print-directory lab LAB_PROGRAMS='$(CILIUM_PROGRAMS)'
+	@if [ ! -d '$(CILIUM)/crds' ]; then \
+	    sources="$$(go list -C '$(CILIUM_MODULE)' -m -f '{{.Dir}}' github.com/cilium/cilium)"; \
+	    rm -rf '$(CILIUM)/bpf' '$(CILIUM)/chart' '$(CILIUM)/.crds'; \
+	    cp -r --no-preserve=mode "$$sources/bpf" '$(CILIUM)/bpf'; \
+	    cp -r --no-preserve=mode "$$sources/install/kubernetes/cilium" '$(CILIUM)/chart'; \
+	    cp -r --no-preserve=mode "$$sources/pkg/k8s/apis/cilium.io/client/crds" '$(CILIUM)/.crds'; \
+	    mv '$(CILIUM)/.crds' '$(CILIUM)/crds'; \
+	fi
 
 static: ## Build the static binary that tests make an image of
 	rustup target add $(MUSL)

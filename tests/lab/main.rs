@@ -12,6 +12,7 @@ mod answers;
 mod bands;
 mod chart;
 mod churn;
+mod cilium;
 mod events;
 mod faults;
 mod healthy;

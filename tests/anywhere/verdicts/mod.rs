@@ -1,5 +1,6 @@
 //! Verdicts against packets that were recorded: `tests/lab/verdicts` asks them anew, and `UPDATE=1` records them there.
 
+mod cilium;
 mod judged;
 mod matrix;
 mod recording;
@@ -19,7 +20,9 @@ pub(crate) fn recordings() -> Vec<(String, Recording, Snapshot)> {
     let folder = path(WORLDS[0]).parent().expect("a folder").to_owned();
     let mut names: Vec<String> = fs::read_dir(folder)
         .expect("recordings")
-        .map(|entry| entry.expect("an entry").path().file_stem().expect("a name").to_string_lossy().into_owned())
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_file())
+        .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
         .filter(|name| !WORLDS.contains(&name.as_str()))
         .collect();
     names.sort();

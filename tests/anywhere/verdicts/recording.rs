@@ -9,6 +9,10 @@ use serde_json::{Map, Value};
 /// The recorded snapshots of nodes. The configurations of one node differ in [`Recording::kernel`] alone.
 pub const WORLDS: [&str; 2] = ["world", "world-with-ipvs"];
 
+/// A network namespace of the node that is no pod of its plane: no vantage point, but asked where a plane is told apart
+/// by it.
+pub const NAMESPACE: &str = "namespace";
+
 /// One configuration.
 #[derive(Serialize, Deserialize)]
 pub struct Recording {
@@ -17,6 +21,9 @@ pub struct Recording {
     /// What differs from that in the snapshot, by the names of `kernel`: the proxy, IPVS, sysctls, and listeners where
     /// the proxy has some.
     pub kernel: Map<String, Value>,
+    /// What a plane is told by a ConfigMap, where it is told by one.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub settings: Map<String, Value>,
     /// From where, and to which address: the questions about each port, in the order of the answers.
     pub questions: Vec<(String, IpAddr)>,
     /// Every listener.
@@ -44,8 +51,14 @@ impl Recording {
     /// The cells of a listener: from where, to which address, and the letter.
     pub fn cells<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (Vantage, IpAddr, char)> {
         let vantage = |word: &str| Vantage::ALL.into_iter().find(|it| it.name() == word).expect("a vantage point");
+        let cells = self.every_cell(row).filter(|(from, ..)| *from != NAMESPACE);
+        cells.map(move |(from, to, letter)| (vantage(from), to, letter))
+    }
+
+    /// The same with those from places that are no vantage points, each from a place's name.
+    pub fn every_cell<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (&'a str, IpAddr, char)> {
         let asked = self.questions.iter().zip(row.answers.chars()).filter(|(_, letter)| *letter != '.');
-        asked.map(move |((from, to), letter)| (vantage(from), *to, letter))
+        asked.map(|((from, to), letter)| (from.as_str(), *to, letter))
     }
 
     /// How many cells there are.

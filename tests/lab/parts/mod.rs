@@ -4,6 +4,7 @@ mod agent;
 mod alertmanager;
 mod api;
 pub mod audit;
+mod cilium;
 mod cluster;
 mod commands;
 mod containerd;
@@ -40,12 +41,13 @@ pub use self::{
     alertmanager::Alertmanager,
     api::Api,
     audit::Audit,
+    cilium::{Cilium, Inside},
     cluster::{cluster, serve},
     commands::Person,
     control_plane::ControlPlane,
     directory::Directory,
     kubectl::{Plugin, kubectl},
-    namespace::sysctl,
+    namespace::{Namespace, ip, sysctl},
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
     page::{AGENT, Reader},
     patience::slowness,
@@ -54,6 +56,6 @@ pub use self::{
     relay::Relay,
     role::Role,
     second_node::SecondNode,
-    talk::{Answer, Server, answer_within, ask, http_get, http_status, http_status_from},
+    talk::{Answer, Server, answer_within, ask, http_get, http_status, http_status_from, is_pod},
     whole_node::WholeNode,
 };

@@ -63,7 +63,7 @@ fn ask_once(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
 }
 
 /// Asks from the calling thread's namespace.
-fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
+pub fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let left = Mutex::new(asks.iter());
     let work = || {
         let next = || left.lock().expect("nobody panicked").next();

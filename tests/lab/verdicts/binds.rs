@@ -33,7 +33,8 @@ pub struct Bind {
     pub device: Option<&'static str>,
 }
 
-const fn to(address: &'static str) -> Bind {
+/// One of every family and device, bound to an address.
+pub const fn to(address: &'static str) -> Bind {
     Bind { name: address, address, v6only: false, device: None }
 }
 

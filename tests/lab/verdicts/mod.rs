@@ -9,7 +9,7 @@
 //! behaviour matrix of the documentation comes from; `UPDATE=1` records it anew.
 
 pub mod addresses;
-mod asks;
+pub mod asks;
 pub mod binds;
 mod claims;
 mod cni;
@@ -20,9 +20,9 @@ pub mod host_port;
 mod judged;
 pub mod masquerade;
 pub mod outgoing;
-mod record;
+pub mod record;
 #[path = "../../anywhere/verdicts/recording.rs"]
-mod recording;
+pub mod recording;
 pub mod redirected;
 pub mod sctp;
 mod shapes;
@@ -124,7 +124,7 @@ fn a_verdict_for_another_mode_is_not_what_packets_show() {
 
 /// A listener, and the Service that has its port.
 #[derive(Clone, Copy)]
-struct Listener {
+pub struct Listener {
     bind: &'static Bind,
     protocol: Protocol,
     shape: &'static Shape,
@@ -148,7 +148,7 @@ fn listeners(bound: &[Bound]) -> Vec<Listener> {
 }
 
 /// What packets showed: who answers each question in which the process answered before.
-type Answers = BTreeMap<Ask, Answer>;
+pub type Answers = BTreeMap<Ask, Answer>;
 
 /// A wired node with its listeners, which were asked before the first Service, and a cluster with their Services.
 pub struct Lab {

@@ -7,7 +7,7 @@ use portreeve::{
     findings::Vantage,
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     Answers, Ask, Listener,
@@ -18,7 +18,7 @@ use super::{
 use crate::parts::Answer;
 
 /// The configurations whose snapshot stands for all of their node.
-const FIRST: [&str; 2] = ["iptables-default", "ipvs-default"];
+const FIRST: [&str; 3] = ["iptables-default", "ipvs-default", "cilium/default"];
 
 /// The configuration whose proxy has listeners of its own.
 const HOLDING: &str = "iptables-1.23";
@@ -42,6 +42,7 @@ pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snap
             .map(|field| (field.to_owned(), kernel[field].clone()))
             .collect(),
         questions: places.iter().map(|(from, _, to)| (from.name().to_owned(), to.ip())).collect(),
+        settings: Map::new(),
         listeners: rows.collect(),
     }
 }

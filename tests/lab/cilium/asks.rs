@@ -1,0 +1,104 @@
+//! Who asks, where: the vantage points of a node with Cilium, and a network namespace that is no pod of it.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    thread,
+};
+
+use portreeve::{facts::Protocol, findings::Vantage};
+
+use crate::{
+    parts::{ADDRESSES, Answer, Namespace},
+    verdicts::{
+        asks::{Ask, at_once},
+        recording::NAMESPACE,
+    },
+};
+
+/// From where.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum From {
+    At(Vantage),
+    /// A namespace of the node that Cilium did not make.
+    Namespace,
+}
+
+/// A question about any port.
+pub type Place = (From, IpAddr);
+
+/// Who asks from other namespaces than the calling thread's.
+pub struct Everybody<'a> {
+    pub client: &'a Namespace,
+    pub pod: &'a Namespace,
+    pub namespace: &'a Namespace,
+}
+
+impl From {
+    /// Its word in a recording.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::At(vantage) => vantage.name(),
+            Self::Namespace => NAMESPACE,
+        }
+    }
+
+    /// The question about a port; a namespace asks like a pod.
+    pub fn ask(self, protocol: Protocol, to: IpAddr, port: u16) -> Ask {
+        let vantage = if let Self::At(vantage) = self { vantage } else { Vantage::Pods };
+        (vantage, protocol, SocketAddr::new(to, port))
+    }
+}
+
+/// Every question, with the node's further addresses.
+pub fn places(further: &[&str]) -> Vec<Place> {
+    let parse = |it: &str| it.parse::<IpAddr>().expect("an address");
+    let outside = [Vantage::Remote, Vantage::Node, Vantage::Pods].map(From::At).into_iter().chain([From::Namespace]);
+    let reached: Vec<IpAddr> = ADDRESSES[..6].iter().chain(further).map(|it| parse(it)).collect();
+    let outside = outside.flat_map(|from| reached.iter().map(move |to| (from, *to)).collect::<Vec<_>>());
+    outside.chain(["127.0.0.1", "::1"].map(|it| (From::At(Vantage::Loopback), parse(it)))).collect()
+}
+
+/// Who answers: from where, a protocol, an address, a port.
+pub type Answers = BTreeMap<(From, Protocol, IpAddr, u16), Answer>;
+
+/// Asks about ports, and what nobody answered once more: a packet that is lost proves nothing.
+pub fn ask_everything(everybody: &Everybody<'_>, places: &[Place], ports: &[(Protocol, u16)]) -> Answers {
+    let all =
+        ports.iter().flat_map(|(protocol, port)| places.iter().map(move |(from, to)| (*from, *protocol, *to, *port)));
+    let mut answers = ask_once(everybody, all.collect());
+    let silent = answers.iter().filter(|(_, answer)| **answer == Answer::TimedOut).map(|(it, _)| *it);
+    let silent = silent.collect();
+    answers.extend(ask_once(everybody, silent));
+    answers
+}
+
+fn ask_once(everybody: &Everybody<'_>, all: Vec<(From, Protocol, IpAddr, u16)>) -> Answers {
+    let of = |wanted: &[From]| -> Vec<Ask> {
+        let some = all.iter().filter(|(from, ..)| wanted.contains(from));
+        some.map(|(from, protocol, to, port)| from.ask(*protocol, *to, *port)).collect()
+    };
+    let node = [Vantage::Node, Vantage::Loopback].map(From::At);
+    let groups = [
+        (Some(everybody.client), of(&[From::At(Vantage::Remote)])),
+        (Some(everybody.pod), of(&[From::At(Vantage::Pods)])),
+        (Some(everybody.namespace), of(&[From::Namespace])),
+        (None, of(&node)),
+    ];
+    let answers: Vec<BTreeMap<Ask, Answer>> = thread::scope(|scope| {
+        let asking = groups.map(|(namespace, asks)| {
+            scope.spawn(move || match namespace {
+                Some(namespace) => namespace.run(move || at_once(&asks)),
+                None => at_once(&asks),
+            })
+        });
+        asking.into_iter().map(|it| it.join().expect("answers")).collect()
+    });
+    let answer = |from: From, ask: &Ask| match from {
+        From::At(Vantage::Remote) => answers[0][ask],
+        From::At(Vantage::Pods) => answers[1][ask],
+        From::Namespace => answers[2][ask],
+        From::At(_) => answers[3][ask],
+    };
+    all.iter().map(|it| (*it, answer(it.0, &it.0.ask(it.1, it.2, it.3)))).collect()
+}

@@ -1,0 +1,225 @@
+//! Who answers on a NodePort behind the real cilium-agent in kube-proxy's place. `make cilium` builds it.
+//!
+//! Nothing expected is written here: every listener is asked before its Service, and again when Cilium has it. What packets
+//! showed is recorded below `tests/anywhere/verdicts/recorded/cilium`; `UPDATE=1` records it anew.
+//!
+//! What Cilium puts into the kernel sees the sockets of one control group, that of the agent. The node's listeners, its
+//! pods and whoever asks from them are threads in there; the client is outside.
+
+mod asks;
+
+use std::net::{IpAddr, SocketAddr};
+
+use portreeve::facts::Protocol;
+use serde_json::{Value, json};
+
+use self::asks::{Everybody, Place, ask_everything, places};
+use crate::{
+    look::snapshot,
+    parts::{Answer, Cilium, ControlPlane, Inside, Namespace, PRIMARY, Wired, ip, is_pod, objects},
+    verdicts::{
+        binds::{BINDS, Bind, Held, to},
+        record::{count, keep, letter},
+        recording::{Recording, Row},
+    },
+};
+
+/// Addresses of loopback's interface that others reach.
+const ON_LO: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
+/// An endpoint on another node: the client has these too.
+const FAR: [&str; 2] = ["10.244.20.5", "fd00:244:0:20::5"];
+
+/// Of each family the wildcard, the primary address, a second one of that device, one of `lo`, one of a device that is not
+/// Cilium's, and loopback.
+static BOUND: [Bind; 12] = [
+    to("0.0.0.0"),
+    to(PRIMARY[0]),
+    to("192.0.2.2"),
+    to(ON_LO[0]),
+    to("10.244.0.1"),
+    to("127.0.0.1"),
+    to("::"),
+    to(PRIMARY[1]),
+    to("2001:db8::2"),
+    to(ON_LO[1]),
+    to("fd00:244::1"),
+    to("::1"),
+];
+
+/// Service shapes by the names of the other planes' recordings: externalTrafficPolicy; whether the endpoint, if there is
+/// one, is the node's own pod; whether it is ready, serving and terminating.
+const SHAPES: [(&str, &str, Option<(bool, [bool; 3])>); 6] = [
+    ("ready", "Cluster", Some((false, [true, true, false]))),
+    ("empty", "Cluster", None),
+    ("elsewhere", "Local", Some((false, [true, true, false]))),
+    ("here", "Local", Some((true, [true, true, false]))),
+    ("not-ready", "Cluster", Some((false, [false, false, false]))),
+    ("draining", "Cluster", Some((false, [false, true, true]))),
+];
+
+struct Listener {
+    bind: &'static Bind,
+    protocol: Protocol,
+    shape: usize,
+    port: u16,
+}
+
+#[test]
+fn by_default() {
+    record("default", &[]);
+}
+
+#[test]
+fn on_one_address() {
+    record("second", &[("nodeport-addresses", "192.0.2.2/32")]);
+}
+
+#[test]
+fn on_every_address_of_two_devices() {
+    record("all", &[("nodeport-addresses", "0.0.0.0/0,::/0"), ("devices", "eth0,pod0")]);
+}
+
+#[test]
+fn without_endpoints_in_silence() {
+    record("drop", &[("service-no-backend-response", "drop")]);
+}
+
+#[test]
+fn without_endpoints_not_taken() {
+    record("not-routable", &[("enable-no-service-endpoints-routable", "false")]);
+}
+
+#[test]
+fn with_sockets_of_the_host_only() {
+    record("host-sockets", &[("bpf-lb-sock-hostns-only", "true")]);
+}
+
+#[test]
+fn beside_kube_proxy() {
+    record("no-replacement", &[("kube-proxy-replacement", "false")]);
+}
+
+/// Runs Cilium with settings, asks, and compares with what is recorded.
+#[track_caller]
+fn record(name: &str, settings: &[(&str, &str)]) {
+    // It goes last, when nobody is in it any more.
+    let inside = Inside::new();
+    let wired = Wired::enter();
+    further_addresses(&wired);
+    let cluster = ControlPlane::start();
+    Cilium::prepare(&cluster, &PRIMARY);
+    cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
+    let listeners = listeners();
+    // Everything from here on is seen by Cilium, but for what the client does.
+    Inside::join(inside.path());
+    let group = inside.path().to_owned();
+    wired.pod.run(move || Inside::join(&group));
+    let pod = Namespace::new();
+    let mut cilium = Cilium::start(&cluster, &inside, settings);
+    let own = cilium.add(&cluster, &pod);
+    let backends = |from: &Namespace| {
+        [Protocol::Tcp, Protocol::Udp].map(|it| from.run(move || Held::on(&BINDS[1], it, Wired::PORT, Answer::Pod)))
+    };
+    let (_near, _far) = (backends(&pod), backends(&wired.client));
+    let _held: Vec<Held> =
+        listeners.iter().map(|it| Held::on(it.bind, it.protocol, it.port, Answer::Process)).collect();
+    let everybody = Everybody { client: &wired.client, pod: &pod, namespace: &wired.pod };
+    let places: Vec<Place> = places(&ON_LO);
+    let all = |it: &Listener| (it.protocol, it.port);
+    let before = ask_everything(&everybody, &places, &listeners.iter().map(all).collect::<Vec<_>>());
+    for it in &listeners {
+        create(&cluster, it, &own);
+    }
+    settle(&cluster, &mut cilium, &pod);
+    let now = ask_everything(&everybody, &places, &listeners.iter().map(all).collect::<Vec<_>>());
+    let seen = snapshot(&cluster.kubeconfig("admin"));
+    let rows = listeners.iter().map(|it| {
+        let letters = places.iter().map(|(from, to)| {
+            let ask = (*from, it.protocol, *to, it.port);
+            let counts = before[&ask] == Answer::Process;
+            if counts { letter(&from.ask(it.protocol, *to, it.port), now[&ask]) } else { '.' }
+        });
+        Row {
+            bind: it.bind.name.to_owned(),
+            protocol: it.protocol,
+            shape: SHAPES[it.shape].0.to_owned(),
+            port: it.port,
+            answers: letters.collect(),
+        }
+    });
+    let recording = Recording {
+        world: "cilium/world".to_owned(),
+        kernel: json!(seen.kernel)
+            .as_object()
+            .expect("an object")
+            .iter()
+            .filter(|(field, _)| ["proxy", "ip_vs", "sysctls"].contains(&field.as_str()))
+            .map(|(field, value)| (field.clone(), value.clone()))
+            .collect(),
+        settings: cilium.settings.clone(),
+        questions: places.iter().map(|(from, to)| (from.name().to_owned(), *to)).collect(),
+        listeners: rows.collect(),
+    };
+    let cells: usize = recording.listeners.iter().map(|row| recording.every_cell(row).count()).sum();
+    // No answer of the program is judged yet.
+    count(&format!("cilium-{name}"), cells, 0);
+    keep(&format!("cilium/{name}"), &recording, &seen);
+}
+
+/// Gives `lo` its addresses, and the client those of a far endpoint.
+#[track_caller]
+fn further_addresses(wired: &Wired) {
+    ip(&ON_LO.map(|it| format!("address add {it} dev lo")));
+    wired.client.run(|| {
+        ip(&FAR.map(|it| format!("address add {it} dev lo")));
+        // As a card sends it: an ICMP answer to a packet without a checksum is not believed.
+        let status = std::process::Command::new("ethtool")
+            .args(["-K", "eth0", "tx", "off"])
+            .stdout(std::process::Stdio::null())
+            .status();
+        assert!(status.expect("ethtool is installed").success());
+    });
+}
+
+fn listeners() -> Vec<Listener> {
+    let cells = [Protocol::Tcp, Protocol::Udp].into_iter().flat_map(|protocol| {
+        BOUND.iter().flat_map(move |bind| (0..SHAPES.len()).map(move |shape| (bind, protocol, shape)))
+    });
+    (30000..).zip(cells).map(|(port, (bind, protocol, shape))| Listener { bind, protocol, shape, port }).collect()
+}
+
+/// Creates the Service of a listener, with its endpoints.
+#[track_caller]
+fn create(cluster: &ControlPlane, listener: &Listener, own: &[String; 2]) {
+    let (name, policy, endpoint) = SHAPES[listener.shape];
+    let mut entry = objects::port(80, Some(listener.port));
+    entry["protocol"] = json!(listener.protocol.to_string().to_uppercase());
+    let mut service = objects::service(&format!("{name}-{}", listener.port), &[entry]);
+    service["spec"]["externalTrafficPolicy"] = json!(policy);
+    let service = cluster.api().create(&service);
+    for (index, family) in ["IPv4", "IPv6"].into_iter().enumerate() {
+        let at = endpoint.map(|(here, _)| if here { (own[index].as_str(), "n1") } else { (FAR[index], "n2") });
+        let mut slice = objects::endpoint_slice(&service, at, family);
+        if let Some((_, [ready, serving, terminating])) = endpoint {
+            slice["endpoints"][0]["conditions"] =
+                json!({"ready": ready, "serving": serving, "terminating": terminating});
+        }
+        cluster.api().create(&slice);
+    }
+}
+
+/// Waits until the Services that were created before are in force: one that comes after them is, in both families.
+#[track_caller]
+fn settle(cluster: &ControlPlane, cilium: &mut Cilium, pod: &Namespace) {
+    let mut last = objects::service("settled", &[objects::port(80, None)]);
+    last["spec"]["type"] = json!("ClusterIP");
+    let last: Value = cluster.api().create(&last);
+    for (family, address) in ["IPv4", "IPv6"].into_iter().zip(FAR) {
+        cluster.api().create(&objects::endpoint_slice(&last, Some((address, "n2")), family));
+    }
+    for address in last["spec"]["clusterIPs"].as_array().expect("cluster IPs") {
+        let address: IpAddr = address.as_str().expect("an address").parse().expect("an address");
+        cilium
+            .wait_for("answer from a Service", || pod.run(move || is_pod(SocketAddr::new(address, 80))).then_some(()));
+    }
+}

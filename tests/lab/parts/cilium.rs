@@ -1,0 +1,237 @@
+//! Cilium's agent in kube-proxy's place, and a pod of its own.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio, id},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use nix::unistd::gettid;
+use serde_json::{Map, Value, json};
+
+use super::{control_plane::ControlPlane, directory::Directory, namespace::Namespace, process::Process, programs};
+
+/// What the lab tells the agent beside the chart's defaults: no proxies, small maps, routes of the lab's own.
+const OURS: [(&str, Option<&str>); 29] = [
+    ("enable-ipv6", Some("true")),
+    ("kube-proxy-replacement", Some("true")),
+    ("ipam", Some("kubernetes")),
+    ("procfs", Some("/proc")),
+    ("enable-l7-proxy", Some("false")),
+    ("external-envoy-proxy", Some("false")),
+    ("enable-hubble", Some("false")),
+    ("enable-health-checking", Some("false")),
+    ("enable-endpoint-health-checking", Some("false")),
+    ("enable-dynamic-config", Some("false")),
+    ("enable-policy-secrets-sync", Some("false")),
+    ("remove-cilium-node-taints", Some("false")),
+    ("set-cilium-node-taints", Some("false")),
+    ("write-cni-conf-when-ready", None),
+    ("cni-exclusive", Some("false")),
+    ("bpf-map-dynamic-size-ratio", None),
+    ("bpf-ct-global-tcp-max", Some("65536")),
+    ("bpf-ct-global-any-max", Some("65536")),
+    ("bpf-nat-global-max", Some("65536")),
+    ("bpf-neigh-global-max", Some("65536")),
+    ("bpf-lb-sock-rev-nat-map-max", Some("65536")),
+    ("routing-mode", Some("native")),
+    ("tunnel-protocol", None),
+    ("auto-direct-node-routes", Some("false")),
+    ("enable-ipv4-masquerade", Some("true")),
+    ("enable-ipv6-masquerade", Some("true")),
+    ("ipv4-native-routing-cidr", Some("10.244.0.0/16")),
+    ("ipv6-native-routing-cidr", Some("fd00:244::/48")),
+    ("devices", Some("eth0")),
+];
+
+/// A control group whose sockets Cilium sees, and in which threads of this process can be.
+pub struct Inside(PathBuf);
+
+impl Inside {
+    #[track_caller]
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = Self::outside().join(format!("portreeve-lab-{}-{number}-cilium", id()));
+        fs::create_dir(&path).expect("control groups can be made: run these tests as root");
+        fs::write(path.join("cgroup.type"), "threaded").expect("a group of threads");
+        Self(path)
+    }
+
+    /// Moves the calling thread in here; threads that it starts from now on are here too.
+    #[track_caller]
+    pub fn join(path: &Path) {
+        fs::write(path.join("cgroup.threads"), gettid().to_string()).expect("a thread can join");
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The control group of this process.
+    fn outside() -> PathBuf {
+        let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
+        let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());
+        let own = fs::read_to_string("/proc/self/cgroup").expect("control groups");
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/")).expect("a cgroup2 hierarchy");
+        mount.expect("a cgroup2 hierarchy is mounted").join(own)
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        Self::join(&Self::outside());
+        // The last threads leave a moment after they were waited for.
+        super::until("end of a control group", || fs::remove_dir(&self.0).ok());
+    }
+}
+
+/// The agent of node `n1`, which must be the calling thread's namespace.
+pub struct Cilium {
+    /// What it is told, as the ConfigMap `cilium-config` has it.
+    pub settings: Map<String, Value>,
+    process: Process,
+    _directory: Directory,
+}
+
+impl Cilium {
+    /// Creates what the agent needs in a cluster that has no Cilium yet, and the Node of the given addresses.
+    #[track_caller]
+    pub fn prepare(cluster: &ControlPlane, addresses: &[&str]) {
+        for folder in ["v2", "v2alpha1"] {
+            let folder = programs::cilium().join("crds").join(folder);
+            let entries = fs::read_dir(&folder).expect("`make cilium` has put it there");
+            let paths = entries.map(|it| it.expect("an entry").path());
+            for path in paths.filter(|it| it.extension().is_some_and(|it| it == "yaml")) {
+                let text = fs::read_to_string(path).expect("a definition");
+                cluster.api().create(&serde_saphyr::from_str::<Value>(&text).expect("YAML"));
+            }
+        }
+        let mut node = super::objects::node("n1", addresses);
+        node["spec"] = json!({"podCIDR": "10.244.8.0/24", "podCIDRs": ["10.244.8.0/24", "fd00:244:0:8::/64"]});
+        cluster.api().create(&node);
+        cluster.api().create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cilium-secrets"}}));
+    }
+
+    /// Starts it in a control group with further settings, and waits until it has attached its programs.
+    #[track_caller]
+    pub fn start(cluster: &ControlPlane, inside: &Inside, settings: &[(&str, &str)]) -> Self {
+        let directory = Directory::new();
+        let settings = all_settings(settings);
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "cilium-config", "namespace": "kube-system"},
+            "data": settings,
+        });
+        cluster.api().create(&config);
+        // What only this machine has is in the folder alone.
+        let folder = directory.path().join("config");
+        fs::create_dir(&folder).expect("a folder");
+        let local = json!({
+            "k8s-kubeconfig-path": cluster.kubeconfig("admin"),
+            "lib-dir": programs::cilium(),
+        });
+        for (name, value) in settings.iter().chain(local.as_object().expect("settings")) {
+            fs::write(folder.join(name), value.as_str().expect("a text")).expect("a file");
+        }
+        let start = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/cilium-1.20/start");
+        let command = [start.as_path(), inside.path(), directory.path()].map(|it| it.display().to_string());
+        let arguments = [format!("--config-dir={}", folder.display())];
+        let mut process = Process::start_by(&command, "cilium-agent", &arguments, directory.path());
+        let root = PathBuf::from(format!("/proc/{}/root", process.pid()));
+        let replaces = settings["kube-proxy-replacement"] == "true";
+        process.wait_for("programs of Cilium", || {
+            let pins = root.join("sys/fs/bpf/cilium");
+            let attached = pins.join("devices/eth0/links/cil_from_netdev").exists();
+            let sockets = pins.join("socketlb/links/cgroup/cil_sock4_connect").exists();
+            let api = root.join("run/cilium/cilium.sock").exists();
+            (attached && api && (sockets || !replaces)).then_some(())
+        });
+        Self { settings, process, _directory: directory }
+    }
+
+    /// Adds a pod by the CNI plugin, in a network namespace; its addresses, IPv4 and IPv6.
+    #[track_caller]
+    pub fn add(&mut self, cluster: &ControlPlane, pod: &Namespace) -> [String; 2] {
+        cluster.api().create(&super::objects::service_account());
+        cluster.api().create(&json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "own", "namespace": "default", "labels": {"app": "own"}},
+            "spec": {
+                "nodeName": "n1",
+                "automountServiceAccountToken": false,
+                "containers": [{"name": "own", "image": "own"}],
+            },
+        }));
+        let network = json!({"cniVersion": "1.0.0", "name": "cilium", "type": "cilium-cni"}).to_string();
+        let plugin = programs::find("cilium-cni");
+        let mut child = Command::new("nsenter")
+            .args([&format!("--target={}", self.process.pid()), "--mount", "--net", "--cgroup", "--"])
+            .arg(&plugin)
+            .env("CNI_COMMAND", "ADD")
+            .env("CNI_CONTAINERID", "0123456789ab")
+            .env("CNI_NETNS", pod.path())
+            .env("CNI_IFNAME", "eth0")
+            .env("CNI_PATH", plugin.parent().expect("a folder"))
+            .env(
+                "CNI_ARGS",
+                "K8S_POD_NAME=own;K8S_POD_NAMESPACE=default;K8S_POD_INFRA_CONTAINER_ID=0123456789ab;IgnoreUnknown=1",
+            )
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("nsenter of util-linux is installed");
+        child.stdin.take().expect("a pipe").write_all(network.as_bytes()).expect("it reads its network");
+        let output = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let result: Value = serde_json::from_str(&said).expect("a result");
+        let addresses = result["ips"].as_array().expect("addresses").iter();
+        let addresses = addresses.map(|it| it["address"].as_str().expect("an address").split('/').next());
+        let mut addresses: Vec<String> = addresses.map(|it| it.expect("an address").to_owned()).collect();
+        addresses.sort_by_key(|it| it.contains(':'));
+        addresses.try_into().expect("one of each family")
+    }
+
+    /// Waits until `probe` has an answer.
+    #[track_caller]
+    pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
+        self.process.wait_for(what, probe)
+    }
+}
+
+/// The chart's settings, the lab's, and further ones.
+#[track_caller]
+fn all_settings(further: &[(&str, &str)]) -> Map<String, Value> {
+    let output = Command::new(programs::find("helm"))
+        .args(["template", "cilium"])
+        .arg(programs::cilium().join("chart"))
+        .args(["--namespace", "kube-system", "--show-only", "templates/cilium-configmap.yaml"])
+        .args([
+            "--set",
+            "kubeProxyReplacement=true",
+            "--set",
+            "k8sServiceHost=127.0.0.1",
+            "--set",
+            "k8sServicePort=6443",
+        ])
+        .output()
+        .expect("helm runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let charts: Value = serde_saphyr::from_str(&text).expect("YAML");
+    let mut settings = charts["data"].as_object().expect("settings").clone();
+    let further = further.iter().map(|(name, value)| (*name, Some(*value)));
+    for (name, value) in OURS.into_iter().chain(further) {
+        match value {
+            Some(value) => settings.insert(name.to_owned(), json!(value)),
+            None => settings.remove(name),
+        };
+    }
+    settings
+}
