@@ -39,7 +39,7 @@ LAB_PROGRAMS := etcd=go.etcd.io/etcd/server/v3:tests/lab:$(LAB) \
                 helm=helm.sh/helm/v4/cmd/helm:tests/lab/helm:$(HELM)
 VERSION := k8s.io/component-base/version
 
-# Cilium, which takes minutes to build: its agent, its CNI plugin, and beside them what they compile and install.
+# Cilium: its agent, its CNI plugin, and beside them what they compile and install.
 CILIUM_MODULE := tests/lab/cilium-1.20
 CILIUM := $(CACHE)/cilium/$(call pinned,github.com/cilium/cilium,$(CILIUM_MODULE))
 CILIUM_PROGRAMS := cilium-agent=github.com/cilium/cilium/daemon:$(CILIUM_MODULE):$(CILIUM) \
@@ -81,11 +81,13 @@ bench: tools lab image ## Measure what it costs, beside ss, lsof and others; UPD
 	@$(MAKE) --no-print-directory tools TOOLS='$(CONTENDERS)'
 	PORTREEVE_IMAGE='$(IMAGE)' $(LABELLED) $(CARGO) bench --locked --profile dev --bench cost $(PRIVATE) -- target/$(MUSL)/release/portreeve $(FAMILIES)
 
-verdicts: tools lab cilium guest ## Ask packets about every verdict, in a guest with ipvs too, and count the cells; needs root
+COUNT_CELLS := awk '{ cells += $$2; wrong += $$3; print } END { print "all", cells, wrong }' target/tmp/verdicts/* | \
+    awk 'BEGIN { printf "%-24s %8s %8s %8s\n", "configuration", "cells", "agree", "differ" } { printf "%-24s %8d %8d %8d\n", $$1, $$2, $$2 - $$3, $$3 }'
+
+verdicts: tools lab guest ## Ask packets about every verdict, in a guest with ipvs too, and count the cells; needs root
 	rm -rf target/tmp/verdicts
-	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs:: cilium::
-	@awk '{ cells += $$2; wrong += $$3; print } END { print "all", cells, wrong }' target/tmp/verdicts/* | \
-	    awk 'BEGIN { printf "%-24s %8s %8s %8s\n", "configuration", "cells", "agree", "differ" } { printf "%-24s %8d %8d %8d\n", $$1, $$2, $$2 - $$3, $$3 }'
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs::
+	@$(COUNT_CELLS)
 
 # What Grafana's components are made of is heavy, and nothing that is shipped.
 pictures: lab ## Draw the documents' pictures anew, of what a Prometheus of the lab answered; needs root
@@ -128,7 +130,8 @@ lab: ## Build the programs that tests run, Kubernetes and helm; minutes the firs
 	    mv "$$folder/.$$name.$$$$" "$$folder/$$name"; \
 	done
 
-cilium: ## Build the Cilium that tests run, with the sources of its datapath; minutes the first time, then nothing
+# Cilium takes minutes to build the first time. Its agent compiles its datapath in each configuration.
+cilium: tools lab ## Ask packets about every verdict behind the real Cilium, and count the cells; needs root
 	@$(MAKE) --no-print-directory tools TOOLS='$(CILIUM_TOOLS)'
 	@$(MAKE) --no-print-directory lab LAB_PROGRAMS='$(CILIUM_PROGRAMS)'
 	@if [ ! -d '$(CILIUM)/crds' ]; then \
@@ -139,6 +142,9 @@ cilium: ## Build the Cilium that tests run, with the sources of its datapath; mi
 	    cp -r --no-preserve=mode "$$sources/pkg/k8s/apis/cilium.io/client/crds" '$(CILIUM)/.crds'; \
 	    mv '$(CILIUM)/.crds' '$(CILIUM)/crds'; \
 	fi
+	rm -rf target/tmp/verdicts
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- cilium::
+	@$(COUNT_CELLS)
 
 static: ## Build the static binary that tests make an image of
 	rustup target add $(MUSL)

@@ -21,7 +21,7 @@ use crate::facts::{
 
 /// Where Cilium's settings are.
 const CILIUM: &str = "ConfigMap kube-system/cilium-config";
-/// How many of Cilium's `nodeport-addresses` are kept.
+/// How many of Cilium's `nodeport-addresses` and `devices` are kept.
 const MOST_ADDRESSES: usize = 256;
 /// Where Calico's are.
 const FELIX: &str = "FelixConfiguration default";
@@ -200,10 +200,7 @@ impl Settings {
                 // A ConfigMap that was written from a file ends the value with a newline. Cilium passes over it, too.
                 if matches!(value("kube-proxy-replacement").map(str::trim), Some("true" | "strict")) {
                     let mode = Some("cilium".to_owned());
-                    // Cilium takes blanks and commas.
-                    let list = value("nodeport-addresses").unwrap_or_default();
-                    let list = list.split(|it: char| it == ',' || it.is_whitespace()).filter(|cidr| !cidr.is_empty());
-                    let node_port_addresses = list.take(MOST_ADDRESSES).map(short).collect();
+                    let node_port_addresses = list(value("nodeport-addresses"));
                     let iptables_masquerade = iptables_masquerade(value);
                     self.cilium = Some(ProxyConfig {
                         place: place.clone(),
@@ -328,10 +325,17 @@ fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bo
     }
 }
 
+/// A list of Cilium, which takes blanks and commas.
+fn list(text: Option<&str>) -> Vec<String> {
+    let words = text.unwrap_or_default().split(|it: char| it == ',' || it.is_whitespace());
+    words.filter(|word| !word.is_empty()).take(MOST_ADDRESSES).map(short).collect()
+}
+
 /// What Cilium does on a node, by its ConfigMap: an absent key, and a word that it does not know, are the default.
 fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str>) -> CiliumConfig {
     let is = |key: &str, word: &str| value(key).is_some_and(|text| text.trim() == word);
     CiliumConfig {
+        devices: list(value("devices")),
         without_backend: match () {
             () if is("enable-no-service-endpoints-routable", "false") => WithoutBackend::Pass,
             () if is("service-no-backend-response", "drop") => WithoutBackend::Drop,

@@ -184,6 +184,7 @@ mappings! {
         node_port_range: NumberOrText = "node-port-range",
         node_port_addresses: LongText = "nodeport-addresses",
         bpf_masquerade: NumberOrText = "enable-bpf-masquerade",
+        devices: LongText = "devices",
         no_backend: NumberOrText = "service-no-backend-response",
         no_endpoints_routable: NumberOrText = "enable-no-service-endpoints-routable",
         sockets_of_host_only: NumberOrText = "bpf-lb-sock-hostns-only",

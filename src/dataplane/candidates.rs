@@ -200,16 +200,17 @@ fn candidates(
     if needs(Setting::WithoutBackend) {
         settings.without_backend = cilium.without_backend;
     }
-    // From where such pods are served is known of a few cases only.
-    let host_namespace_only = match needs(Setting::HostNamespaceOnly) && cilium.host_namespace_only {
-        true => &[false, true][..],
-        false => &[false],
-    };
+    if needs(Setting::HostNamespaceOnly) {
+        settings.host_namespace_only = cilium.host_namespace_only;
+    }
     let mut candidates = Vec::new();
-    for (primary, all_devices) in primaries.into_iter().flat_map(|primary| [(primary, false), (primary, true)]) {
+    for (primary, otherwise) in primaries.into_iter().flat_map(|primary| [(primary, false), (primary, true)]) {
         match by_device {
-            true => settings.serve_devices(&node_port_addresses, primary, interfaces, all_devices),
-            false if all_devices => continue,
+            true => {
+                let named = (&node_port_addresses[..], &cilium.devices[..]);
+                settings.serve_devices(named, primary, interfaces, otherwise);
+            }
+            false if otherwise => continue,
             false if needs(Setting::NodePortAddresses) => settings.serve_on(&node_port_addresses, primary),
             false => {}
         }
@@ -217,11 +218,8 @@ fn candidates(
             settings.set_localhost_node_ports(config);
         }
         for local_detector in &detectors {
-            for host_namespace_only in host_namespace_only {
-                settings.local_detector = *local_detector;
-                settings.host_namespace_only = *host_namespace_only;
-                candidates.push(Candidate { plane, settings: settings.clone() });
-            }
+            let settings = Settings { local_detector: *local_detector, ..settings.clone() };
+            candidates.push(Candidate { plane, settings });
         }
     }
     (candidates, unknown_primary.or(unknown_detector))

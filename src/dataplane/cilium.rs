@@ -34,8 +34,11 @@ pub(super) const ONE_ADDRESS: &str =
 /// Each way to answer without an endpoint.
 fn unread() -> Vec<ProxyConfig> {
     let ways = [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass];
-    let of = |without_backend| CiliumConfig { without_backend, host_namespace_only: true };
-    ways.into_iter().map(|way| ProxyConfig { cilium: Some(of(way)), ..ProxyConfig::default() }).collect()
+    let of = |(without_backend, host_namespace_only)| {
+        let cilium = CiliumConfig { without_backend, host_namespace_only, ..CiliumConfig::default() };
+        ProxyConfig { cilium: Some(cilium), ..ProxyConfig::default() }
+    };
+    ways.into_iter().flat_map(|way| [(way, false), (way, true)]).map(of).collect()
 }
 
 /// It is complete but for the devices.
@@ -43,22 +46,18 @@ fn read(config: &ProxyConfig) -> Vec<ProxyConfig> {
     vec![config.clone()]
 }
 
-/// Whether a connection is translated where its client connects, and not where its packets arrive.
-fn by_socket(settings: &Settings, from: Vantage) -> bool {
-    match from {
-        Vantage::Remote => false,
-        Vantage::Pods => !settings.host_namespace_only,
-        Vantage::Node | Vantage::Loopback => true,
-    }
-}
-
 fn captures(settings: &Settings, address: LocalAddress, from: Vantage) -> bool {
-    let ip = address.ip;
-    settings.is_of_devices(ip) && (by_socket(settings, from) || settings.lists(ip) && !ip.is_loopback())
+    let listed = || settings.lists(address.ip) && !address.ip.is_loopback();
+    settings.is_of_devices(address.ip) && (from != Vantage::Remote || listed())
 }
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
-    let by_socket = by_socket(settings, connection.from);
+    // Where pods are not served as they connect, they are as their packets arrive: all the same, but for refusals.
+    let by_socket = match connection.from {
+        Vantage::Remote => false,
+        Vantage::Pods => !settings.host_namespace_only,
+        Vantage::Node | Vantage::Loopback => true,
+    };
     let refused = match settings.without_backend {
         WithoutBackend::Reject => Outcome::Refused,
         WithoutBackend::Drop | WithoutBackend::Pass => Outcome::TimedOut,
@@ -68,7 +67,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
         (Backing::Ready, true) => Outcome::Pod,
         (Backing::Empty, true) if settings.without_backend == WithoutBackend::Pass => Outcome::Listener,
         (Backing::Empty, true) if by_socket => Outcome::Unreachable,
-        (Backing::Elsewhere, true) if by_socket => Outcome::Pod,
+        (Backing::Elsewhere, true) if connection.from != Vantage::Remote => Outcome::Pod,
         (Backing::Empty | Backing::Elsewhere, true) => refused,
     }
 }

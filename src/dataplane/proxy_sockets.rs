@@ -88,6 +88,7 @@ impl<'a> Proxy<'a> {
             (true, _, _) | (_, None, _) => Own::No,
             // Whether a proxy holds ports follows from its version; where one answers and does not hold, none does.
             (false, Some(_), _) if self.proxy_never_holds() => Own::No,
+            (false, Some(_), _) if self.is_cilium() => Own::No,
             // One NodePort that is held shows little, where a kube-proxy that holds none is configured.
             (false, Some(1), _) if self.configured_proxy_never_holds() => Own::No,
             (false, Some(_), true) => Own::No,
@@ -121,6 +122,11 @@ impl<'a> Proxy<'a> {
     /// A kube-proxy answers, and its version holds no NodePorts.
     fn proxy_never_holds(&self) -> bool {
         self.version().is_some_and(|version| holds_ports(version) == Some(false))
+    }
+
+    /// Cilium is in kube-proxy's place, and holds no port: its programs are in the kernel.
+    fn is_cilium(&self) -> bool {
+        self.snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium)
     }
 
     /// The version that a kube-proxy answers.

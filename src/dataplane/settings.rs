@@ -97,29 +97,44 @@ impl Settings {
     /// Sets what Cilium serves: `nodeport-addresses`, as far as they are of its devices, and without them one address of
     /// each device and family, and those of `lo`.
     ///
-    /// Its devices are not read. Those with the Node's addresses are among them, and with `all_devices` every other is. The
-    /// same is assumed of what else is not known: link-local addresses, and the address of a family of which the Node names
-    /// none.
+    /// Its devices are those that `devices` names, or else those with the Node's addresses, and with `otherwise` every
+    /// other. With `otherwise` everything else that is not known is served too: link-local addresses, and each of several
+    /// addresses among which Cilium chooses.
     pub(super) fn serve_devices(
         &mut self,
-        listed: &[String],
+        (listed, devices): (&[String], &[String]),
         primary: [Option<IpAddr>; 2],
         interfaces: &Interfaces,
-        all_devices: bool,
+        otherwise: bool,
     ) {
+        let all = &interfaces.addresses;
         let is_primary = |address: &Address| primary.contains(&Some(address.ip));
-        let links: Vec<&str> =
-            interfaces.addresses.iter().filter(|address| is_primary(address)).map(|address| &*address.link).collect();
-        let is_own = |address: &&Address| &*address.link == "lo" || links.contains(&&*address.link);
-        let is_certain = |address: &&Address| {
-            let of_family = primary[Family::of(address.ip).index()].is_some();
-            !is_link_local(address.ip) && is_own(address) && (&*address.link == "lo" || of_family)
+        let is_named = |link: &str| {
+            devices.iter().any(|name| name.strip_suffix('+').map_or(name == link, |start| link.starts_with(start)))
         };
-        let of_devices = interfaces.addresses.iter().filter(|address| all_devices || is_certain(address));
+        let is_lo = |address: &Address| &*address.link == "lo";
+        let may_be = |address: &Address| is_lo(address) || devices.is_empty() || is_named(&address.link);
+        let has_primary = |address: &Address| all.iter().any(|other| other.link == address.link && is_primary(other));
+        let is_of_device = |address: &Address| {
+            let chosen = if devices.is_empty() { has_primary(address) } else { is_named(&address.link) };
+            is_lo(address) || chosen && !is_link_local(address.ip)
+        };
+        // Of a device and family it is the Node's address, or the only one.
+        let is_chosen = |address: &Address| {
+            let family = |it: &&Address| {
+                it.link == address.link && Family::of(it.ip) == Family::of(address.ip) && !is_link_local(it.ip)
+            };
+            let mut rivals = all.iter().filter(family).filter(|it| it.ip != address.ip);
+            match all.iter().filter(family).find(|it| is_primary(it)) {
+                Some(primary) => Some(primary.ip == address.ip),
+                None => rivals.next().is_none().then_some(true),
+            }
+        };
+        let of_devices = all.iter().filter(|it| is_of_device(it) || otherwise && may_be(it));
         self.of_devices = Some(of_devices.map(|address| address.ip).collect());
-        let by_itself = interfaces.addresses.iter().filter(|address| match is_certain(address) {
-            true => &*address.link == "lo" || is_primary(address),
-            false => all_devices,
+        let by_itself = all.iter().filter(|address| match is_of_device(address) {
+            true => is_lo(address) || is_chosen(address).unwrap_or(otherwise),
+            false => otherwise && may_be(address),
         });
         let networks: Vec<IpNet> = match listed {
             [] => by_itself.map(|address| IpNet::from(address.ip)).collect(),

@@ -127,6 +127,9 @@ pub struct ProxyConfig {
 /// Settings of Cilium in kube-proxy's place (ConfigMap `cilium-config`; an absent key is its default).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CiliumConfig {
+    /// `devices`: names, of which one with a `+` at its end stands for all that begin so; empty where Cilium chooses.
+    #[serde(default)]
+    pub devices: Vec<String>,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     pub without_backend: WithoutBackend,
     /// `bpf-lb-sock-hostns-only`: pods are not served where they connect, but where their packets arrive.

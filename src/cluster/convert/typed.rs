@@ -58,6 +58,7 @@ pub(in crate::cluster) fn typed_config_map(object: SlimObject, errors: &mut Fiel
         ("nodeport-addresses", long(data.node_port_addresses.take("data[nodeport-addresses]", errors))),
         ("node-port-range", scalar(data.node_port_range.take("data[node-port-range]", errors))),
         ("enable-bpf-masquerade", scalar(data.bpf_masquerade.take("data[enable-bpf-masquerade]", errors))),
+        ("devices", long(data.devices.take("data[devices]", errors))),
         ("service-no-backend-response", scalar(data.no_backend.take("data[service-no-backend-response]", errors))),
         (
             "enable-no-service-endpoints-routable",

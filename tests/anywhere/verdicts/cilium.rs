@@ -2,7 +2,14 @@
 
 use std::{collections::BTreeSet, fs};
 
-use super::recording::{Recording, path, read};
+use portreeve::facts::Snapshot;
+use serde_json::{Value, json};
+
+use super::{
+    judged::disagreements,
+    recording::{Recording, path, read},
+};
+use crate::manifests::facts_of;
 
 /// Every recorded configuration by its name.
 fn recordings() -> Vec<(String, Recording)> {
@@ -40,4 +47,45 @@ fn by_default_the_primary_addresses_are_taken_and_those_of_other_devices_are_not
     assert_eq!(letters(default, "remote", &primary, "empty"), ['R'].into());
     assert_eq!(letters(default, "remote", &other, "ready"), ['L'].into());
     assert_eq!(letters(default, "node", &primary, "empty"), ['N'].into());
+}
+
+/// The node of a recording, with the settings that its ConfigMap tells.
+fn node(recording: &Recording) -> Snapshot {
+    let mut world: Value = read(&recording.world);
+    for (field, value) in &recording.kernel {
+        world["kernel"][field] = value.clone();
+    }
+    let map = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "cilium-config", "namespace": "kube-system"},
+        "data": recording.settings,
+    });
+    let mut snapshot: Snapshot = serde_json::from_value(world).expect("a snapshot");
+    let facts = facts_of(&[map.to_string()]);
+    assert_eq!(facts.rejected, []);
+    snapshot.cluster.proxy_config = facts.proxy_config;
+    snapshot
+}
+
+#[test]
+fn every_verdict_is_what_packets_showed() {
+    let mut judged = 0;
+    // Without replacement Cilium is no data plane of Services. None ran beside it, and no node is without one.
+    for (name, recording) in recordings().into_iter().filter(|(name, _)| name != "no-replacement") {
+        let wrong = disagreements(&recording, &node(&recording));
+        assert!(wrong.is_empty(), "{name}: {} of {} cells\n{}", wrong.len(), recording.count(), wrong.join("\n"));
+        judged += recording.count();
+    }
+    assert!(judged >= 3900, "{judged} cells");
+}
+
+#[test]
+fn a_verdict_of_other_settings_is_told_apart() {
+    let recordings = recordings();
+    let of = |name: &str| &recordings.iter().find(|(it, _)| it == name).expect("a recording").1;
+    for other in ["second", "all", "drop", "not-routable"] {
+        assert!(!disagreements(of(other), &node(of("default"))).is_empty(), "{other}");
+        assert!(!disagreements(of("default"), &node(of(other))).is_empty(), "{other}");
+    }
 }

@@ -54,7 +54,7 @@ fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantag
         Ok(Outcome::TimedOut) if is_link_local(to) => 'N',
         Ok(Outcome::TimedOut) => 'T',
         Ok(Outcome::Nowhere) => 'N',
-        Ok(Outcome::Unreachable) => 'U',
+        Ok(Outcome::Unreachable) => 'N',
         Err(_) => '?',
     };
     owned.answers.iter().map(|it| ((it.from, it.to), letter(&it.outcome, it.to))).collect()

@@ -62,18 +62,23 @@ pub fn places(further: &[&str]) -> Vec<Place> {
 /// Who answers: from where, a protocol, an address, a port.
 pub type Answers = BTreeMap<(From, Protocol, IpAddr, u16), Answer>;
 
-/// Asks about ports, and what nobody answered once more: a packet that is lost proves nothing.
+/// How often a question without an answer is asked again: a packet that is lost proves nothing.
+const AGAIN: usize = 2;
+
+/// Asks about ports, and what nobody answered again.
 pub fn ask_everything(everybody: &Everybody<'_>, places: &[Place], ports: &[(Protocol, u16)]) -> Answers {
     let all =
         ports.iter().flat_map(|(protocol, port)| places.iter().map(move |(from, to)| (*from, *protocol, *to, *port)));
-    let mut answers = ask_once(everybody, all.collect());
-    let silent = answers.iter().filter(|(_, answer)| **answer == Answer::TimedOut).map(|(it, _)| *it);
-    let silent = silent.collect();
-    answers.extend(ask_once(everybody, silent));
+    let mut answers = ask_once(everybody, &all.collect::<Vec<_>>());
+    for _ in 0..AGAIN {
+        let silent = answers.iter().filter(|(_, answer)| **answer == Answer::TimedOut).map(|(it, _)| *it);
+        let silent: Vec<_> = silent.collect();
+        answers.extend(ask_once(everybody, &silent));
+    }
     answers
 }
 
-fn ask_once(everybody: &Everybody<'_>, all: Vec<(From, Protocol, IpAddr, u16)>) -> Answers {
+fn ask_once(everybody: &Everybody<'_>, all: &[(From, Protocol, IpAddr, u16)]) -> Answers {
     let of = |wanted: &[From]| -> Vec<Ask> {
         let some = all.iter().filter(|(from, ..)| wanted.contains(from));
         some.map(|(from, protocol, to, port)| from.ask(*protocol, *to, *port)).collect()

@@ -1,4 +1,4 @@
-//! Who answers on a NodePort behind the real cilium-agent in kube-proxy's place. `make cilium` builds it.
+//! Who answers on a NodePort behind the real cilium-agent in kube-proxy's place. `make cilium` builds it, and runs this.
 //!
 //! Nothing expected is written here: every listener is asked before its Service, and again when Cilium has it. What packets
 //! showed is recorded below `tests/anywhere/verdicts/recorded/cilium`; `UPDATE=1` records it anew.
@@ -8,7 +8,10 @@
 
 mod asks;
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    process::{Command, Stdio},
+};
 
 use portreeve::facts::Protocol;
 use serde_json::{Value, json};
@@ -19,6 +22,7 @@ use crate::{
     parts::{Answer, Cilium, ControlPlane, Inside, Namespace, PRIMARY, Wired, ip, is_pod, objects},
     verdicts::{
         binds::{BINDS, Bind, Held, to},
+        judged::disagreements,
         record::{count, keep, letter},
         recording::{Recording, Row},
     },
@@ -46,9 +50,12 @@ static BOUND: [Bind; 12] = [
     to("::1"),
 ];
 
+/// Name, policy, and the endpoint.
+type Shape = (&'static str, &'static str, Option<(bool, [bool; 3])>);
+
 /// Service shapes by the names of the other planes' recordings: externalTrafficPolicy; whether the endpoint, if there is
 /// one, is the node's own pod; whether it is ready, serving and terminating.
-const SHAPES: [(&str, &str, Option<(bool, [bool; 3])>); 6] = [
+const SHAPES: [Shape; 6] = [
     ("ready", "Cluster", Some((false, [true, true, false]))),
     ("empty", "Cluster", None),
     ("elsewhere", "Local", Some((false, [true, true, false]))),
@@ -56,6 +63,9 @@ const SHAPES: [(&str, &str, Option<(bool, [bool; 3])>); 6] = [
     ("not-ready", "Cluster", Some((false, [false, false, false]))),
     ("draining", "Cluster", Some((false, [false, true, true]))),
 ];
+
+/// The configuration in which Cilium serves no Service, and nobody else does here.
+const BESIDE: &str = "no-replacement";
 
 struct Listener {
     bind: &'static Bind,
@@ -80,6 +90,11 @@ fn on_every_address_of_two_devices() {
 }
 
 #[test]
+fn on_one_address_of_each_of_two_devices() {
+    record("devices", &[("devices", "eth0,pod0")]);
+}
+
+#[test]
 fn without_endpoints_in_silence() {
     record("drop", &[("service-no-backend-response", "drop")]);
 }
@@ -96,7 +111,7 @@ fn with_sockets_of_the_host_only() {
 
 #[test]
 fn beside_kube_proxy() {
-    record("no-replacement", &[("kube-proxy-replacement", "false")]);
+    record(BESIDE, &[("kube-proxy-replacement", "false")]);
 }
 
 /// Runs Cilium with settings, asks, and compares with what is recorded.
@@ -117,6 +132,7 @@ fn record(name: &str, settings: &[(&str, &str)]) {
     let pod = Namespace::new();
     let mut cilium = Cilium::start(&cluster, &inside, settings);
     let own = cilium.add(&cluster, &pod);
+    pod.run(send_whole);
     let backends = |from: &Namespace| {
         [Protocol::Tcp, Protocol::Udp].map(|it| from.run(move || Held::on(&BINDS[1], it, Wired::PORT, Answer::Pod)))
     };
@@ -160,10 +176,15 @@ fn record(name: &str, settings: &[(&str, &str)]) {
         questions: places.iter().map(|(from, to)| (from.name().to_owned(), *to)).collect(),
         listeners: rows.collect(),
     };
-    let cells: usize = recording.listeners.iter().map(|row| recording.every_cell(row).count()).sum();
-    // No answer of the program is judged yet.
-    count(&format!("cilium-{name}"), cells, 0);
     keep(&format!("cilium/{name}"), &recording, &seen);
+    if name == BESIDE {
+        let answers = recording.listeners.iter().flat_map(|row| recording.every_cell(row));
+        assert!(answers.into_iter().all(|(.., letter)| letter == 'L'), "it is no data plane of Services");
+        return;
+    }
+    let wrong = disagreements(&recording, &seen);
+    count(&format!("cilium-{name}"), recording.count(), wrong.len());
+    assert!(wrong.is_empty(), "{} of {} cells\n{}", wrong.len(), recording.count(), wrong.join("\n"));
 }
 
 /// Gives `lo` its addresses, and the client those of a far endpoint.
@@ -172,13 +193,15 @@ fn further_addresses(wired: &Wired) {
     ip(&ON_LO.map(|it| format!("address add {it} dev lo")));
     wired.client.run(|| {
         ip(&FAR.map(|it| format!("address add {it} dev lo")));
-        // As a card sends it: an ICMP answer to a packet without a checksum is not believed.
-        let status = std::process::Command::new("ethtool")
-            .args(["-K", "eth0", "tx", "off"])
-            .stdout(std::process::Stdio::null())
-            .status();
-        assert!(status.expect("ethtool is installed").success());
+        send_whole();
     });
+}
+
+/// Has the calling thread's namespace send packets as a card does: an ICMP answer to one without a checksum is not believed.
+#[track_caller]
+fn send_whole() {
+    let ethtool = Command::new("ethtool").args(["-K", "eth0", "tx", "off"]).stdout(Stdio::null()).status();
+    assert!(ethtool.expect("ethtool is installed").success());
 }
 
 fn listeners() -> Vec<Listener> {

@@ -87,7 +87,7 @@ pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Van
         Ok(Outcome::TimedOut) if is_link_local(to) => 'N',
         Ok(Outcome::TimedOut) => 'T',
         Ok(Outcome::Nowhere) => 'N',
-        Ok(Outcome::Unreachable) => 'U',
+        Ok(Outcome::Unreachable) => 'N',
         Err(_) => '?',
     };
     owned.answers.iter().map(|it| ((it.from, it.to), letter(it.by, &it.outcome, it.from, it.to))).collect()

@@ -17,7 +17,7 @@ pub mod external_ip;
 pub mod health_check;
 pub mod host_port;
 #[path = "../../anywhere/verdicts/judged.rs"]
-mod judged;
+pub mod judged;
 pub mod masquerade;
 pub mod outgoing;
 pub mod record;
