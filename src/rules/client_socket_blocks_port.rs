@@ -22,6 +22,8 @@
 //! Reserve the port, so that the kernel does not choose it, and end the connection: restart the process that has it.
 //! TIME_WAIT has no owner, and ends by itself within a minute.
 
+use std::net::IpAddr;
+
 use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
@@ -72,6 +74,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         port,
         protocol: Protocol::Tcp,
         families: Some(&service.families),
+        address: None,
         pod: None,
         whose: format!("the health check of Service {}/{}", service.namespace, service.name),
         expected: Ok(()),
@@ -83,6 +86,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             port: port.port,
             protocol: port.protocol,
             families: None,
+            address: port.host_ip.filter(|ip| !ip.is_unspecified()),
             pod: Some(pod),
             whose: format!("hostNetwork pod {}/{}", pod.namespace, pod.name),
             expected: Ok(()),
@@ -119,6 +123,8 @@ struct Absent<'a> {
     protocol: Protocol,
     /// Those in each of which it would listen with a socket of its own; nothing where one socket may serve both.
     families: Option<&'a [Family]>,
+    /// The one address on which it would listen; every one without it.
+    address: Option<IpAddr>,
     /// The pod whose process it is.
     pod: Option<&'a Pod>,
     /// In words.
@@ -131,6 +137,10 @@ impl Absent<'_> {
     /// Whether an outgoing connection is in the way, given who listens on its port.
     fn is_blocked_by(&self, socket: &Socket, listeners: &[&Socket]) -> bool {
         match self.families {
+            None if let Some(address) = self.address => {
+                let meets = |it: &Socket| it.local == address || it.local.is_unspecified();
+                meets(socket) && !listeners.iter().any(|it| meets(it))
+            }
             Some(families) => families.iter().any(|family| {
                 let free = listeners.iter().all(|it| it.serves(*family) == Some(false));
                 free && socket.serves(*family) == Some(true)
@@ -200,6 +210,7 @@ fn proxy(snapshot: &Snapshot) -> Vec<Absent<'static>> {
             port,
             protocol: Protocol::Tcp,
             families: None,
+            address: None,
             pod: None,
             whose: "kube-proxy".to_owned(),
             expected: expected.clone(),

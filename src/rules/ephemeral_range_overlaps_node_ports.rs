@@ -14,7 +14,7 @@
 //! ## Silent when
 //! - the two ranges do not meet, or `net.ipv4.ip_local_reserved_ports` covers every port where they do, in one entry or
 //!   in several;
-//! - the kernel chooses no port that a server of this node needs: ports of hostNetwork pods and hostPorts, and, outside
+//! - the kernel chooses no port that a server of this node needs: ports of hostNetwork pods, hostPorts that a socket holds, and, outside
 //!   of the default range 32768-60999, the well-known ports on which a daemon listens now. Any other listener may have its
 //!   port by chance.
 //!

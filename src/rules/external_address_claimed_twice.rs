@@ -12,12 +12,17 @@
 //!   `allow-shared-ip`, Cilium's sharing keys): these allow no common port either;
 //! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
 //! - it is one Service that names the address as external IP and as load balancer address;
+//! - the two share more than a few addresses with one port: the finding names the first ones;
 //! - another proxy serves one of them (`service.kubernetes.io/service-proxy-name`).
 //!
 //! ## Fix
 //! Give one of the Services another address or another port, or delete it.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use super::{
     Limits, Patience, Rule,
@@ -56,6 +61,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         }
     }
     let mut judgements = Vec::new();
+    // Addresses of one Service and port become one finding, and its author chooses how many there are.
+    let mut told: HashMap<_, usize> = HashMap::new();
     for (destination, mut claims) in claims {
         claims.sort_by_key(title);
         // An impossible Service may name one of its ports twice.
@@ -63,12 +70,18 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         if claims.len() == 1 {
             continue;
         }
-        judgements.extend(claims.iter().map(|claim| Judgement {
-            subject: Subject::service(claim.service),
-            port: Some(destination.1),
-            protocol: Some(destination.2),
-            verdict: Verdict::Problem(evidence(destination, claim, &claims)),
-        }));
+        for claim in &claims {
+            let told = told.entry((title(claim), destination.1, destination.2)).or_default();
+            *told += 1;
+            if *told <= MOST_LISTED {
+                judgements.push(Judgement {
+                    subject: Subject::service(claim.service),
+                    port: Some(destination.1),
+                    protocol: Some(destination.2),
+                    verdict: Verdict::Problem(evidence(destination, claim, &claims)),
+                });
+            }
+        }
     }
     Ok(judgements)
 }
@@ -134,6 +147,17 @@ mod tests {
         );
         assert_eq!(evidence.remedies[0].steps[0].kind, StepKind::Advice);
         assert!(expect_problem(&RULE, &world, &subject("second")).summary.contains("so has default/first:"));
+    }
+
+    #[test]
+    fn many_common_addresses_are_one_finding_of_a_few() {
+        let many: Vec<IpAddr> = (0..200).map(|n| ip(&format!("198.51.100.{n}"))).collect();
+        let world = two(|second| second.load_balancer_ips = many.clone());
+        let world = world.service("third", |it| it.with(|third| third.load_balancer_ips = many.clone()));
+        let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        assert_eq!(judgements.len(), 1 + 2 * MOST_LISTED, "one of the first, and of the others a few");
+        let evidence = expect_problem(&RULE, &world, &subject("third"));
+        assert!(evidence.values.len() <= 4 * MOST_LISTED, "{evidence:#?}");
     }
 
     #[test]

@@ -68,7 +68,8 @@ impl NeededPorts {
     }
 }
 
-/// Ports of hostNetwork pods, and hostPorts.
+/// Ports of hostNetwork pods, and hostPorts for which the container runtime holds a socket. Others are redirected before an
+/// outgoing connection is looked for, and lose nothing to it.
 fn declared(snapshot: &Snapshot, pods: &[Arc<Pod>]) -> BTreeMap<(u16, Protocol), String> {
     // A pod that an API server has, and that no node has, is still to be scheduled.
     let is_here = |pod: &&Pod| match &pod.node {
@@ -77,7 +78,10 @@ fn declared(snapshot: &Snapshot, pods: &[Arc<Pod>]) -> BTreeMap<(u16, Protocol),
     };
     let here = pods.iter().map(Arc::as_ref).filter(is_here).filter(|pod| pod.host_network && !pod.finished);
     let bound = here.flat_map(|pod| pod.ports.iter().map(move |port| (pod, port.port, port.protocol, "")));
+    let listeners = snapshot.kernel.listeners.seen().map_or(&[][..], Vec::as_slice);
+    let is_held = |port: u16, protocol| listeners.iter().any(|it| (it.local_port, it.protocol) == (port, protocol));
     let redirected = host_ports(snapshot, pods).filter(|(pod, ..)| is_here(pod));
+    let redirected = redirected.filter(|(_, port, host_port)| is_held(*host_port, port.protocol));
     let redirected = redirected.map(|(pod, port, host_port)| (pod, host_port, port.protocol, ", a hostPort"));
     let mut declared = BTreeMap::new();
     for (pod, port, protocol, how) in bound.chain(redirected) {
@@ -131,14 +135,18 @@ mod tests {
     }
 
     #[test]
-    fn a_host_port_is_needed_too_and_its_container_port_is_not() {
-        let edge = Snapshot::healthy().pod("edge", |pod| pod.host_port(8080, 7443));
-        assert_eq!(ports(&edge, "7000-9000"), "7443");
-        let waiting = Snapshot::healthy().pod("edge", |pod| {
-            pod.host_port(8080, 7443);
-            pod.node = None;
-        });
-        assert_eq!(ports(&waiting, "7000-9000"), "");
+    fn a_host_port_is_needed_where_a_socket_holds_it_and_its_container_port_is_not() {
+        let edge = |change: fn(&mut Pod)| {
+            Snapshot::healthy().pod("edge", |pod| {
+                pod.host_port(8080, 7443);
+                change(pod);
+            })
+        };
+        let held = |world: Snapshot| world.listens_as("0.0.0.0:7443", daemon("crio", 9));
+        assert_eq!(ports(&held(edge(|_| ())), "7000-9000"), "7443");
+        assert_eq!(ports(&edge(|_| ()), "7000-9000"), "", "it is redirected before a socket is looked for");
+        assert_eq!(ports(&edge(|_| ()).listens_udp("0.0.0.0:7443"), "7000-9000"), "");
+        assert_eq!(ports(&held(edge(|pod| pod.node = None)), "7000-9000"), "");
     }
 
     #[test]

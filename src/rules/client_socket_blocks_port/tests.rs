@@ -26,7 +26,7 @@ fn service() -> Subject {
 }
 
 /// A hostNetwork pod that needs 8443, and a connection from there.
-fn unready(change: fn(&mut Pod)) -> (Snapshot, Subject) {
+fn unready(change: impl FnOnce(&mut Pod)) -> (Snapshot, Subject) {
     let world = Snapshot::healthy().connects(State::Established, "192.0.2.1:8443", REMOTE).pod("ingress", |pod| {
         (pod.host_network, pod.ready) = (true, false);
         pod.ports.push(ContainerPort { port: 8443, host_port: Some(8443), host_ip: None, protocol: Protocol::Tcp });
@@ -183,4 +183,23 @@ fn unread_is_unknown() {
     assert_eq!(without(|it| it.kernel.listeners = gap(Source::Listeners, Why::Torn)), Source::Listeners);
     assert_eq!(without(|it| it.cluster.services = gap(Source::Services, Why::Unreachable)), Source::Services);
     assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
+}
+
+#[test]
+fn a_pod_on_one_address_is_blocked_by_what_is_on_that_address() {
+    let local: std::net::SocketAddr = {
+        let (world, _) = unready(|_| ());
+        let socket = &world.kernel.clients.seen().expect("clients").sockets[0];
+        std::net::SocketAddr::new(socket.local, socket.local_port)
+    };
+    let at = |ip: std::net::IpAddr| unready(|pod| pod.ports[0].host_ip = Some(ip));
+    let (world, subject) = at(local.ip());
+    expect_problem(&RULE, &world, &subject);
+    expect_problem(&RULE, &world.clone().listens("127.0.0.1:8443"), &subject);
+    expect_healthy(&RULE, &world.clone().listens(&local.to_string()), &subject);
+    expect_healthy(&RULE, &world.listens("0.0.0.0:8443"), &subject);
+    let (world, subject) = at("127.0.0.1".parse().expect("an address"));
+    expect_healthy(&RULE, &world, &subject);
+    let (world, subject) = at("0.0.0.0".parse().expect("an address"));
+    expect_problem(&RULE, &world, &subject);
 }

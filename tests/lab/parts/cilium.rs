@@ -46,6 +46,11 @@ const OURS: [(&str, Option<&str>); 29] = [
     ("devices", Some("eth0")),
 ];
 
+/// The Makefile's `CILIUM`: beside its programs what they compile (`bpf`) and install (`crds`), and its chart.
+fn built() -> PathBuf {
+    programs::find("cilium-agent").parent().expect("a folder").to_owned()
+}
+
 /// A control group whose sockets Cilium sees, and in which threads of this process can be.
 pub struct Inside(PathBuf);
 
@@ -101,7 +106,7 @@ impl Cilium {
     #[track_caller]
     pub fn prepare(cluster: &ControlPlane, addresses: &[&str]) {
         for folder in ["v2", "v2alpha1"] {
-            let folder = programs::cilium().join("crds").join(folder);
+            let folder = built().join("crds").join(folder);
             let entries = fs::read_dir(&folder).expect("`make cilium` has put it there");
             let paths = entries.map(|it| it.expect("an entry").path());
             for path in paths.filter(|it| it.extension().is_some_and(|it| it == "yaml")) {
@@ -132,7 +137,7 @@ impl Cilium {
         fs::create_dir(&folder).expect("a folder");
         let local = json!({
             "k8s-kubeconfig-path": cluster.kubeconfig("admin"),
-            "lib-dir": programs::cilium(),
+            "lib-dir": built(),
         });
         for (name, value) in settings.iter().chain(local.as_object().expect("settings")) {
             fs::write(folder.join(name), value.as_str().expect("a text")).expect("a file");
@@ -210,7 +215,7 @@ impl Cilium {
 fn all_settings(further: &[(&str, &str)]) -> Map<String, Value> {
     let output = Command::new(programs::find("helm"))
         .args(["template", "cilium"])
-        .arg(programs::cilium().join("chart"))
+        .arg(built().join("chart"))
         .args(["--namespace", "kube-system", "--show-only", "templates/cilium-configmap.yaml"])
         .args([
             "--set",

@@ -28,11 +28,6 @@ pub fn cache() -> PathBuf {
     cache.join("portreeve")
 }
 
-/// The Makefile's `CILIUM`: beside its programs what they compile (`bpf`) and install (`crds`), and its chart.
-pub fn cilium() -> PathBuf {
-    built("cilium-agent")
-}
-
 /// The Makefile's `HELM` for helm, its `CILIUM` for what is Cilium's, and its `LAB` for everything else.
 fn built(program: &str) -> PathBuf {
     let (said, place, version) = match program {
