@@ -73,7 +73,7 @@ build: ## Build the release binary
 # The runner keeps tests off this machine's own network. cargo's own lines come last. Tests in a guest, whose every
 # instruction is emulated, are a verb of their own, `make verdicts`; CI runs both.
 test: tools lab static lint ## Install what tests need, lint, and run every test; kernel tests need root
-	$(LABELLED) $(CARGO) test --locked $(PRIVATE) -- --skip ipvs:: --skip cilium:: --skip pictures::
+	$(LABELLED) $(CARGO) test --locked $(PRIVATE) -- --skip ipvs:: --skip behind_cilium:: --skip pictures::
 
 # What runs on nodes is measured: the binary of the image. A bench profile would make the benchmark itself small too, which
 # takes minutes.
@@ -143,7 +143,7 @@ cilium: tools lab ## Ask packets about every verdict behind the real Cilium, and
 	    mv '$(CILIUM)/.crds' '$(CILIUM)/crds'; \
 	fi
 	rm -rf target/tmp/verdicts
-	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- cilium::
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- behind_cilium::
 	@$(COUNT_CELLS)
 
 static: ## Build the static binary that tests make an image of

@@ -1,4 +1,4 @@
-//! What packets showed behind Cilium: `tests/lab/cilium` asks them anew, and `UPDATE=1` records them there.
+//! What packets showed behind Cilium: `tests/lab/behind_cilium` asks them anew, and `UPDATE=1` records them there.
 
 use std::{collections::BTreeSet, fs};
 
