@@ -108,7 +108,7 @@ const SEEN: &[Row] = &[
     (
         "proxy-health-port-taken",
         ("node/proxy.rs", "a_program_that_has_the_health_port_of_a_kube_proxy_is_named"),
-        ("node/proxy.rs", "a_kube_proxy_that_has_its_health_port_and_one_that_answers_nobody_lose_nothing"),
+        ("node/near_misses.rs", "a_kube_proxy_that_has_its_health_port_and_one_that_answers_nobody_lose_nothing"),
     ),
     (
         "proxy-near-fd-limit",

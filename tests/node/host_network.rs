@@ -67,13 +67,16 @@ fn service_lb(service: &str, port: u16, place: &str) -> String {
 
 const RUNS: &str = "  nodeName: n1\nstatus: {phase: Running, conditions: [{type: Ready, status: \"True\"}]}";
 
+/// What the scheduler says of a pod for whose ports no node is free.
+const WAITS: &str = "status: {phase: Pending, conditions: [{type: PodScheduled, status: \"False\", reason: Unschedulable, \
+    message: \"0/2 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, 1 node(s) didn't match \
+    Pod's node affinity.\"}]}";
+
 /// A pod that waits for a port of one node.
 fn waits_for(node: &str) -> String {
     format!(
         "  affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: \
-         [{{matchFields: [{{key: metadata.name, operator: In, values: [{node}]}}]}}]}}}}}}\nstatus: {{phase: Pending, \
-         conditions: [{{type: PodScheduled, status: \"False\", reason: Unschedulable, message: \"0/2 nodes are available: \
-         1 node(s) didn't have free ports for the requested pod ports, 1 node(s) didn't match Pod's node affinity.\"}}]}}"
+         [{{matchFields: [{{key: metadata.name, operator: In, values: [{node}]}}]}}]}}}}}}\n{WAITS}"
     )
 }
 
@@ -84,11 +87,21 @@ fn a_pod_that_waits_for_the_host_port_of_another_is_told_of_its_service() {
     let look = stage.check(&[]);
     let finding = look.finding("pod-waits-for-host-port", "web");
     assert_eq!((finding.verdict().as_str(), &finding.0["subject"]["kind"]), ("warning", &"Service".into()));
+    assert_eq!(finding.0["scope"], "node", "on other nodes somebody else may have it");
     let evidence = finding.evidence();
     assert!(evidence.contains("pending = pod kube-system/svclb-web-x"), "{evidence}");
     assert!(evidence.contains("which serves = Service default/gate"), "{evidence}");
     let alarms: Vec<_> = look.alarms().into_iter().map(|alarm| alarm["rule"].clone()).collect();
     assert_eq!(alarms, ["pod-waits-for-host-port"], "a pod without a node has no hostPort here");
+}
+
+#[test]
+fn a_pod_that_waits_for_a_port_of_any_node_is_told_once_for_the_cluster() {
+    let stage = Stage::new().service("web", "TCP", 30080, "");
+    let look = stage.document(&service_lb("gate", 80, RUNS)).document(&service_lb("web", 80, WAITS)).check(&[]);
+    let finding = look.finding("pod-waits-for-host-port", "web").0;
+    assert_eq!((&finding["severity"], &finding["scope"]), (&"warning".into(), &"cluster".into()));
+    assert!(finding["summary"].as_str().is_some_and(|it| it.ends_with("is taken on every node where it could.")));
 }
 
 #[test]

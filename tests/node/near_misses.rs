@@ -9,6 +9,7 @@ use std::{
 use crate::{
     agent::{Agent, ask, wait_for, web},
     claims::{balanced, edge, gate},
+    proxy::{Squatter, StandIn},
     ranges::crowd,
     stage::{Look, PEER, Stage, connecting, sysctl},
 };
@@ -150,4 +151,17 @@ fn a_listener_on_the_agents_port_at_another_address_leaves_the_agent_its_own() {
         assert!(!document.contains("own-port-taken"), "{document}");
     }
     assert_eq!(ask("/livez", "").map(|(status, _)| status), Some(200));
+}
+
+#[test]
+fn a_kube_proxy_that_has_its_health_port_and_one_that_answers_nobody_lose_nothing() {
+    let rule = "proxy-health-port-taken";
+    let stage = Stage::new();
+    let other = Squatter::on("0.0.0.0:10256");
+    expect_silent(&stage.check(&[]), rule, "no kube-proxy answers");
+    drop(other);
+    StandIn::default().start();
+    let _own = TcpListener::bind("0.0.0.0:10256").expect("the port is free");
+    let _beside = Squatter::on("0.0.0.0:10257");
+    expect_silent(&stage.check(&[]), rule, "the port is kube-proxy's own");
 }

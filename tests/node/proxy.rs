@@ -218,15 +218,3 @@ fn a_program_that_has_the_health_port_of_a_kube_proxy_is_named() {
     assert_eq!(finding.0["severity"], "warning");
     assert!(finding.evidence().contains("process perl"), "{}", finding.evidence());
 }
-
-#[test]
-fn a_kube_proxy_that_has_its_health_port_and_one_that_answers_nobody_lose_nothing() {
-    let stage = Stage::new();
-    let other = Squatter::on("0.0.0.0:10256");
-    assert!(stage.check(&[]).findings("proxy-health-port-taken").is_empty(), "no kube-proxy answers");
-    drop(other);
-    StandIn::default().start();
-    let _own = TcpListener::bind("0.0.0.0:10256").expect("the port is free");
-    let _beside = Squatter::on("0.0.0.0:10257");
-    assert!(stage.check(&[]).findings("proxy-health-port-taken").is_empty());
-}

@@ -15,6 +15,7 @@ fn a_peers_address_on_a_link_of_this_node_cuts_the_peer_off() {
         let look = stage.check(&["--proxy-mode", mode]);
         let finding = look.finding("node-holds-peer-address", "n1");
         assert_eq!(finding.verdict(), "critical remote node pods", "{mode}");
+        assert_eq!(finding.0["scope"], "node", "the peer has it rightly");
         assert!(finding.remedy().contains(&format!("ip addr del {PEER}/32 dev eth0")), "{}", finding.remedy());
         assert!(look.findings("ipvs-holds-foreign-address").is_empty(), "{:#}", look.json);
     }
@@ -46,6 +47,7 @@ fn an_external_ip_and_a_load_balancer_with_one_address_and_port_are_told_to_both
     for (name, other) in [("gate", "default/lb"), ("lb", "default/gate")] {
         let finding = look.finding("external-address-claimed-twice", name);
         assert_eq!(finding.verdict(), "warning remote node pods", "{name}");
+        assert_eq!(finding.0["scope"], "cluster", "every agent sees it, and one tells");
         assert!(finding.evidence().contains(other), "{}", finding.evidence());
     }
 }
@@ -72,7 +74,8 @@ fn one_node_port_of_two_services_and_a_daemon_set_is_told_of_each_service() {
     let stage = || Stage::new().service("web", "TCP", 30777, "");
     let look = stage().service("shop", "TCP", 30777, "").check(&["--proxy-mode", "iptables"]);
     for name in ["web", "shop"] {
-        assert_eq!(look.finding("node-port-claimed-twice", name).0["severity"], "critical");
+        let finding = look.finding("node-port-claimed-twice", name).0;
+        assert_eq!((&finding["severity"], &finding["scope"]), (&"critical".into(), &"cluster".into()));
     }
     let look = agents(stage(), 30777).check(&["--proxy-mode", "iptables"]);
     let finding = look.finding("node-port-claimed-twice", "web");
