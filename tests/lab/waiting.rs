@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     look::Look,
-    parts::{Directory, PRIMARY, cluster, controllers, enter_alone, objects, until},
+    parts::{Agent, Directory, PRIMARY, cluster, controllers, enter_alone, events, objects, until},
 };
 
 const RULE: &str = "pod-waits-for-host-port";
@@ -75,4 +75,22 @@ fn the_pod_that_the_scheduler_refuses_for_its_port_is_told_with_the_one_that_has
     let evidence = finding["evidence"].to_string();
     assert!(evidence.contains(&holder) && evidence.contains("Service default/gate"), "{evidence}");
     assert!(look.unknown().iter().all(|it| it["source"] != "waiting-pods"), "{:#}", look.json);
+
+    // One that may run on any node is waited for in the whole cluster: two agents tell it once.
+    let mut late = objects::host_port_pod("late", "TCP", 80, None);
+    late["metadata"]["labels"] = json!({"app": "svclb-late"});
+    late["spec"]["nodeName"].take();
+    late["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    cluster.api().create(&late);
+    until("late", || pods("late").iter().any(refused).then_some(()));
+    let agents = [Agent::start(&cluster, &[]), Agent::of(&cluster, "n2", "127.0.0.1:29518", &[])];
+    let found = |agent: &Agent| Agent::value(&agent.metrics(), r#"portreeve_events_total{result="deduplicated"}"#);
+    until("both", || (agents.iter().filter_map(found).sum::<f64>() == 1.0).then_some(()));
+    let told = || -> Vec<Value> {
+        events(&cluster).into_iter().filter(|event| event["reason"] == "PodWaitsForHostPort").collect()
+    };
+    let told = until("Events", || Some(told()).filter(|told| told.len() == 3));
+    let mut told: Vec<_> = told.iter().map(|it| (&it["regarding"]["name"], &it["related"]["name"])).collect();
+    told.sort_by_key(|(about, node)| format!("{about} {node}"));
+    assert_eq!(told, [(&json!("late"), &Value::Null), (&json!("web"), &json!("n1")), (&json!("web"), &json!("n2"))]);
 }
