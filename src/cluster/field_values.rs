@@ -16,8 +16,9 @@ pub(super) const NODE_PORT: &str = "0 to 65535";
 /// An IP address as Kubernetes reads it: it forgives leading zeros in IPv4, and takes them for decimal
 /// (k8s.io/utils/net `ParseIPSloppy`).
 pub(super) fn lenient_ip(text: &str) -> Option<IpAddr> {
-    if let Ok(ip) = text.parse() {
-        return Some(ip);
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        // Go takes the IPv4 address within an IPv6 one for the same.
+        return Some(ip.to_canonical());
     }
     let decimal = |part: &str| {
         let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

@@ -84,7 +84,7 @@ impl Memory for Pod {
 
 impl Memory for WaitingPod {
     fn heap(&self) -> usize {
-        let Self { namespace, name, uid, controller, service_lb_of, meant_for, ports, since: _ } = self;
+        let Self { namespace, name, uid, controller, service_lb_of, meant_for, ports, .. } = self;
         let names = namespace.heap() + name.heap() + uid.heap() + meant_for.heap();
         names + controller.heap() + service_lb_of.heap() + flat(ports)
     }

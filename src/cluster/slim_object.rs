@@ -72,6 +72,7 @@ mappings! {
         node_name: Name = "nodeName",
         host_network: bool = "hostNetwork",
         affinity: Affinity = "affinity",
+        node_selector: NodeLabels = "nodeSelector",
         containers: Vec<Field<Container>> = "containers",
         init_containers: Vec<Field<Container>> = "initContainers",
         security_context: SecurityContext = "securityContext",
@@ -79,6 +80,7 @@ mappings! {
         kube_node_port_ranges: Vec<Field<NumberOrText>> = "kubeNodePortRanges",
         pod_cidrs: Vec<Field<String>> = "podCIDRs",
         template: Box<Template> = "template",
+        replicas: i64 = "replicas",
     }
     Template {
         spec: TemplateSpec = "spec",
@@ -112,10 +114,14 @@ mappings! {
     NodeSelector {
         terms: Vec<Field<NodeSelectorTerm>> = "nodeSelectorTerms",
     }
-    NodeSelectorTerm {
-        fields: Vec<Field<FieldRequirement>> = "matchFields",
+    NodeLabels {
+        hostname: Name = "kubernetes.io/hostname",
     }
-    FieldRequirement {
+    NodeSelectorTerm {
+        fields: Vec<Field<Requirement>> = "matchFields",
+        labels: Vec<Field<Requirement>> = "matchExpressions",
+    }
+    Requirement {
         field: String = "key",
         operator: String = "operator",
         values: Vec<Field<Name>> = "values",
@@ -130,6 +136,10 @@ mappings! {
     Status {
         load_balancer: LoadBalancer = "loadBalancer",
         phase: String = "phase",
+        reason: String = "reason",
+        started: Time = "startTime",
+        nominated: Name = "nominatedNodeName",
+        desired: i64 = "desiredNumberScheduled",
         conditions: Vec<Field<Condition>> = "conditions",
         containers: Vec<Field<ContainerStatus>> = "containerStatuses",
         pod_ip: String = "podIP",
@@ -152,8 +162,11 @@ mappings! {
         last_state: ContainerState = "lastState",
     }
     ContainerState {
-        running: Present = "running",
+        running: Running = "running",
         terminated: Terminated = "terminated",
+    }
+    Running {
+        started: Time = "startedAt",
     }
     Terminated {
         exit_code: i64 = "exitCode",

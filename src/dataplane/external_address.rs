@@ -22,6 +22,8 @@ pub(crate) enum Field {
     ExternalIps(usize),
     /// `status.loadBalancer.ingress`.
     LoadBalancer,
+    /// `spec.clusterIPs`, with which another Service's address is compared.
+    ClusterIps,
 }
 
 impl<'a> ExternalAddress<'a> {
@@ -39,6 +41,12 @@ impl<'a> ExternalAddress<'a> {
             field,
         })
     }
+
+    /// The cluster IPs of a Service that this node's proxy serves, to be compared with such addresses of others.
+    pub(crate) fn cluster_ips(service: &'a Service) -> impl Iterator<Item = Self> {
+        let all = service.cluster_ips.iter().filter(|_| service.proxy_name.is_none());
+        all.map(move |ip| Self { service, ip: *ip, field: Field::ClusterIps })
+    }
 }
 
 impl fmt::Display for Field {
@@ -47,6 +55,7 @@ impl fmt::Display for Field {
         f.pad(match self {
             Self::ExternalIps(_) => "externalIP",
             Self::LoadBalancer => "load balancer address",
+            Self::ClusterIps => "cluster IP",
         })
     }
 }

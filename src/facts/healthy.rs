@@ -237,6 +237,7 @@ impl Snapshot {
             ready: true,
             running: Some(true),
             failing: false,
+            restarted: None,
             ips: vec![ip("10.244.0.9")],
             ports: Vec::new(),
             ip_local_port_range: None,

@@ -41,6 +41,9 @@ pub struct Pod {
     /// A container that is not ready ended with an error, now or when it last ran.
     #[serde(default)]
     pub failing: bool,
+    /// Since when the containers that are [`failing`](Self::failing) run again; `None` where one of them does not.
+    #[serde(default)]
+    pub restarted: Option<Timestamp>,
     /// `status.podIPs`.
     pub ips: Vec<IpAddr>,
     /// `spec.containers[].ports` that a proxy, a CNI plugin or the host's own stack has to serve.
@@ -86,7 +89,8 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// A Pod without a Node: the scheduler says that its ports are not free where it could run.
+/// A Pod that has no Node, because the scheduler says that its ports are not free where it could run; or one that was given
+/// to a Node by name, and that the kubelet there refused for its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingPod {
     /// `metadata.namespace`.
@@ -99,15 +103,29 @@ pub struct WaitingPod {
     pub controller: Option<Controller>,
     /// As of a [`Pod`].
     pub service_lb_of: Option<ServiceName>,
-    /// The only Node that it may run on, by its node affinity: each Pod of a DaemonSet has such a one.
+    /// The only Node that it may run on: by its name, its node affinity (each Pod of a DaemonSet has such a one), the host
+    /// name in its node selector, or because the scheduler makes room for it there.
     pub meant_for: Option<String>,
+    /// The scheduler says that the ports are taken on every Node. Else other Nodes refuse it for other reasons, and this
+    /// one may, too.
+    #[serde(default)]
+    pub everywhere: bool,
+    /// The kubelet refused it. It is not tried again.
+    #[serde(default)]
+    pub rejected: bool,
     /// The ports that the scheduler compares, with a `host_port` each.
     pub ports: Vec<ContainerPort>,
-    /// `lastTransitionTime` of its condition `PodScheduled`.
+    /// `lastTransitionTime` of its condition `PodScheduled`; of a rejected one `status.startTime`.
     pub since: Option<Timestamp>,
 }
 
 impl WaitingPod {
+    /// Whether it is meant for this Node alone. A host name may be the first part of a Node's name.
+    pub fn is_meant_for(&self, node: &str) -> bool {
+        let meant_for = self.meant_for.as_deref();
+        meant_for.is_some_and(|it| it == node || node.strip_prefix(it).is_some_and(|rest| rest.starts_with('.')))
+    }
+
     /// The reading of whoever did not look for them, and of snapshots older than they are.
     pub fn not_asked() -> Reading<Vec<Arc<Self>>> {
         Reading::Gap(Gap::new(Source::WaitingPods, Why::NotAsked, "Pods without a Node were not asked for"))

@@ -73,7 +73,13 @@ fn servers(snapshot: &Snapshot, needed: &NeededPorts) -> Evidence {
                     outgoing connection has one, its server cannot start.";
     let mut evidence = Evidence::new(Severity::Warning, sentence).outcome("servers");
     evidence.values = ranges_in_words(snapshot);
-    needed.add_to(evidence).remedy(reserve(snapshot, &needed.ports())).remedy(choose_from(PortRange::DEFAULT_EPHEMERAL))
+    let evidence = needed.add_to(evidence).remedy(reserve(snapshot, &needed.ports()));
+    // It helps where it leaves them all out.
+    let by_default = PortSet::from(PortRange::DEFAULT_EPHEMERAL);
+    match needed.ports().intersection(&by_default).is_empty() {
+        true => evidence.remedy(choose_from(PortRange::DEFAULT_EPHEMERAL)),
+        false => evidence,
+    }
 }
 
 /// Two ranges that meet.
@@ -282,7 +288,9 @@ mod tests {
             pod.host_network = true;
             pod.ports.push(port);
         });
-        assert_eq!(value(&problem(&world), "needed by a pod"), "40000/udp of pod default/media");
+        let evidence = problem(&world);
+        assert_eq!(value(&evidence, "needed by a pod"), "40000/udp of pod default/media");
+        assert_eq!(evidence.remedies.len(), 1, "the default range has the port too: {evidence:#?}");
         expect_healthy(&RULE, &world.ephemeral("32768 60999", "40000"), &subject());
     }
 

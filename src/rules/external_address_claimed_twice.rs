@@ -1,9 +1,12 @@
-//! Two Services have one load balancer address or external IP, with one port and protocol.
+//! Two Services have one load balancer address or external IP, with one port and protocol, or one has the other's cluster IP.
 //!
 //! ## Why it hurts
 //! A connection to that address and port reaches one of the two. Which one depends on the node that answers for the
 //! address, on the proxy, and on the order in which it wrote its rules. It can change with every restart, so that
 //! connections fail now and then. Neither the API server nor the proxies compare the addresses of Services.
+//!
+//! An external IP that is the cluster IP of another Service takes what pods send there, that of the API server too. Whoever
+//! may write Services may write that (CVE-2020-8554).
 //!
 //! It is a warning and no more: pods of both may do the same work, or one of the two may have none.
 //!
@@ -31,7 +34,7 @@ use super::{
     wording::{MOST_LISTED, listed, service_in_words},
 };
 use crate::{
-    dataplane::ExternalAddress,
+    dataplane::{ExternalAddress, Field},
     facts::{Protocol, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
@@ -58,6 +61,13 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     for claim in each_service(claiming).flat_map(ExternalAddress::of) {
         for port in &claim.service.ports {
             claims.entry((claim.ip, port.port, port.protocol)).or_default().push(claim);
+        }
+    }
+    for claim in each_service(services.iter().map(Arc::as_ref)).flat_map(ExternalAddress::cluster_ips) {
+        for port in &claim.service.ports {
+            if let Some(claims) = claims.get_mut(&(claim.ip, port.port, port.protocol)) {
+                claims.push(claim);
+            }
         }
     }
     let mut judgements = Vec::new();
@@ -105,7 +115,9 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
     for claim in others() {
         evidence = evidence.value("also has it", format!("{} ({})", service_in_words(claim.service), claim.field));
     }
-    evidence.remedy(release_to(own, "an address or a port that no other Service has"))
+    // A cluster IP is the API server's choice, and cannot be given back.
+    let released = if own.field == Field::ClusterIps { others().next().unwrap_or(own) } else { own };
+    evidence.remedy(release_to(released, "an address or a port that no other Service has"))
 }
 
 #[cfg(test)]
@@ -167,6 +179,29 @@ mod tests {
         assert!(evidence.summary.contains("as externalIP"), "{}", evidence.summary);
         assert!(evidence.remedies[0].steps[0].text.contains("/spec/externalIPs/0"), "{:?}", evidence.remedies);
         expect_problem(&RULE, &world, &subject("first"));
+    }
+
+    #[test]
+    fn another_services_cluster_ip_is_claimed_too() {
+        let world = |port| {
+            let api = |it: World| it.with(|api| (api.cluster_ips, api.ports[0].port) = (vec![ip(VIP)], 443));
+            let trap = |it: World| it.external_ip(VIP).with(|trap| trap.ports[0].port = port);
+            Snapshot::healthy().service("api", api).service("trap", trap)
+        };
+        let evidence = expect_problem(&RULE, &world(443), &subject("api"));
+        assert!(evidence.summary.contains("as cluster IP, and so has default/trap:"), "{}", evidence.summary);
+        assert!(evidence.remedies[0].steps[0].text.contains("patch service trap"), "{evidence:#?}");
+        assert!(expect_problem(&RULE, &world(443), &subject("trap")).summary.contains("so has default/api"));
+        for name in ["api", "trap"] {
+            expect_healthy(&RULE, &world(80), &subject(name));
+        }
+        let own = Snapshot::healthy()
+            .service("own", |it| it.external_ip(VIP).with(|service| service.cluster_ips = vec![ip(VIP)]));
+        expect_healthy(&RULE, &own, &subject("own"));
+        let other =
+            |it: World| it.with(|api| (api.cluster_ips, api.proxy_name) = (vec![ip(VIP)], Some("x".to_owned())));
+        let foreign = Snapshot::healthy().service("first", balanced).service("api", other);
+        expect_healthy(&RULE, &foreign, &subject("first"));
     }
 
     #[test]

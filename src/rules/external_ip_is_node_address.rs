@@ -354,7 +354,7 @@ impl Here<'_> {
         let mut claims: Vec<_> = self.claims.iter().filter(|it| std::ptr::eq(it.service, service)).collect();
         claims.sort_by_key(|it| match it.field {
             Field::ExternalIps(index) => (0, Reverse(index)),
-            Field::LoadBalancer => (1, Reverse(0)),
+            Field::LoadBalancer | Field::ClusterIps => (1, Reverse(0)),
         });
         let mut steps: Vec<Step> = claims.iter().map(|it| release(it)).collect();
         steps.dedup();

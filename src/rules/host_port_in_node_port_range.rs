@@ -5,7 +5,9 @@
 //! the pod is Ready. With any other proxy it works until the API server gives the number to a Service. It does not know
 //! of hostPorts, and then one of the two gets no connections.
 //!
-//! So it is a warning with Cilium and information elsewhere. It is no more than a warning, because another CNI plugin
+//! Where a Service has the number as its healthCheckNodePort, what load balancers ask of the node may reach the pod.
+//!
+//! So that and Cilium make it a warning, and it is information elsewhere. It is no more than a warning, because another CNI plugin
 //! that is chained to Cilium (`portmap`) can redirect the port all the same, and that is not read.
 //!
 //! ## Silent when
@@ -17,14 +19,17 @@
 //! ## Fix
 //! Give the pod a hostPort outside the range.
 
+use std::collections::BTreeMap;
+
 use super::{
     Limits, Patience, Rule,
     node_ports::{ports_in_words, range_in_words},
 };
 use crate::{
-    dataplane::{host_ports, mode_in_words},
+    dataplane::{host_ports, mode_in_words, served_health_checks},
     facts::{
-        Claimant, ContainerPort, Gap, Mode, NodePortRange, Pod, PortRange, PortSet, Service, Snapshot, Source, View,
+        Claimant, ContainerPort, Gap, Mode, NodePortRange, Pod, PortRange, PortSet, Protocol, Service, Snapshot,
+        Source, View,
     },
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
@@ -48,6 +53,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let range = snapshot.cluster.node_port_range.get()?;
     let cilium = cilium_range(snapshot);
     let mode = snapshot.proxy_mode().map(|mode| mode.value);
+    let checks: BTreeMap<u16, &Service> =
+        served_health_checks(services).map(|(service, port)| (port, service)).collect();
     let is_allocated = |host: &ContainerPort| {
         let has = |service: &Service| {
             service.ports.iter().any(|port| port.node_port == host.host_port && port.protocol == host.protocol)
@@ -67,12 +74,13 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             let subject = Subject::pod(pod);
             judgements.push(Judgement { subject, port: Some(number), protocol: Some(host.protocol), verdict });
         };
-        let latent = || Verdict::Problem(evidence(snapshot, range, (pod, host, number), None));
+        let check = checks.get(&number).copied().filter(|_| host.protocol == Protocol::Tcp);
+        let latent = || Verdict::Problem(evidence(snapshot, range, (pod, host, number), Stakes::Latent(check)));
         match (&mode, ignored) {
             (Ok(Mode::Cilium), Ok(false)) => {}
             (Ok(Mode::Cilium), Ok(true)) => {
-                let ranges = cilium.as_ref().ok();
-                push(Verdict::Problem(evidence(snapshot, range, (pod, host, number), ranges)));
+                let ranges = cilium.clone().unwrap_or_default();
+                push(Verdict::Problem(evidence(snapshot, range, (pod, host, number), Stakes::Ignored(ranges))));
             }
             (Ok(Mode::Cilium), Err(gap)) => push(Verdict::Unknown(gap.clone())),
             (Ok(_), _) if in_range => push(latent()),
@@ -96,17 +104,32 @@ fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     }
 }
 
-/// `ignored` is Cilium's range, where Cilium does not serve the hostPort.
+/// What becomes of a hostPort in the range.
+enum Stakes<'a> {
+    /// Cilium does not serve it, for it lies in this range of its own.
+    Ignored(PortSet),
+    /// It works; the Service that has the number as healthCheckNodePort, if there is one.
+    Latent(Option<&'a Service>),
+}
+
 fn evidence(
     snapshot: &Snapshot,
     range: &NodePortRange,
     (pod, host, number): (&Pod, &ContainerPort, u16),
-    ignored: Option<&PortSet>,
+    stakes: Stakes<'_>,
 ) -> Evidence {
     let what = format!("hostPort {number}/{} of pod {}/{}", host.protocol, pod.namespace, pod.name);
-    let (severity, end, outcome) = match ignored {
-        Some(_) => (Severity::Warning, "Cilium does not serve it", "ignored"),
-        None => (Severity::Info, "the API server may give the number to a Service", "latent"),
+    let (severity, end, outcome) = match &stakes {
+        Stakes::Ignored(_) => (Severity::Warning, "Cilium does not serve it".to_owned(), "ignored"),
+        Stakes::Latent(None) => {
+            (Severity::Info, "the API server may give the number to a Service".to_owned(), "latent")
+        }
+        Stakes::Latent(Some(Service { namespace, name, .. })) => {
+            let end = format!(
+                "it is the healthCheckNodePort of Service {namespace}/{name}, and a load balancer's checks may reach the pod"
+            );
+            (Severity::Warning, end, "health-check")
+        }
     };
     let mut evidence = Evidence::new(severity, format!("{what} lies in the NodePort range: {end}."))
         .outcome(outcome)
@@ -114,7 +137,7 @@ fn evidence(
         .value("hostPort", format!("{number}/{} to container port {}", host.protocol, host.port))
         .value("NodePort range", range_in_words(range))
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()));
-    if let Some(ranges) = ignored {
+    if let Stakes::Ignored(ranges) = &stakes {
         evidence = evidence.value("Cilium", format!("node-port-range {}", ports_in_words(ranges))).affects([
             Vantage::Remote,
             Vantage::Node,
@@ -132,7 +155,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Protocol, RangeClaim, Reading, Why,
+            RangeClaim, Reading, ServiceKind, Why,
             healthy::{World, gap},
         },
         rules::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},
@@ -172,6 +195,27 @@ mod tests {
         );
         assert!(evidence.affects.contains(&Vantage::Remote));
         assert!(evidence.remedies[0].steps[0].text.contains("outside the NodePort range"));
+    }
+
+    #[test]
+    fn a_health_check_with_the_number_is_a_warning() {
+        let world = |change: fn(&mut Pod)| {
+            let world = edge(30777).pod("other", change);
+            world.service("lb", |it| {
+                it.with(|service| {
+                    (service.kind, service.external_local) = (ServiceKind::LoadBalancer, true);
+                    service.health_check_node_port = Some(30777);
+                })
+            })
+        };
+        let evidence = expect_problem(&RULE, &world(|_| ()), &subject());
+        assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "health-check"));
+        assert!(evidence.summary.contains("healthCheckNodePort of Service default/lb"), "{}", evidence.summary);
+        let udp = Snapshot::healthy().pod("edge", |pod| {
+            pod.host_port(80, 30777);
+            pod.ports[0].protocol = Protocol::Udp;
+        });
+        assert_eq!(expect_problem(&RULE, &udp, &subject()).outcome, "latent");
     }
 
     #[test]

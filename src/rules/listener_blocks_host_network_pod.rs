@@ -9,11 +9,12 @@
 //!
 //! A process with the port on one address is in the way of servers that want every address, and of no others. Whether
 //! the pod has such a server is not known. So it is information, and a warning where a container of the pod ended
-//! with an error. UDP servers may share a port, and it is the same with them.
+//! with an error and has not run again for ten minutes. UDP servers may share a port, and it is the same with them.
 //!
 //! ## Silent when
 //! - the pod is ready, is ending or finished, or runs on another node;
-//! - it has the port itself: then it is not ready for another reason;
+//! - it has the port itself: then it is not ready for another reason. Where a container failed and none runs, a process of
+//!   the pod is one that an earlier container left;
 //! - its `hostIP` is an address on which nobody else listens;
 //! - a pod has the port that is being deleted, until a minute after its time has passed;
 //! - it is the agent's own port: `own-port-taken` says so.
@@ -40,7 +41,7 @@ use crate::{
         unready_host_network_pods, workers,
     },
     facts::{ContainerPort, Family, Pod, Protocol, Snapshot, Socket, Source, View},
-    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -54,6 +55,9 @@ pub(super) static RULE: Rule = Rule {
     page: include_str!("listener_blocks_host_network_pod.rs"),
     check,
 };
+
+/// So long, in seconds, and not much longer, a container that fails is not started again: five minutes, and as long to fail.
+const LONGEST_BACK_OFF: i64 = 600;
 
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
@@ -83,7 +87,7 @@ struct Blocked<'a> {
 impl Blocked<'_> {
     fn judge(&self, sockets: &[&Socket]) -> Option<Judgement> {
         let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
-        if holdings.contains(&Holding::Own) || self.is_of_the_agent() {
+        if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {
             return None;
         }
         let in_the_way: Vec<&Socket> =
@@ -98,6 +102,22 @@ impl Blocked<'_> {
         };
         let ContainerPort { port, protocol, .. } = *self.port;
         Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
+    }
+
+    /// Whether none of the pod's containers runs, and one failed: what has its port then is what an earlier one left.
+    fn is_down(&self) -> bool {
+        self.pod.failing && self.pod.running == Some(false)
+    }
+
+    /// Whether a container ended with an error, and does not run for long again.
+    fn is_failing(&self) -> bool {
+        let runs_for = self.pod.restarted.map(|since| self.snapshot.at.as_second() - since.as_second());
+        self.pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF)
+    }
+
+    /// Whether the owner of a socket is the pod itself.
+    fn is_own(&self, socket: &Socket) -> bool {
+        holding(self.snapshot, self.pod, &socket.owner) == Holding::Own
     }
 
     /// Whether it is the port on which an agent answers, and another rule says that it lacks it.
@@ -124,8 +144,9 @@ impl Blocked<'_> {
             let Pod { namespace, controller, .. } = self.pod;
             are_siblings((&holder.namespace, holder.controller.as_ref()), (namespace, controller.as_ref()))
         };
-        let certain = self.pod.failing || self.is_in_every_way(socket);
-        Some(if certain && !holder.is_some_and(siblings) { Severity::Warning } else { Severity::Info })
+        let certain = self.is_failing() || self.is_in_every_way(socket);
+        let replaced = !self.is_own(socket) && holder.is_some_and(siblings);
+        Some(if certain && !replaced { Severity::Warning } else { Severity::Info })
     }
 
     /// Whether nobody else can listen on an address that the pod is reached at.
@@ -143,7 +164,10 @@ impl Blocked<'_> {
     fn evidence(&self, severity: Severity, socket: &Socket, sockets: &[&Socket]) -> Evidence {
         let ContainerPort { port, protocol, .. } = *self.port;
         let Pod { namespace, name, .. } = self.pod;
-        let owner = capital(&owner_name(self.snapshot, &socket.owner));
+        let owner = match self.is_own(socket) {
+            true => "A process that outlived its container".to_owned(),
+            false => capital(&owner_name(self.snapshot, &socket.owner)),
+        };
         let lacks = match self.is_in_every_way(socket) {
             true => format!("the pod cannot listen on {port}/{protocol}"),
             false => format!("the pod cannot listen on {port}/{protocol} of every address"),
@@ -152,7 +176,7 @@ impl Blocked<'_> {
             "{owner} listens on {}, a port of hostNetwork pod {namespace}/{name}, which is not ready: {lacks}.",
             place(socket)
         );
-        let state = match (self.pod.failing, self.pod.running) {
+        let state = match (self.is_failing(), self.pod.running) {
             (true, _) => "a container ended with an error",
             (false, Some(false)) => "no container runs",
             (false, _) => "not ready",
@@ -163,7 +187,10 @@ impl Blocked<'_> {
             evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
         }
         evidence = evidence.and_more("listener", sockets.len(), MOST_SOCKETS);
-        let mut moved = move_off(self.snapshot, socket);
+        let mut moved = match self.is_own(socket) {
+            true => Step::advice(format!("end that process, or delete pod {namespace}/{name}")).into(),
+            false => move_off(self.snapshot, socket),
+        };
         if self.ephemeral.contain(port) {
             // Who binds port 0 gets one of these.
             evidence.values.extend(ranges_in_words(self.snapshot));

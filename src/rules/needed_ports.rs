@@ -9,6 +9,9 @@ use crate::{
     findings::Evidence,
 };
 
+/// Ports of MicroK8s' API server, its datastore and its cluster agent. Elsewhere they are nobody's.
+const OF_MICROK8S: [u16; 3] = [16443, 19001, 25000];
+
 /// Those of such ports that are among others.
 #[derive(Debug, Default)]
 pub(super) struct NeededPorts {
@@ -33,7 +36,8 @@ impl NeededPorts {
         needed.declared.retain(|(port, _), _| choosable.contains(*port));
         // Where the kernel chooses by default, every daemon is used to it, and a listener may have its port by chance.
         let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
-        let well_known: PortSet = DAEMON_PORTS.iter().copied().filter(|port| widened.contains(*port)).collect();
+        let well_known: PortSet =
+            DAEMON_PORTS.iter().chain(&OF_MICROK8S).copied().filter(|port| widened.contains(*port)).collect();
         match &snapshot.kernel.listeners {
             _ if well_known.is_empty() => {}
             Reading::Seen(listeners) => {

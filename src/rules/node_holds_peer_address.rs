@@ -10,8 +10,8 @@
 //!
 //! ## Silent when
 //! - no Node's status names the address, as with virtual addresses of kube-vip, keepalived and MetalLB;
-//! - this node's own object names it too, or has an InternalIP in common with the other Node: then the other object is
-//!   this machine under an older name;
+//! - this node's own object names it too; or has an InternalIP in common with the other Node, of which every InternalIP is
+//!   here or on this node's own object: then the other object is this machine under an older name;
 //! - it is another Node's ExternalIP on `lo` or a dummy link: servers behind a load balancer share an address like this;
 //! - it is on the device of an ipvs proxy: `ipvs-holds-foreign-address` and `external-ip-is-node-address` report that;
 //! - it is link-local, of loopback, or on a link in a VRF, which has routes of its own.
@@ -21,7 +21,9 @@
 //! another node. `arping -D -I LINK ADDRESS` on a node asks the network.
 //!
 //! ## Fix
-//! Find what put the address there and keep it from doing so, then delete it from the link.
+//! Find what put the address there and keep it from doing so, then delete it from the link. Where the other Node's kubelet
+//! registered an address that is not its own alone, give that Node another: each virtual machine behind NAT may have
+//! 10.0.2.15, each node 172.17.0.1 on docker0, and a virtual address moves.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -33,7 +35,7 @@ use super::{
 };
 use crate::{
     dataplane::{ExternalAddress, is_link_local, local_addresses},
-    facts::{Address, Gap, Interfaces, Node, NodeAddressKind, Snapshot, Source, View, Why},
+    facts::{Address, Family, Gap, Interfaces, Node, NodeAddressKind, Snapshot, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
@@ -63,7 +65,10 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let Some(own) = snapshot.own_node() else {
         return Ok(judgement(without_own_node(&held)));
     };
-    held.retain(|it| !is_same_machine(own, it.node) && own.addresses.iter().all(|other| other.ip != it.address.ip));
+    let here: BTreeSet<IpAddr> = reachable(interfaces).map(|address| address.ip).collect();
+    held.retain(|it| {
+        !is_same_machine(own, it.node, &here) && own.addresses.iter().all(|other| other.ip != it.address.ip)
+    });
     held.retain(|it| it.kind == NodeAddressKind::InternalIp || !is_shared(interfaces, it.address));
     Ok(judgement(if held.is_empty() { Verdict::Healthy } else { Verdict::Problem(evidence(snapshot, &held)) }))
 }
@@ -91,13 +96,16 @@ fn reachable(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
         .filter(move |address| main.contains(&address.ip) && !address.ip.is_loopback() && !is_link_local(address.ip))
 }
 
-/// Whether two Node objects have an InternalIP in common. An ExternalIP proves nothing: many Nodes may be behind one.
-fn is_same_machine(own: &Node, other: &Node) -> bool {
+/// Whether two Node objects have an InternalIP in common, and no InternalIP of the other one is elsewhere than here. One in
+/// common alone proves nothing: virtual machines behind NAT have one. Neither does an ExternalIP, which many may be behind.
+fn is_same_machine(own: &Node, other: &Node, here: &BTreeSet<IpAddr>) -> bool {
     let internal = |node: &Node| -> BTreeSet<IpAddr> {
         let addresses = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
         addresses.map(|it| it.ip).collect()
     };
-    own.name == other.name || !internal(own).is_disjoint(&internal(other))
+    let (mine, theirs) = (internal(own), internal(other));
+    let all_here = theirs.iter().all(|ip| mine.contains(ip) || here.contains(ip));
+    own.name == other.name || all_here && !mine.is_disjoint(&theirs)
 }
 
 /// Whether an address is where servers behind one load balancer keep the one that they share.
@@ -108,8 +116,9 @@ fn is_shared(interfaces: &Interfaces, address: &Address) -> bool {
 
 /// The Node whose addresses are here is this node, unless there are several.
 fn without_own_node(held: &[Held<'_>]) -> Verdict {
+    let here = held.iter().map(|it| it.address.ip).collect();
     let internal: Vec<&Held<'_>> = held.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).collect();
-    let several = internal.iter().any(|one| internal.iter().any(|other| !is_same_machine(one.node, other.node)));
+    let several = internal.iter().any(|one| internal.iter().any(|other| !is_same_machine(one.node, other.node, &here)));
     if !several {
         return Verdict::Healthy;
     }
@@ -144,12 +153,15 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         .collect();
     let mut evidence = Evidence::new(severity, summary).affects([Vantage::Remote, Vantage::Node, Vantage::Pods]);
     let mut deleted: Vec<Step> = Vec::new();
+    let interfaces = snapshot.kernel.interfaces.seen();
     for it in held.iter().take(MOST_LISTED) {
         let Address { ip, prefix, link } = it.address;
         evidence = evidence
             .value("address", format!("{ip}/{prefix} on {link}"))
             .value("belongs to", format!("Node {} ({})", it.node.name, kind_in_words(it.kind)));
-        deleted.push(delete_address(it.address));
+        if !interfaces.is_some_and(|interfaces| is_configured(interfaces, it.address)) {
+            deleted.push(delete_address(it.address));
+        }
     }
     deleted.dedup();
     evidence = evidence.and_more("address", held.len(), MOST_LISTED);
@@ -158,8 +170,26 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         evidence = evidence.value("claimed by", format!("{}/{} ({field} {ip})", service.namespace, service.name));
     }
     let cause = "find what put the address there, such as kube-vip, keepalived or a network configuration, and keep it from doing so";
+    let nodes: BTreeSet<&str> = held.iter().map(|it| it.node.name.as_str()).collect();
+    let peer = Step::advice(format!(
+        "where the address is this node's own, or moves between nodes: give Node {} an address that nobody else has, with \
+         --node-ip of its kubelet",
+        listed(nodes)
+    ));
+    if deleted.is_empty() {
+        return evidence.remedy(peer).remedy(Step::advice(cause));
+    }
     let remedy = claims.first().map(release).into_iter().chain(deleted);
-    evidence.remedy(remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then))
+    evidence.remedy(remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then)).remedy(peer)
+}
+
+/// Whether an address looks like one that the node was given: the first one of its link and family, with a network.
+/// Programs that move addresses add theirs beside it, most of them with a prefix of full length.
+fn is_configured(interfaces: &Interfaces, address: &Address) -> bool {
+    let family = Family::of(address.ip);
+    let mut of_link = interfaces.addresses.iter().filter(|it| it.link == address.link && Family::of(it.ip) == family);
+    let full = if address.ip.is_ipv4() { 32 } else { 128 };
+    address.prefix < full && of_link.find(|it| !is_link_local(it.ip)) == Some(address)
 }
 
 #[cfg(test)]

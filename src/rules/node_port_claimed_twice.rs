@@ -14,7 +14,8 @@
 //! - one Service has the number for TCP and for UDP, with one `port`: it may. With two it was updated so, and cannot be
 //!   created so;
 //! - one Service is there twice, in one file or in several;
-//! - a workload's port has another protocol than the Service's;
+//! - a workload's port has another protocol than the Service's, or it wants no pods: `replicas: 0`, or no node for a
+//!   DaemonSet;
 //! - pods of the workload are there too: `host-port-equals-node-port` and `listener-on-node-port` judge these, by the
 //!   proxy's mode.
 //!
@@ -31,12 +32,13 @@ use super::{
     Limits, Patience, Rule,
     each_service::each_service,
     free_ports::free_port,
+    pods::is_of,
     remedies::{choose_another_health_check_port, move_service},
     wording::{MOST_LISTED, listed},
 };
 use crate::{
     dataplane::service_port,
-    facts::{ContainerPort, Pod, Protocol, Service, ServicePort, Snapshot, Source, View, Workload},
+    facts::{ContainerPort, Protocol, Service, ServicePort, Snapshot, Source, View, Workload},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
@@ -105,12 +107,6 @@ fn wanted(snapshot: &Snapshot) -> HashMap<(u16, Protocol), Vec<(&Workload, &Cont
         }
     }
     wanted
-}
-
-/// Whether a pod looks like one of a workload: controllers begin its name with theirs.
-fn is_of(pod: &Pod, workload: &Workload) -> bool {
-    let rest = pod.name.strip_prefix(&*workload.name).and_then(|rest| rest.strip_prefix('-'));
-    pod.namespace == workload.namespace && rest.is_some()
 }
 
 /// A Service's claim to a number: by a nodePort, or as healthCheckNodePort.

@@ -5,13 +5,18 @@
 //! says *didn't have free ports for the requested pod ports*, and neither which port nor who has it. ServiceLB of k3s
 //! and RKE2 makes such a pod for every LoadBalancer Service and node, with the Service's ports: of two Services with
 //! port 80, the second gets no address. A hostNetwork pod has all of its declared ports as hostPorts. A rolling update
-//! waits for ever where the new pod needs a port that the old one keeps.
+//! waits for ever where the new pod needs a port that the old one keeps. A pod that was given to a node by name gets no
+//! second chance: the kubelet refuses it, and it stays Failed.
 //!
 //! ## Silent when
 //! - nobody on this node has the port, with the same protocol and an address that both want;
-//! - the pod is meant for another node, or has got one meanwhile;
+//! - the pod is meant for another node, is nominated for one, or has got one meanwhile;
 //! - who has the port is being deleted, until a minute after its time has passed;
-//! - it is a pod of the same workload, for ten minutes: a rollout takes the old one away.
+//! - it is a pod of the same workload, for ten minutes: a rollout takes the old one away. Of one that the kubelet refused
+//!   it is the pod in its place.
+//!
+//! A pod may be refused on other nodes for other reasons, such as taints, and on this one, too. The rule does not know the
+//! labels and taints of nodes: unless each node lacks the port, it says so of who has it here.
 //!
 //! A process with the port is no reason for the scheduler: `host-port-takes-listener` and
 //! `listener-blocks-host-network-pod` say what becomes of the pod.
@@ -23,6 +28,7 @@ use super::{
     Limits, Patience, Rule,
     pods::{are_siblings, ends_in_time},
     remedies::another_port,
+    wording::{MOST_LISTED, listed},
 };
 use crate::{
     facts::{ContainerPort, Pod, Reading, ServiceName, Snapshot, Source, View, WaitingPod, Why},
@@ -52,28 +58,31 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     };
     let pods = snapshot.cluster.pods.get()?;
 
-    let is_here = |node: &Option<String>| node.as_deref() == Some(snapshot.node_name());
-    let here: Vec<&Pod> = pods.iter().map(AsRef::as_ref).filter(|pod| is_here(&pod.node) && !pod.finished).collect();
+    let node = snapshot.node_name();
+    let is_here = |pod: &&Pod| pod.node.as_deref() == Some(node) && !pod.finished;
+    let here: Vec<&Pod> = pods.iter().map(AsRef::as_ref).filter(is_here).collect();
     let mut judgements = Vec::new();
-    for waiting in waiting.iter().filter(|it| it.meant_for.is_none() || is_here(&it.meant_for)) {
+    for waiting in waiting.iter().filter(|it| it.meant_for.is_none() || it.is_meant_for(node)) {
         let arrived = |pod: &&Pod| (&pod.namespace, &pod.name) == (&waiting.namespace, &waiting.name);
         if here.iter().any(arrived) {
             continue;
         }
         for port in &waiting.ports {
-            let holder = here.iter().copied().find(|pod| keeps(snapshot, pod, waiting, port));
-            judgements.extend(holder.and_then(|holder| judge(snapshot, waiting, port, holder)));
+            let holders: Vec<&Pod> =
+                here.iter().copied().filter(|pod| keeps(snapshot, pod, waiting, port)).take(MOST_LISTED).collect();
+            judgements.extend(judge(snapshot, waiting, port, &holders));
         }
     }
     Ok(judgements)
 }
 
-fn judge(snapshot: &Snapshot, waiting: &WaitingPod, port: &ContainerPort, holder: &Pod) -> Option<Judgement> {
+fn judge(snapshot: &Snapshot, waiting: &WaitingPod, port: &ContainerPort, holders: &[&Pod]) -> Option<Judgement> {
+    let first = holders.first()?;
     Some(Judgement {
         subject: subject(snapshot, waiting),
         port: Some(port.host_port?),
         protocol: Some(port.protocol),
-        verdict: Verdict::Problem(evidence(waiting, port, holder)),
+        verdict: Verdict::Problem(evidence(waiting, port, first, holders)),
     })
 }
 
@@ -90,7 +99,7 @@ fn keeps(snapshot: &Snapshot, pod: &Pod, waiting: &WaitingPod, wanted: &Containe
     let siblings =
         are_siblings((&pod.namespace, pod.controller.as_ref()), (&waiting.namespace, waiting.controller.as_ref()));
     let is_new = waiting.since.is_some_and(|since| snapshot.at.as_second() - since.as_second() < ROLLOUT);
-    pod.ports.iter().any(conflicts) && !ends_in_time(snapshot, pod) && !(siblings && is_new)
+    pod.ports.iter().any(conflicts) && !ends_in_time(snapshot, pod) && !(siblings && (is_new || waiting.rejected))
 }
 
 /// The Service that nobody serves without the pod, or the pod.
@@ -107,12 +116,12 @@ fn subject(snapshot: &Snapshot, waiting: &WaitingPod) -> Subject {
     Subject { kind, namespace: Some(namespace.clone()), name: name.clone(), uid }
 }
 
-fn evidence(waiting: &WaitingPod, port: &ContainerPort, holder: &Pod) -> Evidence {
+fn evidence(waiting: &WaitingPod, port: &ContainerPort, first: &Pod, holders: &[&Pod]) -> Evidence {
     let WaitingPod { namespace, name, controller, service_lb_of, meant_for, .. } = waiting;
     let number = format!("{}/{}", port.host_port.unwrap_or(port.port), port.protocol);
-    let has_it = match &holder.service_lb_of {
-        Some(service) => format!("that of Service {service}"),
-        None => format!("in the hands of pod {}/{}", holder.namespace, holder.name),
+    let has_it = match (&first.service_lb_of, holders) {
+        (Some(service), [_]) => format!("that of Service {service}"),
+        _ => format!("in the hands of {}", listed(holders.iter().map(|it| title(it)))),
     };
     let who = match service_lb_of {
         Some(service) => format!("ServiceLB cannot serve Service {service}"),
@@ -124,38 +133,57 @@ fn evidence(waiting: &WaitingPod, port: &ContainerPort, holder: &Pod) -> Evidenc
         None => format!("{who}: hostPort {number} is taken on every node where it could."),
     };
     let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
+    let state = if waiting.rejected { "refused by the kubelet" } else { "pending" };
+    let since = if waiting.rejected { "refused since" } else { "pending since" };
     let mut evidence = Evidence::new(Severity::Warning, sentence)
-        .value("pending", format!("pod {namespace}/{name}"))
-        .value("hostPort", format!("{number} on {address}"))
-        .value(
-            "held by",
-            format!("pod {}/{} on {}", holder.namespace, holder.name, holder.node.as_deref().unwrap_or_default()),
-        );
-    evidence.values.extend(holder.service_lb_of.as_ref().map(|service| ("which serves", format!("Service {service}"))));
-    evidence.values.extend(waiting.since.map(|since| ("pending since", since.to_string())));
+        .value(state, format!("pod {namespace}/{name}"))
+        .value("hostPort", format!("{number} on {address}"));
+    for holder in holders {
+        let node = holder.node.as_deref().unwrap_or_default();
+        evidence = evidence.value("held by", format!("{} on {node}", title(holder)));
+        evidence.values.extend(holder.service_lb_of.as_ref().map(|it| ("which serves", format!("Service {it}"))));
+    }
+    evidence.values.extend(waiting.since.map(|at| (since, at.to_string())));
+    let certain = meant_for.is_some() || waiting.everywhere;
+    if !certain {
+        evidence = evidence
+            .value("not known", "whether this node would take the pod: other nodes refuse it for other reasons");
+    }
     if meant_for.is_none() {
         evidence = evidence.in_cluster();
     }
-    if are_siblings((&holder.namespace, holder.controller.as_ref()), (namespace, controller.as_ref())) {
+    if are_siblings((&first.namespace, first.controller.as_ref()), (namespace, controller.as_ref())) {
         let replace = "have the update strategy take the old pod away first: maxSurge 0, maxUnavailable 1";
         let fewer = "ask for no more pods than there are nodes: each node has the port once";
         return evidence.remedy(Step::advice(replace)).remedy(Step::advice(fewer));
     }
     let other = |service: &Option<ServiceName>, pod: Step| match service {
-        Some(service) => Remedy::from(Step::advice(format!("give Service {service} another port than {number}"))),
-        None => pod.into(),
+        Some(service) => Step::advice(format!("give Service {service} another port than {number}")),
+        None => pod,
     };
-    evidence = evidence.remedy(other(service_lb_of, another_port(namespace, name, controller.as_ref()))).remedy(other(
-        &holder.service_lb_of,
-        another_port(&holder.namespace, &holder.name, holder.controller.as_ref()),
-    ));
-    match (service_lb_of, &holder.service_lb_of) {
+    let mut own = Remedy::from(other(service_lb_of, another_port(namespace, name, controller.as_ref())));
+    if waiting.rejected {
+        own = own.then(Step::advice(format!("delete pod {namespace}/{name}: the kubelet does not try it again")));
+    }
+    evidence = evidence.remedy(own);
+    if certain {
+        let moves = holders
+            .iter()
+            .map(|it| other(&it.service_lb_of, another_port(&it.namespace, &it.name, it.controller.as_ref())));
+        evidence = evidence.remedy(Remedy { steps: moves.collect() });
+    }
+    match (service_lb_of, &first.service_lb_of) {
         (Some(_), Some(_)) => evidence.remedy(Step::advice(
             "give each Service nodes of its own: the label svccontroller.k3s.cattle.io/lbpool on both, and \
              svccontroller.k3s.cattle.io/enablelb=true on the nodes (rke2 instead of k3s there)",
         )),
         _ => evidence,
     }
+}
+
+/// `pod default/edge`.
+fn title(pod: &Pod) -> String {
+    format!("pod {}/{}", pod.namespace, pod.name)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! How pods follow each other: one ends, and another of the same controller comes.
 
-use crate::facts::{Controller, Pod, Snapshot};
+use crate::facts::{Controller, Pod, Snapshot, Workload, WorkloadKind};
 
 /// So long after a pod should have ended, in seconds, it counts as one that does not.
 pub(super) const OVERDUE: i64 = 60;
@@ -13,11 +13,18 @@ pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
 /// Whether two pods, each by its namespace and its controller, are of one workload: one replaces the other.
 pub(super) fn are_siblings(one: (&str, Option<&Controller>), other: (&str, Option<&Controller>)) -> bool {
     let (Some(mine), Some(theirs)) = (one.1, other.1) else { return false };
-    one.0 == other.0 && mine.kind == theirs.kind && workload(mine) == workload(theirs)
+    one.0 == other.0 && mine.kind == theirs.kind && workload_name(mine) == workload_name(theirs)
+}
+
+/// Whether a pod is one of a workload.
+pub(super) fn is_of(pod: &Pod, workload: &Workload) -> bool {
+    let Some(controller) = &pod.controller else { return false };
+    let kind = if workload.kind == WorkloadKind::Deployment { "ReplicaSet" } else { workload.kind.name() };
+    pod.namespace == workload.namespace && controller.kind == kind && workload_name(controller) == workload.name
 }
 
 /// The name of what is rolled out: a Deployment names each of its ReplicaSets after itself and a hash.
-fn workload(controller: &Controller) -> &str {
+fn workload_name(controller: &Controller) -> &str {
     let name = controller.name.as_str();
     let deployment = name.rsplit_once('-').filter(|_| controller.kind == "ReplicaSet");
     deployment.map_or(name, |(deployment, _)| deployment)

@@ -88,6 +88,8 @@ fn wanted(snapshot: &Snapshot) -> Result<Option<SocketAddr>, Gap> {
         Some(text) => {
             let port_only = text.strip_prefix(':').and_then(|port| port.parse().ok());
             let address = port_only.map(|port| SocketAddr::new(any, port)).or_else(|| text.parse().ok());
+            // It takes its default port for an address without one (kubernetes pkg/proxy/apis/config/v1alpha1/defaults.go).
+            let address = address.or_else(|| Some(SocketAddr::new(text.parse().ok()?, PROXY_HEALTH)));
             let address = address.ok_or_else(|| {
                 let detail = format!("healthzBindAddress of kube-proxy is no address with a port: {text:?}");
                 Gap::new(Source::ProxyConfig, Why::Malformed, detail)
@@ -189,6 +191,14 @@ mod tests {
         expect_problem(&RULE, &beside("127.0.0.1:10256"), &node());
         expect_problem(&RULE, &beside("0.0.0.0:10256"), &node());
         expect_problem(&RULE, &without_socket().listens_as("192.0.2.1:10256", daemon("other", 9)), &node());
+    }
+
+    #[test]
+    fn an_address_without_a_port_has_the_default_one() {
+        for address in ["0.0.0.0", "192.0.2.1", "::"] {
+            let summary = expect_problem(&RULE, &configured(taken(), address), &node()).summary;
+            assert!(summary.contains("port 10256/tcp"), "{summary}");
+        }
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
             let change = format!(r#"{{"op":"remove","path":"{path}"}}"#);
             Step::command(json_patch(claim.service, &path, &format!("\"{}\"", claim.ip), &change))
         }
-        Field::LoadBalancer => Step::advice(format!("give Service {namespace}/{name} {instead}")),
+        Field::LoadBalancer | Field::ClusterIps => Step::advice(format!("give Service {namespace}/{name} {instead}")),
     }
 }
 

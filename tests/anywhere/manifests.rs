@@ -303,6 +303,15 @@ fn of_workloads_the_ports_of_nodes_are_kept() {
     ];
     assert_eq!(kept.collect::<Vec<_>>(), expected);
     assert_eq!((facts.workloads[0].ports.len(), facts.workloads[0].ports[0].protocol), (1, Protocol::Udp));
+    let idle = |kind: &str, replicas: &str, desired: &str| {
+        let object = workload(kind, "idle", "{containers: [{ports: [{containerPort: 80, hostPort: 80}]}]}");
+        let object = object.replace("spec: {template", &format!("status: {{{desired}}}\nspec: {{{replicas}template"));
+        facts_of(&[object]).workloads.len()
+    };
+    assert_eq!([idle("Deployment", "replicas: 0, ", ""), idle("Deployment", "replicas: 1, ", "")], [0, 1]);
+    let desired = |number| format!("desiredNumberScheduled: {number}");
+    assert_eq!([idle("DaemonSet", "", &desired(0)), idle("DaemonSet", "", &desired(1))], [0, 1]);
+    assert_eq!(idle("StatefulSet", "", &desired(0)), 1, "that is a DaemonSet's word");
     let broken = facts_of(&[workload("DaemonSet", "a", "{containers: [{ports: [{containerPort: x, hostPort: 80}]}]}")]);
     let [rejected, ..] = &broken.rejected[..] else { panic!("{:?}", broken.rejected) };
     assert!(rejected.detail.contains("DaemonSet a: spec.template.spec.containers[0].ports[0]"), "{}", rejected.detail);

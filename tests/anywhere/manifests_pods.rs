@@ -65,6 +65,11 @@ fn containers_show_whether_a_pod_runs_and_whether_it_fails() {
     assert_eq!(states("{ready: false, state: {terminated: {exitCode: 0}}}"), (Some(false), false));
     let recovered = "{ready: true, state: {running: {}}, lastState: {terminated: {exitCode: 1}}}";
     assert_eq!(states(recovered), (Some(true), false));
+    let restarted = |list: &str| here("", &format!("containerStatuses: [{list}]")).restarted.map(|at| at.to_string());
+    let again = recovered.replace("ready: true", "ready: false").replace("{}", "{startedAt: '2026-03-01T10:00:00Z'}");
+    assert_eq!(restarted(&again).as_deref(), Some("2026-03-01T10:00:00Z"));
+    assert_eq!(restarted(&format!("{again}, {crashes}")), None, "one of them does not run");
+    assert_eq!(restarted(recovered), None);
 }
 
 #[test]
@@ -145,6 +150,54 @@ fn the_only_node_that_a_pod_may_run_on_is_in_its_affinity() {
         waiting(&facts).len()
     };
     assert_eq!([affinity("n1"), affinity("n2")], [1, 0]);
+}
+
+#[test]
+fn a_host_name_in_a_selector_and_a_nomination_say_the_node_too() {
+    let meant_for = |spec: &str, status: &str| {
+        let facts = facts_of(&[pod("", spec, status)]);
+        assert_eq!(facts.rejected, []);
+        waiting(&facts).remove(0).meant_for
+    };
+    let selector = "nodeSelector: {disk: ssd, kubernetes.io/hostname: n1}";
+    assert_eq!(meant_for(selector, REFUSED).as_deref(), Some("n1"));
+    assert_eq!(meant_for("nodeSelector: {disk: ssd}", REFUSED), None);
+    let term = "{matchExpressions: [{key: disk, operator: Exists}, \
+                {key: kubernetes.io/hostname, operator: In, values: [n1]}]}";
+    let required = format!("requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{term}]}}");
+    assert_eq!(meant_for(&format!("affinity: {{nodeAffinity: {{{required}}}}}"), REFUSED).as_deref(), Some("n1"));
+    assert_eq!(meant_for("", &format!("{REFUSED}, nominatedNodeName: n2")).as_deref(), Some("n2"));
+}
+
+#[test]
+fn the_scheduler_says_whether_each_node_lacks_the_port() {
+    let everywhere = |counts: &str| {
+        let status = REFUSED.replace("0/1 nodes are available: 1 node(s)", counts);
+        waiting(&facts_of(&[pod("", "", &status)])).remove(0).everywhere
+    };
+    assert!(everywhere("0/1 nodes are available: 1 node(s)") && everywhere("0/12 nodes are available: 12 node(s)"));
+    assert!(everywhere("0/3 nodes are available: 3 node(s)"));
+    assert!(!everywhere("0/3 nodes are available: 1 node(s)"));
+    assert!(!everywhere("0/3 nodes are available: 2 node(s) had untolerated taint {a: }, 1 node(s)"));
+}
+
+#[test]
+fn a_pod_that_the_kubelet_refuses_for_its_ports_is_one_that_waits() {
+    let spec = "nodeName: n1, containers: [{ports: [{containerPort: 80, hostPort: 80}]}]";
+    let read = |reason: &str| {
+        let status = format!("phase: Failed, reason: {reason}, startTime: '2026-03-01T10:00:00Z'");
+        facts_of(&[format!("{NODE}{}", pod(", uid: u", spec, &status))])
+    };
+    let [pod] = &waiting(&read("NodePorts"))[..] else { panic!("{:#?}", read("NodePorts")) };
+    assert!(pod.rejected && pod.meant_for.as_deref() == Some("n1") && pod.since.is_some(), "{pod:?}");
+    let evicted = read("Evicted");
+    assert_eq!((waiting(&evicted).len(), evicted.pods.get().map(Vec::len)), (0, Ok(1)));
+}
+
+#[test]
+fn a_pod_that_a_person_wrote_may_run_on_every_node() {
+    let facts = facts_of(&[format!("{NODE}{}", pod("", "", "")), pod(", uid: u", "", "phase: Running")]);
+    assert_eq!(facts.pods.get().map(Vec::len), Ok(1), "one of the API server is on its node");
 }
 
 #[test]

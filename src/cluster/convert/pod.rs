@@ -6,8 +6,8 @@ use crate::{
     cluster::{
         field_values::{NODE_PORT, PORT, address, each, name, namespace, optional_port, port, protocol, reference},
         slim_object::{
-            Affinity, Condition, Container, ContainerStatus, FieldRequirement, Labels, NameValue, NodeSelectorTerm,
-            OwnerReference, Port, SlimObject,
+            Affinity, Condition, Container, ContainerStatus, Labels, NameValue, NodeLabels, NodeSelectorTerm,
+            OwnerReference, Port, Requirement, SlimObject,
         },
         tolerant_field::{Field, FieldErrors, FieldType, Name, Time, quoted},
     },
@@ -17,6 +17,11 @@ use crate::{
 /// What the scheduler says of a Node on which a port of the Pod is taken (kubernetes
 /// pkg/scheduler/framework/plugins/nodeports/node_ports.go).
 const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports";
+/// The reason of a Pod that was given to a Node by name, and that its kubelet refuses for its ports (kubernetes
+/// pkg/kubelet/lifecycle/predicate.go).
+const REFUSED: &str = "NodePorts";
+/// The label with the host name of a Node, which is the Node's name unless a cloud provider chose that.
+const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// A Pod, by where it is.
 #[derive(Debug)]
@@ -53,21 +58,32 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
     let phase = status.phase.take("status.phase", errors);
     let node = reference(spec.node_name, "spec.nodeName", errors);
 
-    if node.is_none() && phase.as_deref() == Some("Pending") {
-        let refused = conditions.iter().find(|condition| is_refused_for_its_ports(condition))?;
+    let rejected = node.is_some() && phase.as_deref() == Some("Failed") && word(&status.reason) == Some(REFUSED);
+    if rejected || node.is_none() && phase.as_deref() == Some("Pending") {
+        let refused = conditions.iter().find(|condition| is_refused_for_its_ports(condition));
+        let message = refused.and_then(|condition| condition.message.seen()).map_or("", |message| &message.0);
+        if refused.is_none() && !rejected {
+            return None;
+        }
+        // The pods that it is to take the place of are ending on the Node for which it is nominated.
+        let nominated = status.nominated.seen().map(|it| it.0.clone()).filter(|it| !it.is_empty());
+        let selected =
+            || spec.node_selector.seen().and_then(|NodeLabels { hostname }| Some(hostname.seen()?.0.clone()));
         return Some(PodFacts::Waiting(WaitingPod {
             namespace: namespace(metadata.namespace, errors)?,
             name: name(metadata.name, errors)?,
             uid: metadata.uid.take("metadata.uid", errors),
             controller: controllers.into_iter().next(),
             service_lb_of: service_lb_of(&labels),
-            meant_for: spec.affinity.seen().and_then(only_node),
+            meant_for: node.or(nominated).or_else(|| spec.affinity.seen().and_then(only_node)).or_else(selected),
+            everywhere: is_on_every_node(message),
+            rejected,
             // On the host's network each port is one of the host.
             ports: ports
                 .into_iter()
                 .map(|port| ContainerPort { host_port: port.host_port.or(Some(port.port)), ..port })
                 .collect(),
-            since: time(&refused.since),
+            since: refused.map_or(&status.started, |condition| &condition.since).seen().map(|Time(at)| *at),
         }));
     }
     Some(PodFacts::Placed(Pod {
@@ -86,6 +102,7 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
             containers.iter().any(|container| container.state.seen().is_some_and(|it| it.running.seen().is_some()))
         }),
         failing: containers.iter().any(failed),
+        restarted: restarted(&containers),
         ips,
         ports,
         ip_local_port_range: each(security.sysctls, "spec.securityContext.sysctls", errors, local_port_range).pop(),
@@ -113,8 +130,18 @@ pub(super) fn ports_of_the_node(
     ports.into_iter().flatten().filter(|port| host_network || port.host_port.is_some()).collect()
 }
 
+fn word(field: &Field<String>) -> Option<&str> {
+    field.seen().map(String::as_str)
+}
+
 fn is(condition: &Condition, kind: &str, status: &str) -> bool {
-    condition.kind.seen().is_some_and(|it| it == kind) && condition.status.seen().is_some_and(|it| it == status)
+    word(&condition.kind) == Some(kind) && word(&condition.status) == Some(status)
+}
+
+/// Whether the scheduler says that the ports are taken on each Node: `0/3 nodes are available: 3 node(s) didn't ...`.
+fn is_on_every_node(message: &str) -> bool {
+    let all = message.strip_prefix("0/").and_then(|rest| rest.split_once(' ')).map(|(all, _)| all);
+    all.is_some_and(|all| message.contains(&format!(" {all} node(s) {NO_FREE_PORTS}")))
 }
 
 fn is_refused_for_its_ports(condition: &Condition) -> bool {
@@ -127,6 +154,13 @@ fn failed(container: &ContainerStatus) -> bool {
     let states = [&container.state, &container.last_state].into_iter().filter_map(Field::seen);
     let mut codes = states.filter_map(|state| state.terminated.seen()?.exit_code.seen());
     container.ready.seen() != Some(&true) && codes.any(|code| *code != 0)
+}
+
+/// Since when the containers run again that are not ready and ended with an error, where each of them does.
+fn restarted(containers: &[ContainerStatus]) -> Option<jiff::Timestamp> {
+    let failed = containers.iter().filter(|container| failed(container));
+    let starts = failed.map(|container| Some(container.state.seen()?.running.seen()?.started.seen()?.0));
+    starts.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
 fn controller(owner: &OwnerReference) -> Option<Controller> {
@@ -142,25 +176,23 @@ fn service_lb_of(labels: &Labels) -> Option<ServiceName> {
     of(&labels.k3s_namespace, &labels.k3s_service).or_else(|| of(&labels.rke2_namespace, &labels.rke2_service))
 }
 
-/// The Node that every term of a node affinity names: the controller of DaemonSets writes it so.
+/// The Node that every term of a node affinity names: the controller of DaemonSets writes it so, and people name the host.
 fn only_node(affinity: &Affinity) -> Option<String> {
     fn seen<T: FieldType>(list: &Field<Vec<Field<T>>>) -> impl Iterator<Item = &T> {
         list.seen().into_iter().flatten().filter_map(Field::seen)
     }
-    fn named(requirement: &FieldRequirement) -> Option<&str> {
-        let is = |field: &Field<String>, word: &str| field.seen().is_some_and(|it| it == word);
+    fn named<'a>(requirement: &'a Requirement, key: &str) -> Option<&'a str> {
         let mut values = seen(&requirement.values);
         let only = values.next().filter(|_| values.next().is_none())?;
-        (is(&requirement.field, "metadata.name") && is(&requirement.operator, "In")).then_some(only.0.as_str())
+        (word(&requirement.field) == Some(key) && word(&requirement.operator) == Some("In")).then_some(only.0.as_str())
     }
-    let node_of = |term: &'_ NodeSelectorTerm| seen(&term.fields).find_map(named).map(str::to_owned);
+    let node_of = |term: &'_ NodeSelectorTerm| {
+        let by_name = seen(&term.fields).find_map(|it| named(it, "metadata.name"));
+        by_name.or_else(|| seen(&term.labels).find_map(|it| named(it, HOSTNAME))).map(str::to_owned)
+    };
     let mut nodes = seen(&affinity.node.seen()?.required.seen()?.terms).map(node_of);
     let first = nodes.next()??;
     nodes.all(|node| node.as_ref() == Some(&first)).then_some(first)
-}
-
-fn time(field: &Field<Time>) -> Option<jiff::Timestamp> {
-    field.seen().map(|Time(at)| *at)
 }
 
 fn container_port(entry: Port, path: fmt::Arguments<'_>, errors: &mut FieldErrors) -> Option<ContainerPort> {

@@ -10,7 +10,8 @@ use crate::{
     facts::{Workload, WorkloadKind},
 };
 
-/// A workload; `None` where its pods want no port of a node.
+/// A workload; `None` where its pods want no port of a node, and where it has none: `replicas: 0`, or a DaemonSet that the
+/// cluster found no node for.
 pub(in crate::cluster) fn workload(
     kind: WorkloadKind,
     object: SlimObject,
@@ -18,6 +19,11 @@ pub(in crate::cluster) fn workload(
 ) -> Option<Workload> {
     let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
     let spec = object.spec.take("spec", errors).unwrap_or_default();
+    let status = object.status.take("status", errors).unwrap_or_default();
+    let (replicas, desired) = (spec.replicas.seen(), status.desired.seen().filter(|_| kind == WorkloadKind::DaemonSet));
+    if replicas == Some(&0) || desired == Some(&0) {
+        return None;
+    }
     let template = spec.template.take("spec.template", errors).unwrap_or_default();
     let spec = template.spec.take("spec.template.spec", errors).unwrap_or_default();
     let host_network = spec.host_network.take("spec.template.spec.hostNetwork", errors).unwrap_or(false);

@@ -32,7 +32,8 @@ pub(super) enum CachedObject {
 impl CachedObject {
     /// `None` for an object that no rule uses, such as a headless Service.
     pub(super) fn new(mut facts: FactsBuilder) -> Option<Self> {
-        if !facts.holds_objects_only() {
+        // A pod that the kubelet refused is rare.
+        if !facts.holds_objects_only() || !facts.waiting_pods.is_empty() {
             return Some(Self::More(Arc::new(facts)));
         }
         let FactsBuilder { services, endpoint_slices, pods, nodes, .. } = &mut facts;

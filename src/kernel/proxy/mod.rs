@@ -19,6 +19,8 @@ use crate::facts::{
 /// `/proxyMode` and `/configz` are short; `/metrics` of a busy kube-proxy is about 200 KiB.
 const SHORT: usize = 64 * 1024;
 const METRICS: usize = 1024 * 1024;
+/// At most so many other addresses of this node are asked.
+const MOST_PLACES: usize = 4;
 
 /// The uid of the user that may program Services.
 const ROOT: u32 = 0;
@@ -53,6 +55,21 @@ impl Answers {
 /// A gap of [`Source::ProxyMode`] where nobody, or somebody else, listens, or where listeners were not read.
 pub(super) fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Result<Vec<SocketAddr>, Gap> {
     let listeners = listeners.get().map_err(|gap| Gap { source: Source::ProxyMode, ..gap })?;
+    let (mut asked, mut doubted) = of_root(places, listeners);
+    if asked.is_empty() && doubted.is_none() && places.iter().all(|place| place.ip().is_loopback()) {
+        (asked, doubted) = of_root(&elsewhere(places, listeners), listeners);
+    }
+    if !asked.is_empty() {
+        return Ok(asked);
+    }
+    Err(doubted.unwrap_or_else(|| {
+        let places = places.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+        Gap::new(Source::ProxyMode, Why::Unreachable, format!("nobody listens on {places}"))
+    }))
+}
+
+/// The places on which root alone listens, and why another one is none of them.
+fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Option<Gap>) {
     let (mut asked, mut doubted) = (Vec::new(), None);
     for place in places {
         let holders: Vec<_> = listeners.iter().filter(|socket| serves(socket, *place)).collect();
@@ -62,13 +79,16 @@ pub(super) fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) 
             None => asked.push(*place),
         }
     }
-    if !asked.is_empty() {
-        return Ok(asked);
-    }
-    Err(doubted.unwrap_or_else(|| {
-        let places = places.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
-        Gap::new(Source::ProxyMode, Why::Unreachable, format!("nobody listens on {places}"))
-    }))
+    (asked, doubted)
+}
+
+/// Addresses of this node with a listener of root on the same port: `metricsBindAddress` may be one.
+fn elsewhere(places: &[SocketAddr], listeners: &[Socket]) -> Vec<SocketAddr> {
+    let ports: Vec<u16> = places.iter().map(SocketAddr::port).collect();
+    let listens =
+        |socket: &&Socket| socket.protocol == Protocol::Tcp && socket.uid == ROOT && ports.contains(&socket.local_port);
+    let all = listeners.iter().filter(listens).filter(|socket| !socket.local.is_unspecified());
+    all.map(|socket| SocketAddr::new(socket.local.to_canonical(), socket.local_port)).take(MOST_PLACES).collect()
 }
 
 /// Somebody listens there who cannot be the proxy.
@@ -249,7 +269,15 @@ mod tests {
             assert_eq!((gap.source, gap.why), (Source::ProxyMode, Why::Ambiguous));
             assert!(gap.detail.starts_with("uid 65534 listens on 127.0.0.1:10249"), "{}", gap.detail);
         }
-        assert_eq!(asked(&[of(0, "192.0.2.1")]).expect_err("elsewhere").why, Why::Unreachable);
+        let elsewhere: SocketAddr = "192.0.2.1:10249".parse().unwrap();
+        assert_eq!(asked(&[of(0, "192.0.2.1")]), Ok(vec![elsewhere]));
+        assert_eq!(asked(&[of(0, "192.0.2.1"), of(0, "127.0.0.1")]), Ok(vec![places[0]]));
+        assert_eq!(asked(&[of(65534, "192.0.2.1")]).expect_err("no proxy").why, Why::Unreachable);
+        assert_eq!(asked(&[of(0, "192.0.2.1"), of(7, "192.0.2.1")]).expect_err("shared").why, Why::Ambiguous);
+        let other = Socket { local_port: 10250, ..of(0, "192.0.2.1") };
+        assert_eq!(asked(&[other]).expect_err("another port").why, Why::Unreachable);
+        let told = believed(&["192.0.2.9:10249".parse().unwrap()], &Reading::Seen(vec![of(0, "192.0.2.1")]));
+        assert_eq!(told.expect_err("a person said where").why, Why::Unreachable);
         let unread = Reading::Gap(Gap::new(Source::Listeners, Why::Torn, ""));
         assert_eq!(believed(&places, &unread).expect_err("whose it is is not known").source, Source::ProxyMode);
     }

@@ -86,6 +86,39 @@ fn a_pod_that_has_its_port_lacks_something_else() {
 }
 
 #[test]
+fn a_process_that_outlived_its_container_is_in_the_way_of_the_next() {
+    let own = held("/kubepods/poduid-exporter/c", Some("uid-exporter"), "exporter", 9);
+    let world = exporter(|pod| {
+        (pod.running, pod.failing) = (Some(false), true);
+        pod.controller = Some(Controller { kind: "DaemonSet".to_owned(), name: "exporter".to_owned() });
+    });
+    let evidence = expect_problem(&RULE, &world.listens_as("0.0.0.0:9100", own.clone()), &subject());
+    assert_eq!(evidence.severity, Severity::Warning);
+    assert!(evidence.summary.starts_with("A process that outlived its container listens on 0.0.0.0:9100/tcp"));
+    assert!(evidence.remedies[0].steps[0].text.contains("or delete pod default/exporter"), "{evidence:#?}");
+    for (running, failing) in [(true, true), (false, false)] {
+        let world = exporter(|pod| (pod.running, pod.failing) = (Some(running), failing));
+        expect_healthy(&RULE, &world.listens_as("0.0.0.0:9100", own.clone()), &subject());
+    }
+}
+
+#[test]
+fn an_error_that_is_long_over_says_nothing_of_today() {
+    let now = Snapshot::healthy().at.as_second();
+    let restarted = |ago: i64| {
+        exporter(|pod| {
+            (pod.running, pod.failing) = (Some(true), true);
+            pod.restarted = jiff::Timestamp::from_second(now - ago).ok();
+        })
+        .listens_as("127.0.0.1:9100", process())
+    };
+    assert_eq!(severity(&restarted(LONGEST_BACK_OFF - 1)), Severity::Warning);
+    let evidence = expect_problem(&RULE, &restarted(LONGEST_BACK_OFF), &subject());
+    assert_eq!(evidence.severity, Severity::Info);
+    assert!(evidence.values.contains(&("pod", "default/exporter: not ready".to_owned())), "{evidence:#?}");
+}
+
+#[test]
 fn a_host_ip_is_met_by_its_own_address_and_by_every_address_of_its_family() {
     let with = |host_ip: &str, local: &str, v6only: Option<bool>| {
         let mut world = exporter(|pod| pod.ports[0].host_ip = Some(ip(host_ip))).listens_as(local, process());

@@ -31,10 +31,28 @@ fn a_peers_internal_ip_on_a_link_is_critical_and_has_to_be_deleted() {
         "eth0 has 192.0.2.9, the InternalIP of Node n2: what this node sends there ends at home."
     );
     assert_eq!(evidence.affects, [Vantage::Remote, Vantage::Node, Vantage::Pods].into());
-    let [remedy] = &evidence.remedies[..] else { panic!("one remedy: {:?}", evidence.remedies) };
+    let [remedy, peer] = &evidence.remedies[..] else { panic!("two remedies: {:?}", evidence.remedies) };
+    assert!(peer.steps[0].text.contains("give Node n2 an address that nobody else has"), "{peer:?}");
     let [find, delete] = &remedy.steps[..] else { panic!("two steps: {remedy:?}") };
     assert!(find.text.contains("kube-vip"), "{}", find.text);
     assert_eq!(delete.text, "ip addr del 192.0.2.9/32 dev eth0");
+}
+
+#[test]
+fn an_address_that_this_node_was_given_is_not_to_be_deleted() {
+    let with = |prefix: u8, link: &str| {
+        let mut world =
+            named(Snapshot::healthy(), 1, NodeAddressKind::InternalIp, "10.0.2.15").address(link, "10.0.2.15");
+        let addresses = &mut Arc::make_mut(seen(&mut world.kernel.interfaces)).addresses;
+        addresses.last_mut().expect("an address").prefix = prefix;
+        let remedies = expect_problem(&RULE, &world, &subject()).remedies;
+        let deletes = remedies.iter().flat_map(|it| &it.steps).any(|step| step.text.starts_with("ip addr del"));
+        (remedies[0].steps[0].text.contains("--node-ip"), deletes)
+    };
+    assert_eq!(with(24, "nat0"), (true, false));
+    for (prefix, link) in [(32, "nat0"), (24, "eth0")] {
+        assert_eq!(with(prefix, link), (false, true), "{prefix} {link}");
+    }
 }
 
 #[test]
@@ -91,8 +109,15 @@ fn a_virtual_address_that_no_node_names_is_silent() {
 
 #[test]
 fn this_machine_under_an_older_name_is_silent_and_a_common_external_ip_is_no_proof_of_it() {
-    let old = named(holding(), 1, NodeAddressKind::InternalIp, PRIMARY[0]);
+    let mut old = holding();
+    for address in PRIMARY {
+        old = named(old, 1, NodeAddressKind::InternalIp, address);
+    }
     expect_healthy(&RULE, &old, &subject());
+    // Both are behind NAT, and the kubelets took the address that both machines have.
+    let vagrant =
+        [0, 1].into_iter().fold(holding(), |world, node| named(world, node, NodeAddressKind::InternalIp, "10.0.2.15"));
+    assert_eq!(expect_problem(&RULE, &vagrant, &subject()).severity, Severity::Critical);
     let both = named(holding(), 0, NodeAddressKind::ExternalIp, PEER);
     expect_healthy(&RULE, &both, &subject());
     let nat = [0, 1]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     facts::{
-        Why, WorkloadKind,
+        Controller, Why, WorkloadKind,
         healthy::{World, gap, seen},
     },
     findings::{Scope, StepKind},
@@ -163,13 +163,25 @@ fn a_workload_with_another_port_or_protocol_or_with_pods_to_judge_is_silent() {
     for change in changes {
         expect_healthy(&RULE, &with_workload(one(), change), &subject("web"));
     }
-    let with_pod = |name: &str, namespace: &str| {
-        with_workload(one(), |_| ()).pod(name, |pod| pod.namespace = namespace.to_owned())
+    let with_pod = |kind: WorkloadKind, controller: (&str, &str), namespace: &str| {
+        with_workload(one(), |workload| workload.kind = kind).pod("agent-x7k2p", |pod| {
+            pod.namespace = namespace.to_owned();
+            pod.controller = Some(Controller { kind: controller.0.to_owned(), name: controller.1.to_owned() });
+        })
     };
-    expect_healthy(&RULE, &with_pod("agent-x7k2p", "default"), &subject("web"));
-    for (name, namespace) in [("agent-x7k2p", "shop"), ("agents", "default"), ("other-agent-1", "default")] {
-        expect_problem(&RULE, &with_pod(name, namespace), &subject("web"));
+    let (set, deployment) = (WorkloadKind::DaemonSet, WorkloadKind::Deployment);
+    expect_healthy(&RULE, &with_pod(set, ("DaemonSet", "agent"), "default"), &subject("web"));
+    expect_healthy(&RULE, &with_pod(deployment, ("ReplicaSet", "agent-7d9"), "default"), &subject("web"));
+    for (kind, controller, namespace) in [
+        (set, ("DaemonSet", "agent"), "shop"),
+        (set, ("DaemonSet", "agent-x7k2p"), "default"),
+        (set, ("StatefulSet", "agent"), "default"),
+        (deployment, ("ReplicaSet", "agent-web-7d9"), "default"),
+    ] {
+        expect_problem(&RULE, &with_pod(kind, controller, namespace), &subject("web"));
     }
+    let bare = with_workload(one(), |_| ()).pod("agent-x7k2p", |_| ());
+    expect_problem(&RULE, &bare, &subject("web"));
 }
 
 #[test]

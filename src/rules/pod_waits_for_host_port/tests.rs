@@ -33,6 +33,8 @@ fn clash(holder: impl FnOnce(&mut Pod), waiter: impl FnOnce(&mut WaitingPod)) ->
         controller: controller("DaemonSet", "late"),
         service_lb_of: None,
         meant_for: Some("n1".to_owned()),
+        everywhere: false,
+        rejected: false,
         ports: vec![port],
         since: None,
     };
@@ -94,6 +96,57 @@ fn a_pod_that_may_run_anywhere_is_one_problem_of_the_cluster_in_the_same_words_e
     assert_eq!(evidence.scope, Scope::Cluster);
     assert_eq!(evidence.summary, "Pod default/late cannot run: hostPort 80/tcp is taken on every node where it could.");
     assert!(evidence.values.contains(&("held by", "pod default/edge on n1".to_owned())), "{evidence:#?}");
+}
+
+#[test]
+fn where_other_nodes_refuse_the_pod_for_other_reasons_whoever_has_the_port_here_is_not_asked_to_move() {
+    let remedies = |everywhere| {
+        let evidence = expect_problem(
+            &RULE,
+            &clash(|_| (), |waiting| (waiting.meant_for, waiting.everywhere) = (None, everywhere)),
+            &subject(),
+        );
+        let doubt = evidence.values.iter().any(|(name, _)| *name == "not known");
+        (evidence.remedies.len(), doubt)
+    };
+    assert_eq!((remedies(true), remedies(false)), ((2, false), (1, true)));
+}
+
+#[test]
+fn everybody_who_has_the_port_is_named_and_asked_to_move() {
+    let mut world = clash(|pod| pod.ports[0].host_ip = Some(ip(PRIMARY[0])), |_| ());
+    world = world.pod("more", |pod| {
+        pod.host_port(8080, 80);
+        pod.ports[0].host_ip = Some(ip(SECOND[0]));
+    });
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.summary.ends_with("in the hands of pod default/edge, pod default/more."), "{evidence:#?}");
+    assert_eq!(evidence.values.iter().filter(|(name, _)| *name == "held by").count(), 2);
+    assert_eq!((evidence.remedies.len(), evidence.remedies[1].steps.len()), (2, 2), "{evidence:#?}");
+}
+
+#[test]
+fn a_pod_that_the_kubelet_refused_is_not_tried_again_and_one_in_its_place_is_no_reason() {
+    let rejected = clash(|_| (), |waiting| waiting.rejected = true);
+    let evidence = expect_problem(&RULE, &rejected, &subject());
+    assert!(evidence.values.contains(&("refused by the kubelet", "pod default/late".to_owned())), "{evidence:#?}");
+    assert_eq!(evidence.remedies[0].steps[1].text, "delete pod default/late: the kubelet does not try it again");
+    silent(&clash(
+        |pod| pod.controller = controller("ReplicaSet", "web-7d9"),
+        |waiting| (waiting.rejected, waiting.controller) = (true, controller("ReplicaSet", "web-7d9")),
+    ));
+}
+
+#[test]
+fn the_first_part_of_a_nodes_name_is_its_host_name() {
+    let on = |host: &str, node: &str| {
+        let mut world = clash(|pod| pod.node = Some(node.to_owned()), |it| it.meant_for = Some(host.to_owned()));
+        world.cluster.node_name = Some(node.to_owned());
+        world
+    };
+    expect_problem(&RULE, &on("n1", "n1.example"), &subject());
+    silent(&on("n1", "n11.example"));
+    silent(&on("n1.example", "n1"));
 }
 
 #[test]

@@ -213,6 +213,7 @@ pub(super) fn pods(line: &str) -> Vec<Pod> {
         ready: true,
         running: Some(true),
         failing: false,
+        restarted: None,
         ips: Vec::new(),
         ports: Vec::new(),
         ip_local_port_range: None,
