@@ -104,7 +104,7 @@ impl Memory for ServiceName {
 
 impl Memory for Workload {
     fn heap(&self) -> usize {
-        let Self { namespace, name, ports, kind: _, host_network: _ } = self;
+        let Self { namespace, name, ports, .. } = self;
         namespace.heap() + name.heap() + flat(ports)
     }
 }

@@ -86,6 +86,8 @@ mappings! {
         spec: TemplateSpec = "spec",
     }
     TemplateSpec {
+        node_selector: Present = "nodeSelector",
+        affinity: Affinity = "affinity",
         host_network: bool = "hostNetwork",
         containers: Vec<Field<Container>> = "containers",
         init_containers: Vec<Field<Container>> = "initContainers",

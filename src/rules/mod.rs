@@ -18,6 +18,7 @@ mod external_ip_shadows_node_port;
 mod fixed_node_port_in_dynamic_band;
 mod free_ports;
 mod health_check_node_port_unserved;
+mod host_port_claimed_twice;
 mod host_port_equals_node_port;
 mod host_port_in_node_port_range;
 mod host_port_left_behind;
@@ -80,6 +81,7 @@ pub static RULES: &[&Rule] = &[
     &node_holds_peer_address::RULE,
     &external_address_claimed_twice::RULE,
     &node_port_claimed_twice::RULE,
+    &host_port_claimed_twice::RULE,
     &masquerade_uses_node_ports::RULE,
     &ephemeral_range_overlaps_node_ports::RULE,
     &ephemeral_ports_near_exhaustion::RULE,

@@ -139,6 +139,13 @@ mod tests {
     }
 
     #[test]
+    fn ports_of_microk8s_are_needed_where_somebody_listens() {
+        let world = Snapshot::healthy();
+        assert_eq!(ports(&world, "16000-26000"), "");
+        assert_eq!(ports(&world.listens_as("[::]:16443", daemon("kubelite", 9)), "16000-26000"), "16443");
+    }
+
+    #[test]
     fn a_host_port_is_needed_where_a_socket_holds_it_and_its_container_port_is_not() {
         let edge = |change: fn(&mut Pod)| {
             Snapshot::healthy().pod("edge", |pod| {

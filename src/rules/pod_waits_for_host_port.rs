@@ -26,7 +26,7 @@
 
 use super::{
     Limits, Patience, Rule,
-    pods::{are_siblings, ends_in_time},
+    pods::{are_siblings, ends_in_time, ports_conflict},
     remedies::another_port,
     wording::{MOST_LISTED, listed},
 };
@@ -86,16 +86,10 @@ fn judge(snapshot: &Snapshot, waiting: &WaitingPod, port: &ContainerPort, holder
     })
 }
 
-/// Whether a pod of this node has a port that another waits for, and does not give it back by itself. It is compared as
-/// the scheduler does (kubernetes pkg/scheduler/framework/types.go `CheckConflict`).
+/// Whether a pod of this node has a port that another waits for, and does not give it back by itself.
 fn keeps(snapshot: &Snapshot, pod: &Pod, waiting: &WaitingPod, wanted: &ContainerPort) -> bool {
     let on_host = |port: &ContainerPort| port.host_port.or(pod.host_network.then_some(port.port));
-    let every = |port: &ContainerPort| port.host_ip.is_none_or(|ip| ip.is_unspecified() && ip.is_ipv4());
-    let conflicts = |port: &ContainerPort| {
-        on_host(port) == wanted.host_port
-            && port.protocol == wanted.protocol
-            && (every(port) || every(wanted) || port.host_ip == wanted.host_ip)
-    };
+    let conflicts = |port: &ContainerPort| on_host(port) == wanted.host_port && ports_conflict(port, wanted);
     let siblings =
         are_siblings((&pod.namespace, pod.controller.as_ref()), (&waiting.namespace, waiting.controller.as_ref()));
     let is_new = waiting.since.is_some_and(|since| snapshot.at.as_second() - since.as_second() < ROLLOUT);

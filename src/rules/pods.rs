@@ -1,6 +1,6 @@
 //! How pods follow each other: one ends, and another of the same controller comes.
 
-use crate::facts::{Controller, Pod, Snapshot, Workload, WorkloadKind};
+use crate::facts::{ContainerPort, Controller, Pod, Snapshot, Workload, WorkloadKind};
 
 /// So long after a pod should have ended, in seconds, it counts as one that does not.
 pub(super) const OVERDUE: i64 = 60;
@@ -14,6 +14,13 @@ pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
 pub(super) fn are_siblings(one: (&str, Option<&Controller>), other: (&str, Option<&Controller>)) -> bool {
     let (Some(mine), Some(theirs)) = (one.1, other.1) else { return false };
     one.0 == other.0 && mine.kind == theirs.kind && workload_name(mine) == workload_name(theirs)
+}
+
+/// Whether two ports of a node with one number are one for the scheduler (kubernetes pkg/scheduler/framework/types.go
+/// `CheckConflict`).
+pub(super) fn ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
+    let every = |port: &ContainerPort| port.host_ip.is_none_or(|ip| ip.is_unspecified() && ip.is_ipv4());
+    one.protocol == other.protocol && (every(one) || every(other) || one.host_ip == other.host_ip)
 }
 
 /// Whether a pod is one of a workload.

@@ -61,6 +61,11 @@ const SEEN: &[Row] = &[
         ("node/twice.rs", "neighbours_of_a_node_port_claim_another_one"),
     ),
     (
+        "host-port-claimed-twice",
+        ("node/twice.rs", "one_host_port_of_two_daemon_sets_is_told_once"),
+        ("node/twice.rs", "a_daemon_set_of_other_nodes_or_with_another_host_port_claims_nothing_twice"),
+    ),
+    (
         "ephemeral-range-overlaps-node-ports",
         ("node/ranges.rs", "the_overlap_is_critical_in_ipvs_mode_while_an_allocated_port_is_uncovered"),
         ("node/near_misses.rs", "an_ephemeral_range_that_begins_behind_the_node_ports_or_spares_them_overlaps_nothing"),

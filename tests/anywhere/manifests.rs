@@ -312,6 +312,15 @@ fn of_workloads_the_ports_of_nodes_are_kept() {
     let desired = |number| format!("desiredNumberScheduled: {number}");
     assert_eq!([idle("DaemonSet", "", &desired(0)), idle("DaemonSet", "", &desired(1))], [0, 1]);
     assert_eq!(idle("StatefulSet", "", &desired(0)), 1, "that is a DaemonSet's word");
+    let restricted = |more: &str| {
+        let spec = format!("{{{more}containers: [{{ports: [{{containerPort: 80, hostPort: 80}}]}}]}}");
+        facts_of(&[workload("DaemonSet", "a", &spec)]).workloads[0].restricted
+    };
+    let affinity =
+        |kind: &str| restricted(&format!("affinity: {{nodeAffinity: {{{kind}: {{nodeSelectorTerms: []}}}}}}, "));
+    assert!(!restricted("") && restricted("nodeSelector: {disk: ssd}, "));
+    assert!(affinity("requiredDuringSchedulingIgnoredDuringExecution"));
+    assert!(!affinity("preferredDuringSchedulingIgnoredDuringExecution"));
     let broken = facts_of(&[workload("DaemonSet", "a", "{containers: [{ports: [{containerPort: x, hostPort: 80}]}]}")]);
     let [rejected, ..] = &broken.rejected[..] else { panic!("{:?}", broken.rejected) };
     assert!(rejected.detail.contains("DaemonSet a: spec.template.spec.containers[0].ports[0]"), "{}", rejected.detail);

@@ -63,10 +63,30 @@ fn one_address_with_two_ports_or_protocols_is_shared_on_purpose() {
 
 /// A DaemonSet of a file, with a hostPort.
 fn agents(stage: Stage, host_port: u16) -> Stage {
+    daemon_set(stage, "agent", "", host_port)
+}
+
+fn daemon_set(stage: Stage, name: &str, selector: &str, host_port: u16) -> Stage {
     stage.document(&format!(
-        "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: agent, namespace: default}}\nspec:\n  template:\n    spec:\n      containers:\n      \
-         - {{name: agent, ports: [{{containerPort: 80, hostPort: {host_port}}}]}}"
+        "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  template:\n    spec:\n      {selector}\
+         containers:\n      - {{name: agent, ports: [{{containerPort: 80, hostPort: {host_port}}}]}}"
     ))
+}
+
+#[test]
+fn one_host_port_of_two_daemon_sets_is_told_once() {
+    let look = daemon_set(agents(Stage::new(), 9100), "other", "", 9100).check(&["--proxy-mode", "iptables"]);
+    let [finding] = &look.findings("host-port-claimed-twice")[..] else { panic!("{:#}", look.json) };
+    assert_eq!((&finding["severity"], &finding["scope"]), (&"warning".into(), &"cluster".into()));
+    assert!(finding["evidence"].to_string().contains("DaemonSet default/other as hostPort"), "{finding:#}");
+}
+
+#[test]
+fn a_daemon_set_of_other_nodes_or_with_another_host_port_claims_nothing_twice() {
+    for (selector, port) in [("nodeSelector: {disk: ssd}\n      ", 9100), ("", 9101)] {
+        let look = daemon_set(agents(Stage::new(), 9100), "other", selector, port).check(&["--proxy-mode", "iptables"]);
+        expect_silent(&look, "host-port-claimed-twice", &format!("{selector}{port}"));
+    }
 }
 
 #[test]

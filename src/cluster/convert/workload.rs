@@ -27,11 +27,13 @@ pub(in crate::cluster) fn workload(
     let template = spec.template.take("spec.template", errors).unwrap_or_default();
     let spec = template.spec.take("spec.template.spec", errors).unwrap_or_default();
     let host_network = spec.host_network.take("spec.template.spec.hostNetwork", errors).unwrap_or(false);
+    let affinity = spec.affinity.seen().and_then(|it| it.node.seen());
+    let restricted = spec.node_selector.seen().is_some() || affinity.is_some_and(|it| it.required.seen().is_some());
     let containers = (spec.containers, spec.init_containers);
     let ports = ports_of_the_node(containers, "spec.template.spec", host_network, errors);
     if ports.is_empty() {
         return None;
     }
     let (namespace, name) = (namespace(metadata.namespace, errors)?, name(metadata.name, errors)?);
-    Some(Workload { kind, namespace, name, host_network, ports })
+    Some(Workload { kind, namespace, name, host_network, restricted, ports })
 }

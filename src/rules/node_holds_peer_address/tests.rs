@@ -109,14 +109,12 @@ fn a_virtual_address_that_no_node_names_is_silent() {
 
 #[test]
 fn this_machine_under_an_older_name_is_silent_and_a_common_external_ip_is_no_proof_of_it() {
-    let mut old = holding();
-    for address in PRIMARY {
-        old = named(old, 1, NodeAddressKind::InternalIp, address);
-    }
+    let old = named(holding(), 1, NodeAddressKind::InternalIp, PRIMARY[0]);
     expect_healthy(&RULE, &old, &subject());
     // Both are behind NAT, and the kubelets took the address that both machines have.
     let vagrant =
         [0, 1].into_iter().fold(holding(), |world, node| named(world, node, NodeAddressKind::InternalIp, "10.0.2.15"));
+    let vagrant = named(vagrant, 1, NodeAddressKind::InternalIp, "192.168.56.11");
     assert_eq!(expect_problem(&RULE, &vagrant, &subject()).severity, Severity::Critical);
     let both = named(holding(), 0, NodeAddressKind::ExternalIp, PEER);
     expect_healthy(&RULE, &both, &subject());

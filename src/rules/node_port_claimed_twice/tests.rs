@@ -29,6 +29,7 @@ fn with_workload(mut world: Snapshot, change: impl FnOnce(&mut Workload)) -> Sna
         namespace: "default".to_owned(),
         name: "agent".to_owned(),
         host_network: false,
+        restricted: false,
         ports: vec![port],
     };
     change(&mut workload);

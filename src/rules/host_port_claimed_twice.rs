@@ -1,0 +1,200 @@
+//! Two workloads of a file want one hostPort, and one of them runs on every node.
+//!
+//! ## Why it hurts
+//! Two pods with the same hostPort and protocol do not run on one node. The API server accepts both workloads. Then the pods of
+//! one stay Pending wherever the other came first, and `didn't have free ports` is all that the scheduler says. A
+//! DaemonSet with `hostNetwork: true` takes all ports that its containers declare.
+//!
+//! ## Silent when
+//! - none of the two is a DaemonSet: their pods may run on different nodes;
+//! - one of the two has a node selector or a node affinity: they may be meant for different nodes;
+//! - they want the port on different addresses of the node (`hostIP`), or for different protocols;
+//! - pods of one of the two are there too: `pod-waits-for-host-port` says which of them wait;
+//! - one of the two wants no pods: `replicas: 0`.
+//!
+//! ## Fix
+//! Give one of the two another port, or nodes of its own.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Limits, Patience, Rule,
+    pods::{is_of, ports_conflict},
+    wording::{MOST_LISTED, listed},
+};
+use crate::{
+    facts::{ContainerPort, Protocol, Snapshot, Source, View, Why, Workload, WorkloadKind},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
+};
+
+pub(super) static RULE: Rule = Rule {
+    id: RuleId("host-port-claimed-twice"),
+    title: "Two workloads want one hostPort",
+    ceiling: Severity::Warning,
+    needs: &[],
+    uses: &[Source::Pods],
+    socket_needs: &[],
+    patience: Patience::TwoScans,
+    page: include_str!("host_port_claimed_twice.rs"),
+    check,
+};
+
+/// A workload that wants a port of every node on which its pods run.
+type Claim<'a> = (&'a Workload, &'a ContainerPort);
+
+fn check(view: View<'_>, _: &Limits) -> Judgements {
+    let snapshot = view.now;
+    let mut by_number: BTreeMap<(u16, Protocol), Vec<Claim<'_>>> = BTreeMap::new();
+    let workloads = snapshot.cluster.workloads.iter().map(AsRef::as_ref);
+    for workload in workloads.filter(|it| !it.restricted && !has_pods(snapshot, it)) {
+        for (number, port) in workload.node_ports() {
+            by_number.entry((number, port.protocol)).or_default().push((workload, port));
+        }
+    }
+    // Pods that could not be read may be there.
+    let unread = snapshot.cluster.pods.gap().filter(|gap| gap.why != Why::NotAsked);
+    let judgement = |((number, protocol), claims): ((u16, Protocol), Vec<Claim<'_>>)| {
+        let in_conflict = in_conflict(&claims);
+        (!in_conflict.is_empty()).then(|| Judgement {
+            subject: Subject::this_node(snapshot),
+            port: Some(number),
+            protocol: Some(protocol),
+            verdict: unread.map_or_else(
+                || Verdict::Problem(evidence(number, protocol, &in_conflict)),
+                |gap| Verdict::Unknown(gap.clone()),
+            ),
+        })
+    };
+    Ok(by_number.into_iter().filter_map(judgement).collect())
+}
+
+fn has_pods(snapshot: &Snapshot, workload: &Workload) -> bool {
+    snapshot.cluster.pods.seen().into_iter().flatten().any(|pod| is_of(pod, workload))
+}
+
+/// The workloads of which one keeps another from a node, by name, each once.
+fn in_conflict<'a>(claims: &[Claim<'a>]) -> Vec<&'a Workload> {
+    let is_everywhere = |workload: &Workload| workload.kind == WorkloadKind::DaemonSet;
+    let meet = |(one, own): &Claim<'_>, (other, its): &Claim<'_>| {
+        !is_same(one, other) && (is_everywhere(one) || is_everywhere(other)) && ports_conflict(own, its)
+    };
+    let mut found: Vec<&Workload> = Vec::new();
+    for claim in claims.iter().filter(|claim| claims.iter().any(|other| meet(claim, other))) {
+        if !found.iter().any(|known| is_same(known, claim.0)) {
+            found.push(claim.0);
+        }
+    }
+    found.sort_by_key(|it| (&it.namespace, &it.name));
+    found
+}
+
+/// Whether it is one object, which may be there twice.
+fn is_same(one: &Workload, other: &Workload) -> bool {
+    (one.kind, &one.namespace, &one.name) == (other.kind, &other.namespace, &other.name)
+}
+
+fn evidence(number: u16, protocol: Protocol, workloads: &[&Workload]) -> Evidence {
+    let names = listed(workloads.iter());
+    let sentence = format!("{names} want hostPort {number}/{protocol}: on one node, pods of only one of them run.");
+    let mut evidence = Evidence::new(Severity::Warning, sentence).in_cluster();
+    for workload in workloads.iter().take(MOST_LISTED) {
+        let how = if workload.host_network { "in the host's network" } else { "as hostPort" };
+        evidence = evidence.value("wanted by", format!("{workload} {how}"));
+    }
+    evidence.and_more("wanted by", workloads.len(), MOST_LISTED).remedy(Step::advice(format!(
+        "give each of them another port of the node than {number}/{protocol}, or a nodeSelector that keeps them apart"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{
+            Controller,
+            healthy::{gap, ip},
+        },
+        findings::Scope,
+        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
+    };
+
+    fn workload(kind: WorkloadKind, name: &str) -> Workload {
+        let port = ContainerPort { port: 80, host_port: Some(8080), host_ip: None, protocol: Protocol::Tcp };
+        let (name, namespace) = (name.to_owned(), "default".to_owned());
+        Workload { kind, namespace, name, host_network: false, restricted: false, ports: vec![port] }
+    }
+
+    /// Two DaemonSets with hostPort 8080.
+    fn two(change: impl FnOnce(&mut Workload)) -> Snapshot {
+        let mut other = workload(WorkloadKind::DaemonSet, "other");
+        change(&mut other);
+        let mut world = Snapshot::healthy();
+        world.cluster.workloads = [workload(WorkloadKind::DaemonSet, "agent"), other].map(Into::into).into();
+        world
+    }
+
+    fn subject() -> Subject {
+        Subject::node("n1", None)
+    }
+
+    #[test]
+    fn two_daemon_sets_with_one_host_port_are_one_problem_of_the_cluster() {
+        let evidence = expect_problem(&RULE, &two(|_| ()), &subject());
+        assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
+        assert_eq!(
+            evidence.summary,
+            "DaemonSet default/agent, DaemonSet default/other want hostPort 8080/tcp: on one node, pods of only one of \
+             them run."
+        );
+        let host_network =
+            |it: &mut Workload| (it.host_network, it.ports[0].port, it.ports[0].host_port) = (true, 8080, None);
+        let evidence = expect_problem(&RULE, &two(host_network), &subject());
+        assert!(evidence.values.contains(&("wanted by", "DaemonSet default/other in the host's network".to_owned())));
+        expect_problem(&RULE, &two(|it| it.kind = WorkloadKind::Deployment), &subject());
+        expect_problem(&RULE, &two(|it| it.ports[0].host_ip = Some(ip("192.0.2.1"))), &subject());
+    }
+
+    #[test]
+    fn what_may_run_apart_is_silent() {
+        let changes: [fn(&mut Workload); 5] = [
+            |it| it.restricted = true,
+            |it| it.ports[0].host_port = Some(8081),
+            |it| it.ports[0].protocol = Protocol::Udp,
+            |it| (it.ports[0].port, it.ports[0].host_port) = (8080, None),
+            // One DaemonSet that is there twice.
+            |it| it.name = "agent".to_owned(),
+        ];
+        for change in changes {
+            expect_healthy(&RULE, &two(change), &subject());
+        }
+        let addresses = two(|it| it.ports[0].host_ip = Some(ip("192.0.2.1")));
+        let apart = |mut world: Snapshot| {
+            let mut first = Workload::clone(&world.cluster.workloads[0]);
+            first.ports[0].host_ip = Some(ip("192.0.2.2"));
+            world.cluster.workloads[0] = first.into();
+            world
+        };
+        expect_healthy(&RULE, &apart(addresses), &subject());
+        let mut deployments = two(|it| it.kind = WorkloadKind::Deployment);
+        deployments.cluster.workloads[0] = workload(WorkloadKind::StatefulSet, "agent").into();
+        expect_healthy(&RULE, &deployments, &subject());
+    }
+
+    #[test]
+    fn pods_that_could_not_be_read_may_be_there_and_those_that_nobody_gave_are_not() {
+        let without = |why| {
+            let mut world = two(|_| ());
+            world.cluster.pods = gap(Source::Pods, why);
+            world
+        };
+        assert_eq!(expect_unknown(&RULE, &without(Why::Unreachable), &subject()).source, Source::Pods);
+        expect_problem(&RULE, &without(Why::NotAsked), &subject());
+    }
+
+    #[test]
+    fn where_pods_are_there_another_rule_judges_them() {
+        let of = |name: &str| Some(Controller { kind: "DaemonSet".to_owned(), name: name.to_owned() });
+        expect_healthy(&RULE, &two(|_| ()).pod("agent-1", |pod| pod.controller = of("agent")), &subject());
+        expect_problem(&RULE, &two(|_| ()).pod("third-1", |pod| pod.controller = of("third")), &subject());
+    }
+}
