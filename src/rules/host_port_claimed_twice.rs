@@ -23,7 +23,7 @@ use super::{
     wording::{MOST_LISTED, listed},
 };
 use crate::{
-    facts::{ContainerPort, Protocol, Snapshot, Source, View, Why, Workload, WorkloadKind},
+    facts::{ContainerPort, Protocol, Reading, Source, View, Why, Workload, WorkloadKind},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
@@ -31,8 +31,8 @@ pub(super) static RULE: Rule = Rule {
     id: RuleId("host-port-claimed-twice"),
     title: "Two workloads want one hostPort",
     ceiling: Severity::Warning,
-    needs: &[],
-    uses: &[Source::Pods],
+    needs: &[Source::Pods],
+    uses: &[],
     socket_needs: &[],
     patience: Patience::TwoScans,
     page: include_str!("host_port_claimed_twice.rs"),
@@ -44,32 +44,28 @@ type Claim<'a> = (&'a Workload, &'a ContainerPort);
 
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
+    let pods = match &snapshot.cluster.pods {
+        Reading::Gap(gap) if gap.why == Why::NotAsked => &[][..],
+        pods => pods.get()?,
+    };
+    let has_pods = |workload: &Workload| pods.iter().any(|pod| is_of(pod, workload));
     let mut by_number: BTreeMap<(u16, Protocol), Vec<Claim<'_>>> = BTreeMap::new();
     let workloads = snapshot.cluster.workloads.iter().map(AsRef::as_ref);
-    for workload in workloads.filter(|it| !it.restricted && !has_pods(snapshot, it)) {
+    for workload in workloads.filter(|it| !it.restricted && !has_pods(it)) {
         for (number, port) in workload.node_ports() {
             by_number.entry((number, port.protocol)).or_default().push((workload, port));
         }
     }
-    // Pods that could not be read may be there.
-    let unread = snapshot.cluster.pods.gap().filter(|gap| gap.why != Why::NotAsked);
     let judgement = |((number, protocol), claims): ((u16, Protocol), Vec<Claim<'_>>)| {
         let in_conflict = in_conflict(&claims);
         (!in_conflict.is_empty()).then(|| Judgement {
-            subject: Subject::this_node(snapshot),
+            subject: Subject::cluster(),
             port: Some(number),
             protocol: Some(protocol),
-            verdict: unread.map_or_else(
-                || Verdict::Problem(evidence(number, protocol, &in_conflict)),
-                |gap| Verdict::Unknown(gap.clone()),
-            ),
+            verdict: Verdict::Problem(evidence(number, protocol, &in_conflict)),
         })
     };
     Ok(by_number.into_iter().filter_map(judgement).collect())
-}
-
-fn has_pods(snapshot: &Snapshot, workload: &Workload) -> bool {
-    snapshot.cluster.pods.seen().into_iter().flatten().any(|pod| is_of(pod, workload))
 }
 
 /// The workloads of which one keeps another from a node, by name, each once.
@@ -111,7 +107,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Controller,
+            Controller, Snapshot,
             healthy::{gap, ip},
         },
         findings::Scope,
@@ -134,7 +130,7 @@ mod tests {
     }
 
     fn subject() -> Subject {
-        Subject::node("n1", None)
+        Subject::cluster()
     }
 
     #[test]
