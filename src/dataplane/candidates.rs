@@ -204,13 +204,14 @@ fn candidates(
         settings.host_namespace_only = cilium.host_namespace_only;
     }
     let mut candidates = Vec::new();
-    for (primary, otherwise) in primaries.into_iter().flat_map(|primary| [(primary, false), (primary, true)]) {
+    // What is not known of an address of a device, Cilium may have decided either way.
+    let ways: &[bool] = if by_device { &[false, true] } else { &[false] };
+    for (primary, otherwise) in primaries.into_iter().flat_map(|primary| ways.iter().map(move |way| (primary, *way))) {
         match by_device {
             true => {
                 let named = (&node_port_addresses[..], &cilium.devices[..]);
                 settings.serve_devices(named, primary, interfaces, otherwise);
             }
-            false if otherwise => continue,
             false if needs(Setting::NodePortAddresses) => settings.serve_on(&node_port_addresses, primary),
             false => {}
         }

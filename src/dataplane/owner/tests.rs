@@ -2,9 +2,12 @@ use super::{
     super::{claim::Claim, outcome::Outcome},
     *,
 };
-use crate::facts::{
-    Mode, Socket, Source, State, Vantage, Why,
-    healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
+use crate::{
+    dataplane::cilium,
+    facts::{
+        Mode, Socket, Source, State, Vantage, Why,
+        healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
+    },
 };
 
 fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Result<Outcome, Gap>, Option<Claim>, Option<Claim>) {
@@ -47,6 +50,19 @@ fn an_address_of_loopback_that_no_interface_has_is_listed_where_a_socket_is_boun
     assert_eq!(ask(&nftables, Vantage::Loopback, "127.0.0.53"), (Ok(Outcome::Listener), listener, None));
     let elsewhere = owner(&world, 60, Protocol::Tcp, 30081).expect("it is known");
     assert!(elsewhere.answers.iter().all(|it| it.to != ip("127.0.0.53")));
+}
+
+#[test]
+fn that_cilium_serves_one_address_of_each_device_is_said_where_no_list_says_which() {
+    let detail = |world: &Snapshot| {
+        let ownership = owner(world, 60, Protocol::Tcp, 30080).expect("it is known");
+        ownership.claimants.into_iter().find(|it| it.claim == Claim::NodePort).expect("a NodePort").detail
+    };
+    let says = |world: &Snapshot| detail(world).contains(cilium::ONE_ADDRESS);
+    let listed =
+        |world: Snapshot| world.with_config(|config| config.node_port_addresses = vec!["0.0.0.0/0".to_owned()]);
+    assert!(says(&web().with_mode(Mode::Cilium)));
+    assert!(!says(&listed(web().with_mode(Mode::Cilium))) && !says(&web()) && !says(&listed(web())));
 }
 
 #[test]
