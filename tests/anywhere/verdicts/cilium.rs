@@ -12,7 +12,7 @@ use super::{
 use crate::manifests::facts_of;
 
 /// Every recorded configuration by its name.
-fn recordings() -> Vec<(String, Recording)> {
+pub(super) fn recordings() -> Vec<(String, Recording)> {
     let folder = path("cilium/world").parent().expect("a folder").to_owned();
     let names = fs::read_dir(folder).expect("recordings").map(|it| it.expect("an entry").path());
     let mut names: Vec<String> = names

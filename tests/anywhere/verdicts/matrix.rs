@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, env, fs, net::IpAddr, path::Path};
 
 use portreeve::{facts::Mode, findings::Vantage};
 
-use super::{Recording, judged::is_link_local, recordings};
+use super::{Recording, cilium, judged::is_link_local, recording::NAMESPACE, recordings};
 
 /// The shapes that differ for a listener, and what a reader calls them.
 const COLUMNS: [(&str, &str); 6] = [
@@ -24,11 +24,12 @@ both families (`[::]`). Written by a test from what real connections showed; eve
 answers on the addresses it has. `how-nodeports-work.md` explains them.
 
 **process** the listener answers, as if there were no Service; **pod** a pod of the Service answers; **refused** nobody
-answers, and the client is told; **silence** nobody answers, and the client waits; **nowhere** a link-local address that
-was translated cannot be forwarded.
+answers, and the client is told; **silence** nobody answers, and the client waits; **nowhere** the client is told that there is
+no way (`no route to host`): behind Cilium where a Service has no endpoint, elsewhere for link-local addresses.
 
-*primary* is the node's InternalIP, *second* another address of the same interface. *Local* is
-`externalTrafficPolicy: Local`. TCP and UDP fare alike where a cell has one answer.
+*primary* is the node's InternalIP, *second* another address of the same interface, *other device* one of an interface that the
+plane does not serve, *lo* one of loopback's interface that others reach. *Local* is `externalTrafficPolicy: Local`. TCP and
+UDP fare alike where a cell has one answer.
 ";
 
 #[test]
@@ -54,6 +55,15 @@ fn the_behaviour_matrix_is_up_to_date() {
         ));
         wanted.push_str(&table(&recording));
     }
+    let cilium = cilium::recordings();
+    let default = &cilium.iter().find(|(name, _)| name == "default").expect("a recording").1.settings;
+    for (name, recording) in &cilium {
+        let differs = recording.settings.iter().filter(|(key, value)| default.get(*key) != Some(*value));
+        let settings: Vec<String> = differs.map(|(key, value)| format!("`{key}: {value}`")).collect();
+        let settings = if settings.is_empty() { "`devices: \"eth0\"`".to_owned() } else { settings.join(", ") };
+        wanted.push_str(&format!("\n## cilium-{name}\n\nCilium, {settings}.\n\n"));
+        wanted.push_str(&table(recording));
+    }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/who-answers.md");
     if env::var_os("UPDATE").is_some() {
         fs::write(&path, &wanted).expect("a document");
@@ -66,10 +76,10 @@ fn table(recording: &Recording) -> String {
     let head: Vec<&str> = COLUMNS.iter().map(|(_, words)| *words).collect();
     let mut text = format!("| from | to | {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len() + 2));
     // The answers of each column by place, TCP's and UDP's.
-    let mut places: Vec<(Vantage, &str)> = Vec::new();
-    let mut answers: BTreeMap<(Vantage, &str, &str), Vec<char>> = BTreeMap::new();
+    let mut places: Vec<(&str, &str)> = Vec::new();
+    let mut answers: BTreeMap<(&str, &str, &str), Vec<char>> = BTreeMap::new();
     let rows = recording.listeners.iter().filter(|row| row.bind == "::");
-    for (row, (from, to, letter)) in rows.flat_map(|row| recording.cells(row).map(move |cell| (row, cell))) {
+    for (row, (from, to, letter)) in rows.flat_map(|row| recording.every_cell(row).map(move |cell| (row, cell))) {
         let Some(place) = place(to) else { continue };
         if !places.contains(&(from, place)) {
             places.push((from, place));
@@ -79,13 +89,19 @@ fn table(recording: &Recording) -> String {
             letters.push(letter);
         }
     }
-    places.sort_by_key(|(from, _)| *from);
+    let order = |from: &str| Vantage::ALL.iter().position(|it| it.name() == from).unwrap_or(usize::MAX);
+    places.sort_by_key(|(from, _)| order(from));
     for (from, place) in places {
         let cells = COLUMNS.iter().map(|(shape, _)| {
             let letters = answers.get(&(from, place, *shape)).map_or(&[][..], Vec::as_slice);
             letters.iter().map(|letter| words(*letter)).collect::<Vec<_>>().join(" or ")
         });
-        text.push_str(&format!("| {from} | {place} | {} |\n", cells.collect::<Vec<_>>().join(" | ")));
+        let asks = match Vantage::ALL.into_iter().find(|it| it.name() == from) {
+            Some(vantage) => vantage.to_string(),
+            None if from == NAMESPACE => "another namespace".to_owned(),
+            None => unreachable!("{from} is no place"),
+        };
+        text.push_str(&format!("| {asks} | {place} | {} |\n", cells.collect::<Vec<_>>().join(" | ")));
     }
     text
 }
@@ -97,6 +113,10 @@ fn place(to: IpAddr) -> Option<&'static str> {
         "2001:db8::1" => "primary IPv6",
         "192.0.2.2" => "second IPv4",
         "2001:db8::2" => "second IPv6",
+        "10.244.0.1" => "other device IPv4",
+        "fd00:244::1" => "other device IPv6",
+        "198.51.100.7" => "lo IPv4",
+        "2001:db8:7::7" => "lo IPv6",
         "127.0.0.1" => "127.0.0.1",
         "::1" => "::1",
         _ if is_link_local(to) => "link-local",

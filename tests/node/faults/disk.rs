@@ -8,7 +8,7 @@ use std::{
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::{MODE, beats, finds_it};
+use super::{MODE, beats, finds_it, until_it_finds_it};
 use crate::{
     agent::{Agent, until, web},
     proxy::Squatter,
@@ -41,9 +41,13 @@ impl Drop for Volume {
     }
 }
 
-/// An agent that beats into `heartbeat`, and a squatter.
+/// An agent that beats into `heartbeat`, and a squatter that it has found.
+#[track_caller]
 fn start(stage: &Stage, heartbeat: &Path) -> (Agent, Squatter) {
-    (Agent::beating(stage.command("agent"), stage, heartbeat, &MODE), Squatter::on("0.0.0.0:30080"))
+    let agent = Agent::beating(stage.command("agent"), stage, heartbeat, &MODE);
+    let squatter = Squatter::on("0.0.0.0:30080");
+    until_it_finds_it();
+    (agent, squatter)
 }
 
 #[track_caller]

@@ -41,9 +41,15 @@ impl Incident {
     #[track_caller]
     fn with(agent: Agent, stage: Stage) -> Self {
         let squatter = Squatter::on("0.0.0.0:30080");
-        wait_for("/metrics", |text| text.contains(SQUATTED));
+        until_it_finds_it();
         Self { agent, squatter, stage }
     }
+}
+
+/// Waits until it says that the squatter is there: on a busy machine the first looks may know less.
+#[track_caller]
+fn until_it_finds_it() {
+    wait_for("/metrics", |text| text.contains(SQUATTED));
 }
 
 /// How often an agent has looked by what it exposes.
