@@ -36,6 +36,7 @@ LAB_PROGRAMS := etcd=go.etcd.io/etcd/server/v3:tests/lab:$(LAB) \
                 $(foreach name,kube-apiserver kube-proxy kubectl kubelet kube-controller-manager kube-scheduler, \
                     $(name)=$(KUBE)/$(name):tests/lab:$(LAB)) \
                 kube-proxy-1.23.6=$(KUBE)/kube-proxy:tests/lab/kube-proxy-1.23:$(LAB) \
+                kube-proxy-1.37.2=$(KUBE)/kube-proxy:tests/lab/kube-proxy-1.37:$(LAB) \
                 helm=helm.sh/helm/v4/cmd/helm:tests/lab/helm:$(HELM)
 VERSION := k8s.io/component-base/version
 

@@ -17,6 +17,7 @@ use crate::facts::ProxyConfig;
 pub(super) fn proxy_configuration(place: String, yaml: &str, errors: &mut FieldErrors) -> Option<ProxyConfig> {
     let written: ProxyDocument = embedded(yaml, "data[config.conf]", errors)?;
     let iptables = written.iptables.take("iptables", errors).unwrap_or_default();
+    let gates = written.feature_gates.take("featureGates", errors).unwrap_or_default();
     let path = "nodePortAddresses";
     Some(ProxyConfig {
         place,
@@ -31,6 +32,7 @@ pub(super) fn proxy_configuration(place: String, yaml: &str, errors: &mut FieldE
             .healthz_bind_address
             .take("healthzBindAddress", errors)
             .filter(|address| !address.is_empty()),
+        nftables_localhost: gates.nftables_localhost.take("featureGates", errors),
         iptables_masquerade: None,
         cilium: None,
     })
@@ -51,6 +53,10 @@ mappings! {
         detect_local_mode: String = "detectLocalMode",
         cluster_cidr: String = "clusterCIDR",
         healthz_bind_address: String = "healthzBindAddress",
+        feature_gates: FeatureGates = "featureGates",
+    }
+    FeatureGates {
+        nftables_localhost: bool = "KubeProxyNFTablesLocalhostNodePorts",
     }
     Iptables {
         localhost_node_ports: bool = "localhostNodePorts",

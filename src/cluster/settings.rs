@@ -162,6 +162,7 @@ impl Settings {
                     detect_local_mode: proxy.last("detect-local-mode").map(short),
                     cluster_cidr: proxy.last("cluster-cidr").map(short),
                     healthz_bind_address: proxy.last("healthz-bind-address").map(short),
+                    nftables_localhost: proxy.last("feature-gates").and_then(nftables_localhost),
                     iptables_masquerade: None,
                     cilium: None,
                 };
@@ -354,4 +355,9 @@ fn long<'a>(text: &'a str, path: impl fmt::Display, errors: &mut FieldErrors) ->
             None
         }
     }
+}
+/// Whether a list of gates, `A=true,B=false`, has the one for NodePorts of loopback in nftables mode.
+fn nftables_localhost(gates: &str) -> Option<bool> {
+    let values = gates.split(',').filter_map(|gate| gate.trim().strip_prefix("KubeProxyNFTablesLocalhostNodePorts="));
+    values.last().map(|value| value == "true")
 }

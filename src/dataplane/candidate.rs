@@ -6,10 +6,10 @@ use super::{
     local_address::{LocalAddress, is_link_local},
     outcome::Outcome,
     plane::{Connection, DataPlane},
-    settings::Settings,
+    settings::{Localhost, Settings},
     vantage::vantage_points,
 };
-use crate::facts::{Mode, Vantage};
+use crate::facts::{Mode, Protocol, Vantage};
 
 /// One complete assumption about this node's data plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,18 +31,25 @@ impl Candidate {
         vantage_points(address.ip).iter().any(|from| (self.plane.captures)(&self.settings, address, *from))
     }
 
+    /// Whether it refuses NodePorts on loopback, of Services with endpoints too.
+    pub(crate) fn refuses_on_loopback(&self) -> bool {
+        self.settings.localhost.iter().any(|it| *it != Localhost::Untouched)
+    }
+
     /// Whether some Service, whatever its endpoints, would take an address's new connections.
-    pub(crate) fn may_take(&self, address: LocalAddress) -> bool {
-        let taken =
-            |from| Backing::ALL.into_iter().any(|backing| self.outcome(address, from, backing) != Outcome::Listener);
+    pub(crate) fn may_take(&self, address: LocalAddress, protocol: Protocol) -> bool {
+        let taken = |from| {
+            let mut outcomes = Backing::ALL.into_iter().map(|backing| self.outcome((address, protocol), from, backing));
+            outcomes.any(|outcome| outcome != Outcome::Listener)
+        };
         vantage_points(address.ip).iter().any(|from| taken(*from))
     }
 
     /// Who answers a client at `from` that connects to `to` and a NodePort. [`Outcome::over`] says what it sees of it over
     /// a protocol.
-    pub(crate) fn outcome(&self, to: LocalAddress, from: Vantage, backing: Backing) -> Outcome {
+    pub(crate) fn outcome(&self, (to, protocol): (LocalAddress, Protocol), from: Vantage, backing: Backing) -> Outcome {
         let captured = (self.plane.captures)(&self.settings, to, from);
-        let outcome = (self.plane.outcome)(&self.settings, Connection { to, from, backing, captured });
+        let outcome = (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured });
         match (outcome, from) {
             (Outcome::Pod, _) | (Outcome::Refused | Outcome::TimedOut, Vantage::Node) if is_link_local(to.ip) => {
                 Outcome::Nowhere
@@ -52,8 +59,13 @@ impl Candidate {
     }
 
     /// The same for an address that a Service claims for itself: it is taken whatever `nodePortAddresses` says.
-    pub(crate) fn outcome_of_external_ip(&self, to: LocalAddress, from: Vantage, backing: Backing) -> Outcome {
-        (self.plane.outcome)(&self.settings, Connection { to, from, backing, captured: true })
+    pub(crate) fn outcome_of_external_ip(
+        &self,
+        (to, protocol): (LocalAddress, Protocol),
+        from: Vantage,
+        backing: Backing,
+    ) -> Outcome {
+        (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured: true })
     }
 
     /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address.

@@ -218,6 +218,9 @@ fn candidates(
         if needs(Setting::LocalhostNodePorts) {
             settings.set_localhost_node_ports(config);
         }
+        if needs(Setting::NftablesLocalhost) {
+            settings.set_localhost(config);
+        }
         for local_detector in &detectors {
             let settings = Settings { local_detector: *local_detector, ..settings.clone() };
             candidates.push(Candidate { plane, settings });

@@ -1,4 +1,5 @@
-//! kube-proxy with nftables rules (KEP-3866). Measured with kube-proxy 1.36.3.
+//! kube-proxy with nftables rules (KEP-3866). Measured with kube-proxy 1.36.3, and 1.37.2 behind
+//! its gate for NodePorts of loopback (KEP-6032).
 
 use super::{
     backing::Backing,
@@ -7,13 +8,13 @@ use super::{
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
-    settings::{Setting, Settings},
+    settings::{Localhost, Setting, Settings},
 };
-use crate::facts::{Mode, ProxyConfig, Vantage};
+use crate::facts::{Family, Mode, Protocol, ProxyConfig, Vantage};
 
 pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Nftables,
-    settings: &[Setting::NodePortAddresses, Setting::LocalDetector],
+    settings: &[Setting::NodePortAddresses, Setting::NftablesLocalhost, Setting::LocalDetector],
     unread,
     read: kube_proxy_tells_all,
     node_port_addresses,
@@ -38,12 +39,21 @@ fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
 }
 
 fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {
-    !address.ip.is_loopback() && settings.lists(address.ip)
+    match address.ip.is_loopback() {
+        true => settings.localhost[Family::of(address.ip).index()] != Localhost::Untouched,
+        false => settings.lists(address.ip),
+    }
 }
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
+    let localhost = settings.localhost[Family::of(connection.to.ip).index()];
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
+        // kube-proxy's own listener is a listener, and lacks a port that somebody else has.
+        (_, true) if connection.to.ip.is_loopback() => match (localhost, connection.protocol) {
+            (Localhost::Proxied, Protocol::Tcp) => Outcome::Listener,
+            _ => Outcome::Refused,
+        },
         (Backing::Ready, true) => Outcome::Pod,
         (Backing::Empty, true) => Outcome::Refused,
         (Backing::Elsewhere, true) => only_elsewhere(settings, connection),

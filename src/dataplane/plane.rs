@@ -7,7 +7,7 @@ use super::{
     outcome::Outcome,
     settings::{Setting, Settings},
 };
-use crate::facts::{Mode, ProxyConfig, Vantage};
+use crate::facts::{Mode, Protocol, ProxyConfig, Vantage};
 
 /// One way to program Services on a node: a value, not a trait.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ pub(super) struct Connection {
     pub(super) to: LocalAddress,
     /// From where it comes.
     pub(super) from: Vantage,
+    /// Over which protocol.
+    pub(super) protocol: Protocol,
     /// What the Service port has behind it.
     pub(super) backing: Backing,
     /// Whether the data plane takes connections to this address for the Service.

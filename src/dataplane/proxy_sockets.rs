@@ -83,6 +83,9 @@ impl<'a> Proxy<'a> {
         if self.hang.contains(&group(socket)) {
             return Own::Unknown;
         }
+        if self.may_hold_on_loopback(socket) && !self.certainly_lacks(socket) {
+            return Own::Unknown;
+        }
         let held = self.hold_node_ports.get(&group(socket)).copied();
         match (self.certainly_lacks(socket), held, self.snapshot.overrides.proxy_mode.is_some()) {
             (true, _, _) | (_, None, _) => Own::No,
@@ -122,6 +125,14 @@ impl<'a> Proxy<'a> {
     /// A kube-proxy answers, and its version holds no NodePorts.
     fn proxy_never_holds(&self) -> bool {
         self.version().is_some_and(|version| holds_ports(version) == Some(false))
+    }
+
+    /// A kube-proxy in nftables mode that listens on loopback's NodePorts over TCP, where it is told to (KEP-6032).
+    fn may_hold_on_loopback(&self, socket: &Socket) -> bool {
+        let config = self.snapshot.proxy_config();
+        let mode = self.snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Nftables);
+        let told = config.is_ok_and(|config| config.nftables_localhost == Some(true));
+        mode && told && socket.local.is_loopback() && socket.protocol == Protocol::Tcp
     }
 
     /// Cilium is in kube-proxy's place, and holds no port: its programs are in the kernel.

@@ -7,6 +7,10 @@ use ipnet::IpNet;
 use super::local_address::is_link_local;
 use crate::facts::{Address, Family, Interfaces, ProxyConfig, WithoutBackend};
 
+/// What the words of `nodePortAddresses` stand for (Kubernetes 1.37).
+const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
+const EVERY: [&str; 2] = ["0.0.0.0/0", "::/0"];
+
 /// A setting that a data plane may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
@@ -18,6 +22,8 @@ pub(super) enum Setting {
     LocalDetector,
     /// The sysctl `route_localnet`. kube-proxy turns it on, and does not look again.
     RouteLocalnet,
+    /// The gate `KubeProxyNFTablesLocalhostNodePorts`, and whether `nodePortAddresses` names loopback.
+    NftablesLocalhost,
     /// The version of kube-proxy.
     Version,
     /// Which devices Cilium serves, and their addresses.
@@ -31,16 +37,28 @@ pub(super) enum Setting {
 #[cfg(test)]
 impl Setting {
     /// Every setting.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::NodePortAddresses,
         Self::LocalhostNodePorts,
         Self::LocalDetector,
         Self::RouteLocalnet,
+        Self::NftablesLocalhost,
         Self::Version,
         Self::Devices,
         Self::WithoutBackend,
         Self::HostNamespaceOnly,
     ];
+}
+
+/// What becomes of a connection to a NodePort on an address of loopback in nftables mode (KEP-6032).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Localhost {
+    /// It is none of kube-proxy's business.
+    Untouched,
+    /// It is refused.
+    Rejected,
+    /// kube-proxy listens on TCP ports that nobody else has, and what is of another protocol is refused.
+    Proxied,
 }
 
 /// One value for every setting.
@@ -51,6 +69,8 @@ pub(super) struct Settings {
     pub(super) networks: [Option<Vec<IpNet>>; 2],
     /// `localhostNodePorts`, as far as it takes effect.
     pub(super) localhost_node_ports: bool,
+    /// What nftables mode does with NodePorts of loopback's addresses, IPv4 then IPv6.
+    pub(super) localhost: [Localhost; 2],
     /// Whether there is a local detector, IPv4 then IPv6. Without one, this node's pods count as outsiders.
     pub(super) local_detector: [bool; 2],
     /// `route_localnet`: whether what leaves 127.0.0.1 can be sent to a pod.
@@ -70,6 +90,7 @@ impl Settings {
     pub(super) const NOT_NEEDED: Self = Self {
         networks: [None, None],
         localhost_node_ports: false,
+        localhost: [Localhost::Untouched; 2],
         local_detector: [true; 2],
         route_localnet: true,
         before_1_26: false,
@@ -84,6 +105,8 @@ impl Settings {
             .iter()
             .flat_map(|text| match text.as_str() {
                 "primary" => primary.into_iter().flatten().map(IpNet::from).collect(),
+                "localhost" => LOOPBACK.iter().filter_map(|cidr| cidr.parse().ok()).collect(),
+                "all" => EVERY.iter().filter_map(|cidr| cidr.parse().ok()).collect(),
                 cidr => cidr.parse().into_iter().collect::<Vec<IpNet>>(),
             })
             .collect();
@@ -92,6 +115,17 @@ impl Settings {
                 networks.iter().copied().filter(|network| Family::of(network.addr()) == family).collect();
             (!of_family.is_empty()).then_some(of_family)
         });
+    }
+
+    /// Sets what nftables mode does with loopback: a network of `nodePortAddresses` that begins there is meant for it, one
+    /// that only holds it is not (kubernetes pkg/proxy/util/nodeport_addresses.go).
+    pub(super) fn set_localhost(&mut self, config: &ProxyConfig) {
+        let names =
+            |networks: &Option<Vec<IpNet>>| networks.iter().flatten().any(|network| network.addr().is_loopback());
+        if config.nftables_localhost == Some(true) {
+            self.localhost = [0, 1]
+                .map(|family| if names(&self.networks[family]) { Localhost::Proxied } else { Localhost::Rejected });
+        }
     }
 
     /// Sets what Cilium serves: `nodeport-addresses`, as far as they are of its devices, and without them one address of

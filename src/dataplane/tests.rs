@@ -3,11 +3,11 @@
 use super::{
     plane::{Connection, DataPlane},
     planes::DATA_PLANES,
-    settings::{Setting, Settings},
+    settings::{Localhost, Setting, Settings},
     *,
 };
 use crate::facts::{
-    Mode, Reading, Snapshot, Vantage, WithoutBackend,
+    Mode, Protocol, Reading, Snapshot, Vantage, WithoutBackend,
     healthy::{PRIMARY, SECOND, ip, seen},
 };
 
@@ -38,7 +38,11 @@ fn the_matrix_holds_in_both_families() {
         for (row, backing) in rows.iter().zip(Backing::ALL) {
             for family in [0, 1] {
                 let ask = |address: &str, vantage| {
-                    let outcome = candidate.outcome(LocalAddress { ip: ip(address), vrf: false }, vantage, backing);
+                    let outcome = candidate.outcome(
+                        (LocalAddress { ip: ip(address), vrf: false }, Protocol::Tcp),
+                        vantage,
+                        backing,
+                    );
                     ["L", "P", "R", "T", "N"][outcome as usize]
                 };
                 let pair = |address| [Vantage::Remote, Vantage::Node].map(|vantage| ask(address, vantage)).concat();
@@ -63,7 +67,11 @@ fn what_leaves_loopback_for_a_pod_needs_route_localnet_and_ipv4() {
         let candidates = Candidates::of(world, interfaces, 60);
         let candidate = candidates.iter().next().expect("a candidate");
         ["127.0.0.1", "::1", PRIMARY[0]].map(|address| {
-            candidate.outcome(LocalAddress { ip: ip(address), vrf: false }, Vantage::Loopback, Backing::Ready)
+            candidate.outcome(
+                (LocalAddress { ip: ip(address), vrf: false }, Protocol::Tcp),
+                Vantage::Loopback,
+                Backing::Ready,
+            )
         })
     };
     assert_eq!(outcomes(&world), [Outcome::Pod, Outcome::Listener, Outcome::Pod]);
@@ -99,9 +107,9 @@ fn what_is_translated_at_a_link_local_address_leads_nowhere() {
     let candidates = Candidates::of(&world, interfaces, 60);
     let candidate = candidates.iter().next().expect("a candidate");
     let address = LocalAddress { ip: ip("fe80::1"), vrf: false };
-    assert_eq!(candidate.outcome(address, Vantage::Remote, Backing::Ready), Outcome::Nowhere);
-    assert_eq!(candidate.outcome(address, Vantage::Remote, Backing::Empty), Outcome::Refused);
-    assert_eq!(candidate.outcome(address, Vantage::Node, Backing::Empty), Outcome::Nowhere);
+    assert_eq!(candidate.outcome((address, Protocol::Tcp), Vantage::Remote, Backing::Ready), Outcome::Nowhere);
+    assert_eq!(candidate.outcome((address, Protocol::Tcp), Vantage::Remote, Backing::Empty), Outcome::Refused);
+    assert_eq!(candidate.outcome((address, Protocol::Tcp), Vantage::Node, Backing::Empty), Outcome::Nowhere);
 }
 
 #[test]
@@ -110,11 +118,19 @@ fn without_a_local_detector_pods_time_out_like_outsiders() {
     let candidates = Candidates::of(&world, world.kernel.interfaces.seen().expect("interfaces"), 60);
     let address = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
     assert_eq!(
-        candidates.iter().next().expect("a candidate").outcome(address, Vantage::Pods, Backing::Elsewhere),
+        candidates.iter().next().expect("a candidate").outcome(
+            (address, Protocol::Tcp),
+            Vantage::Pods,
+            Backing::Elsewhere
+        ),
         Outcome::TimedOut
     );
     assert_eq!(
-        candidates.iter().next().expect("a candidate").outcome(address, Vantage::Node, Backing::Elsewhere),
+        candidates.iter().next().expect("a candidate").outcome(
+            (address, Protocol::Tcp),
+            Vantage::Node,
+            Backing::Elsewhere
+        ),
         Outcome::Pod
     );
 }
@@ -127,6 +143,7 @@ fn changed(setting: Setting) -> Settings {
         Setting::LocalhostNodePorts => settings.localhost_node_ports = true,
         Setting::LocalDetector => settings.local_detector = [false; 2],
         Setting::RouteLocalnet => settings.route_localnet = false,
+        Setting::NftablesLocalhost => settings.localhost = [Localhost::Rejected; 2],
         Setting::Version => settings.before_1_26 = true,
         Setting::Devices => settings.of_devices = Some(vec![ip(SECOND[0])]),
         Setting::WithoutBackend => settings.without_backend = WithoutBackend::Drop,
@@ -143,7 +160,10 @@ fn answers(plane: &DataPlane, settings: &Settings) -> Vec<(bool, Outcome)> {
             for to in [false, true].map(|vrf| LocalAddress { ip: ip(address), vrf }) {
                 let captures = (plane.captures)(settings, to, from);
                 for captured in [captures, true] {
-                    answers.push((captures, (plane.outcome)(settings, Connection { to, from, backing, captured })));
+                    answers.push((
+                        captures,
+                        (plane.outcome)(settings, Connection { to, from, protocol: Protocol::Tcp, backing, captured }),
+                    ));
                 }
             }
         }
@@ -160,6 +180,34 @@ fn a_data_plane_answers_by_the_settings_that_it_names_and_by_no_others() {
             assert_eq!(differs, plane.settings.contains(&setting), "{} and {setting:?}", plane.mode);
         }
     }
+}
+
+#[test]
+fn behind_its_gate_nftables_mode_decides_about_node_ports_of_loopback() {
+    let outcomes = |gate: Option<bool>, addresses: &[&str], to: &str| {
+        let world = Snapshot::healthy().with_mode(Mode::Nftables).with_config(|config| {
+            config.nftables_localhost = gate;
+            config.node_port_addresses = addresses.iter().map(ToString::to_string).collect();
+        });
+        let candidates = Candidates::of(&world, world.kernel.interfaces.seen().expect("interfaces"), 60);
+        let candidate = candidates.iter().next().expect("a candidate");
+        let to = LocalAddress { ip: ip(to), vrf: false };
+        let of = |protocol| candidate.outcome((to, protocol), Vantage::Loopback, Backing::Ready);
+        [of(Protocol::Tcp), of(Protocol::Udp)]
+    };
+    let (listener, refused) = (Outcome::Listener, Outcome::Refused);
+    for gate in [None, Some(false)] {
+        assert_eq!(outcomes(gate, &["primary", "localhost"], "127.0.0.1"), [listener; 2]);
+    }
+    for addresses in [&[][..], &["0.0.0.0/0"], &["all"], &["primary"]] {
+        assert_eq!(outcomes(Some(true), addresses, "127.0.0.53"), [refused; 2], "{addresses:?}");
+    }
+    for addresses in [["primary", "localhost"], ["192.0.2.0/24", "127.0.0.0/8"]] {
+        assert_eq!(outcomes(Some(true), &addresses, "127.0.0.1"), [listener, refused]);
+    }
+    assert_eq!(outcomes(Some(true), &["primary", "127.0.0.0/8"], "::1"), [refused; 2], "each family by itself");
+    let elsewhere = |addresses: &[&str]| outcomes(Some(true), addresses, PRIMARY[0])[0];
+    assert_eq!((elsewhere(&["all"]), elsewhere(&["localhost"])), (Outcome::Pod, listener));
 }
 
 #[test]

@@ -115,6 +115,9 @@ pub struct ProxyConfig {
     /// `healthzBindAddress`; empty where kube-proxy shows that it answers nobody, absent where nobody says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthz_bind_address: Option<String>,
+    /// `featureGates.KubeProxyNFTablesLocalhostNodePorts` (KEP-6032, alpha and off by default in Kubernetes 1.37).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nftables_localhost: Option<bool>,
     /// Whether iptables masquerades for Cilium, and not its eBPF program: `enable-bpf-masquerade` is false, and connections
     /// of pods are masqueraded. Cilium's settings only, and only where they tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -253,7 +253,7 @@ impl<'a> Node<'a> {
             (_, Some(Claim { by_node_port: false, .. }), _) => true,
             (_, Some(Claim { service, .. }), _) => bound
                 .filter(|local| service.families.contains(&Family::of(local.ip)))
-                .any(|local| candidate.may_take(*local)),
+                .any(|local| candidate.may_take(*local, socket.protocol)),
         }
     }
 

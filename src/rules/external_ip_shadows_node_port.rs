@@ -159,7 +159,9 @@ impl Node<'_> {
         let own = self.endpoints.possible(service, port, family);
         takers
             .iter()
-            .flat_map(|taking| own.iter().map(|losing| Some(affected(candidate, taker.local, *taking, *losing))))
+            .flat_map(|taking| {
+                own.iter().map(|losing| Some(affected(candidate, (taker.local, port.protocol), *taking, *losing)))
+            })
             .collect()
     }
 
@@ -202,14 +204,14 @@ impl Node<'_> {
 }
 
 /// From where the NodePort is lost on an address.
-fn affected(candidate: &Candidate, local: LocalAddress, taking: Backing, losing: Backing) -> Affected {
+fn affected(candidate: &Candidate, to: (LocalAddress, Protocol), taking: Backing, losing: Backing) -> Affected {
     let is_lost = |vantage: &Vantage| {
         let (taken, own) =
-            (candidate.outcome_of_external_ip(local, *vantage, taking), candidate.outcome(local, *vantage, losing));
+            (candidate.outcome_of_external_ip(to, *vantage, taking), candidate.outcome(to, *vantage, losing));
         candidate.external_ip_or_node_port(taken, own) == Some(Claim::ExternalIp)
             && [taken, own].contains(&Outcome::Pod)
     };
-    vantage_points(local.ip).iter().copied().filter(is_lost).collect()
+    vantage_points(to.0.ip).iter().copied().filter(is_lost).collect()
 }
 
 fn severity(affected: &Affected) -> Severity {

@@ -142,7 +142,7 @@ impl Node<'_> {
         let backings = four.iter().flat_map(|four| six.iter().map(move |six| [*four, *six]));
         backings
             .map(|backings| {
-                let (winner, affected) = winner(candidate, &meeting, backings);
+                let (winner, affected) = winner(candidate, clash.host.protocol, &meeting, backings);
                 let critical = affected.contains(&Vantage::Remote);
                 Some((if critical { Severity::Critical } else { Severity::Warning }, winner, affected))
             })
@@ -202,14 +202,19 @@ impl Node<'_> {
 }
 
 /// Who wins where both could answer, and from where the other one is lost.
-fn winner(candidate: &Candidate, meeting: &[LocalAddress], [four, six]: [Backing; 2]) -> (Winner, Affected) {
+fn winner(
+    candidate: &Candidate,
+    protocol: Protocol,
+    meeting: &[LocalAddress],
+    [four, six]: [Backing; 2],
+) -> (Winner, Affected) {
     let mut winner = Winner::PodForNow;
     let mut affected = Affected::new();
     let places =
         meeting.iter().flat_map(|local| vantage_points(local.ip).iter().map(move |vantage| (*local, *vantage)));
     // Nothing answers on what is link-local.
     for (local, vantage) in places.filter(|(local, _)| !is_link_local(local.ip)) {
-        let outcome = candidate.outcome(local, vantage, if local.ip.is_ipv4() { four } else { six });
+        let outcome = candidate.outcome((local, protocol), vantage, if local.ip.is_ipv4() { four } else { six });
         let (wins, lost) = match (candidate.node_port_or_host_port(outcome), outcome) {
             (Some(Claim::NodePort), _) => (Winner::Service, true),
             (Some(_), Outcome::Pod) => (Winner::Pod, true),

@@ -87,7 +87,10 @@ impl Node<'_> {
             Ok(true) => return None,
             Err(gap) => Verdict::Unknown(gap),
             Ok(false) => {
-                match self.candidates.agree(|candidate| self.bound(socket).any(|local| candidate.may_take(local))) {
+                match self
+                    .candidates
+                    .agree(|candidate| self.bound(socket).any(|local| candidate.may_take(local, socket.protocol)))
+                {
                     Some(false) => return None,
                     None => Verdict::Unknown(self.candidates.ambiguity()),
                     Some(true) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),

@@ -133,11 +133,8 @@ impl Node<'_> {
             Own::Unknown => return Some(Err(Own::unknown())),
             Own::No => {}
         }
-        let bound: Vec<_> = match socket.local.is_unspecified() {
-            true => self.locals.iter().map(|local| local.ip).collect(),
-            false => vec![socket.local],
-        };
-        if self.endpoints.includes(service, port, &bound, socket.local_port) || self.is_host_port(socket) {
+        let is_refused = self.candidates.iter().any(Candidate::refuses_on_loopback);
+        if self.is_endpoint(service, port, socket) && !is_refused || self.is_host_port(socket) {
             return Some(Ok(()));
         }
         match self.ephemeral.may_be_client(socket) {
@@ -145,6 +142,15 @@ impl Node<'_> {
             Ok(false) => None,
             Err(gap) => Some(Err(gap)),
         }
+    }
+
+    /// Whether the Service sends its connections to the very process.
+    fn is_endpoint(&self, service: &Service, port: &ServicePort, socket: &Socket) -> bool {
+        let bound: Vec<_> = match socket.local.is_unspecified() {
+            true => self.locals.iter().map(|local| local.ip).collect(),
+            false => vec![socket.local],
+        };
+        self.endpoints.includes(service, port, &bound, socket.local_port)
     }
 
     /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject.
@@ -160,6 +166,7 @@ impl Node<'_> {
         let mut gap = None;
         let mut possible: Option<PossibleOutcomes> = None;
         let mut ever_lost = false;
+        let is_endpoint = self.is_endpoint(service, port, socket);
         for candidate in self.candidates.iter() {
             let mut outcomes = vec![Outcomes::new()];
             for family in service.families.iter().copied().filter(|family| socket.serves(*family) == Some(true)) {
@@ -170,7 +177,7 @@ impl Node<'_> {
                     .flat_map(|so_far| {
                         backings.iter().map(|backing| {
                             let mut outcomes = so_far.clone();
-                            outcomes.extend(self.outcomes(candidate, socket, family, *backing));
+                            outcomes.extend(self.outcomes(candidate, socket, family, (*backing, is_endpoint)));
                             outcomes
                         })
                     })
@@ -195,14 +202,26 @@ impl Node<'_> {
         self.is_trap(socket).then(|| Verdict::Problem(self.trap(service, port, socket)))
     }
 
-    /// Who answers from each vantage point on each address where the listener would.
-    fn outcomes(&self, candidate: &Candidate, socket: &Socket, family: Family, backing: Backing) -> Outcomes {
+    /// Who answers from each vantage point on each address where the listener would. An endpoint that is the process itself
+    /// loses what is refused on loopback, and no more.
+    fn outcomes(
+        &self,
+        candidate: &Candidate,
+        socket: &Socket,
+        family: Family,
+        (backing, is_endpoint): (Backing, bool),
+    ) -> Outcomes {
         let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
         let of_family = locals.filter(|local| Family::of(local.ip) == family);
         of_family
             .flat_map(|local| {
                 let vantages = answering_vantage_points(socket, local.ip, self.interfaces);
-                let outcome = move |vantage| candidate.outcome(local, vantage, backing).over(socket.protocol);
+                let outcome = move |vantage| match candidate.outcome((local, socket.protocol), vantage, backing) {
+                    outcome if is_endpoint && !(local.ip.is_loopback() && outcome == Outcome::Refused) => {
+                        Outcome::Listener
+                    }
+                    outcome => outcome.over(socket.protocol),
+                };
                 vantages.iter().map(move |vantage| ((*vantage, local), outcome(*vantage)))
             })
             .collect()

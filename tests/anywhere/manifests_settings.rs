@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use portreeve::facts::{Claimant, ClusterFacts, PortRange, RangeSource, Why, WithoutBackend};
+use portreeve::facts::{Claimant, ClusterFacts, PortRange, ProxyConfig, RangeSource, Why, WithoutBackend};
 
 use crate::manifests::facts_of;
 
@@ -263,14 +263,35 @@ fn who_masquerades_for_cilium_is_in_its_config_map() {
     }
 }
 
+/// The settings of kube-proxy in its ConfigMap.
+fn configured(line: &str) -> ProxyConfig {
+    let facts = facts_of(&[format!(
+        "kind: ConfigMap\nmetadata: {{name: kube-proxy, namespace: kube-system}}\ndata: {{config.conf: '{line}'}}"
+    )]);
+    assert_eq!(facts.rejected, []);
+    facts.proxy_config.get().expect("a config").clone()
+}
+
+#[test]
+fn the_gate_for_node_ports_of_loopback_is_in_the_configuration_or_among_the_arguments() {
+    let gates = |gates: &str| configured(&format!("featureGates: {gates}")).nftables_localhost;
+    assert_eq!(gates("{KubeProxyNFTablesLocalhostNodePorts: true, Other: false}"), Some(true));
+    assert_eq!((gates("{KubeProxyNFTablesLocalhostNodePorts: false}"), gates("{}")), (Some(false), None));
+    let arguments = |gates: &str| {
+        let flags = format!(r#"["server","--kube-proxy-arg=feature-gates={gates}"]"#);
+        facts_of(&[node_arguments(&flags)]).proxy_config.get().expect("a config").nftables_localhost
+    };
+    assert_eq!(arguments("A=true,KubeProxyNFTablesLocalhostNodePorts=true"), Some(true));
+    assert_eq!(
+        arguments("KubeProxyNFTablesLocalhostNodePorts=true,KubeProxyNFTablesLocalhostNodePorts=false"),
+        Some(false)
+    );
+    assert_eq!(arguments("KubeProxyNFTables=true"), None);
+}
+
 #[test]
 fn where_kube_proxy_tells_its_health_is_in_its_configuration() {
-    let of = |line: &str| {
-        let facts = facts_of(&[format!(
-            "kind: ConfigMap\nmetadata: {{name: kube-proxy, namespace: kube-system}}\ndata: {{config.conf: '{line}'}}"
-        )]);
-        facts.proxy_config.get().expect("a config").healthz_bind_address.clone()
-    };
+    let of = |line: &str| configured(line).healthz_bind_address;
     assert_eq!(of("healthzBindAddress: 0.0.0.0:10300").as_deref(), Some("0.0.0.0:10300"));
     assert_eq!(of("healthzBindAddress: \"\""), None, "kube-proxy takes it for the default");
     assert_eq!(of("mode: iptables"), None);

@@ -3,7 +3,7 @@ use super::{
     *,
 };
 use crate::facts::{
-    CiliumConfig, Family, NodeAddress, NodeAddressKind, Vantage, WithoutBackend,
+    CiliumConfig, Family, NodeAddress, NodeAddressKind, Protocol, Vantage, WithoutBackend,
     healthy::{PRIMARY, SECOND, gap, ip, objects, seen},
 };
 
@@ -114,7 +114,7 @@ fn under_cilium(world: &Snapshot, address: &str) -> String {
     let candidates = candidates(world);
     let to = LocalAddress { ip: ip(address), vrf: false };
     let ask = |from, backing| {
-        let mut outcomes = candidates.iter().map(|candidate| candidate.outcome(to, from, backing));
+        let mut outcomes = candidates.iter().map(|candidate| candidate.outcome((to, Protocol::Tcp), from, backing));
         let first = outcomes.next().expect("a candidate");
         let letter = ["L", "P", "R", "T", "N", "U"][first as usize];
         if outcomes.all(|outcome| outcome == first) { letter } else { "?" }

@@ -67,9 +67,11 @@ impl<'a> Here<'a> {
             _ => None,
         });
         let host_port = host_port.map(|(index, ())| index);
-        let externals = self.outcomes(external, to.ip, |backing| candidate.outcome_of_external_ip(to, from, backing));
+        let externals = self
+            .outcomes(external, to.ip, |backing| candidate.outcome_of_external_ip((to, self.protocol), from, backing));
         let strays = self.strays(candidate, from, to, node_port.map(|(_, (service, _))| service), listener);
-        let outcome = |backing| if strays { Outcome::Nowhere } else { candidate.outcome(to, from, backing) };
+        let outcome =
+            |backing| if strays { Outcome::Nowhere } else { candidate.outcome((to, self.protocol), from, backing) };
         let node_ports = self.outcomes(node_port, to.ip, outcome);
         let pairs = externals.into_iter().flat_map(|external| node_ports.iter().map(move |it| (external, *it)));
         pairs

@@ -17,6 +17,27 @@ fn a_socket_of_the_process_that_answers_proxy_mode_is_the_proxys_own() {
 }
 
 #[test]
+fn a_kube_proxy_that_serves_loopback_in_nftables_mode_may_hold_its_node_ports_there() {
+    let world = |local: &str, owner: Owner, gate| {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens_as(local, owner);
+        let mut world = world.with_mode(Mode::Nftables).with_config(|config| config.nftables_localhost = gate);
+        // What holds it cannot be compared with the proxy.
+        world.kernel.proxy.cgroup = gap(Source::Cgroups, Why::NotPermitted);
+        world.kernel.proxy.process = gap(Source::Processes, Why::NotPermitted);
+        owns(&world)
+    };
+    let other = || daemon("other", 9);
+    assert_eq!(world("127.0.0.1:30080", other(), Some(true)), Own::Unknown);
+    assert_eq!(world("127.0.0.1:30080", other(), None), Own::No);
+    assert_eq!(world("192.0.2.1:30080", other(), Some(true)), Own::No);
+    let compared = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens_as("127.0.0.1:30080", other());
+    let compared = compared.with_mode(Mode::Nftables).with_config(|config| config.nftables_localhost = Some(true));
+    assert_eq!(owns(&compared), Own::No, "it is certainly another process");
+    let udp = compared.with_config(|_| ()).listens_udp("127.0.0.1:30080");
+    assert_eq!(owns(&udp), Own::No);
+}
+
+#[test]
 fn a_daemons_port_is_a_conflict_even_inside_the_proxys_process() {
     let world = Snapshot::healthy().service("web", |it| it.node_port(6443));
     assert_eq!(owns(&world.listens_as("0.0.0.0:6443", proxy_holder())), Own::No);

@@ -40,10 +40,16 @@ pub(in crate::kernel) fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
         detect_local_mode: text_of(field(config, "detectLocalMode")),
         cluster_cidr: text_of(field(config, "clusterCIDR")).or(cidrs.map(|cidrs| cidrs.join(","))),
         healthz_bind_address: text_of(field(config, "healthzBindAddress")),
+        nftables_localhost: field(config, "featureGates")
+            .and_then(|gates| field(gates, NFTABLES_LOCALHOST_GATE))
+            .and_then(Value::as_bool),
         iptables_masquerade: None,
         cilium: None,
     })
 }
+
+/// The gate behind which nftables mode serves NodePorts of loopback.
+const NFTABLES_LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 
 /// A field of an object by its name in any case.
 fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
@@ -83,6 +89,7 @@ mod tests {
                 detect_local_mode: Some("ClusterCIDR".to_owned()),
                 cluster_cidr: Some("10.244.0.0/16,fd00::/56".to_owned()),
                 healthz_bind_address: Some("0.0.0.0:10256".to_owned()),
+                nftables_localhost: None,
                 iptables_masquerade: None,
                 cilium: None,
             }

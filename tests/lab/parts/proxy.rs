@@ -56,6 +56,14 @@ impl Proxy {
         proxy
     }
 
+    /// The same of 1.37.2, the first with a gate for NodePorts of loopback in nftables mode.
+    #[track_caller]
+    pub fn start_newer(cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
+        let mut proxy = Self::run(&[], "kube-proxy-1.37.2", cluster, mode, settings);
+        proxy.settle(cluster);
+        proxy
+    }
+
     #[track_caller]
     fn run(command: &[String], program: &str, cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         let directory = Directory::new();

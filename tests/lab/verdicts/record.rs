@@ -20,8 +20,8 @@ use crate::parts::Answer;
 /// The configurations whose snapshot stands for all of their node.
 const FIRST: [&str; 3] = ["iptables-default", "ipvs-default", "cilium/default"];
 
-/// The configuration whose proxy has listeners of its own.
-const HOLDING: &str = "iptables-1.23";
+/// The configurations whose proxy has listeners of its own.
+const HOLDING: [&str; 2] = ["iptables-1.23", "nftables-1.37-localhost"];
 
 /// What packets showed, beside what was seen of the proxy.
 pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snapshot) -> Recording {
@@ -38,7 +38,7 @@ pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snap
         world: world.to_owned(),
         kernel: ["proxy", "ip_vs", "sysctls"]
             .into_iter()
-            .chain((name == HOLDING).then_some("listeners"))
+            .chain(HOLDING.contains(&name).then_some("listeners"))
             .map(|field| (field.to_owned(), kernel[field].clone()))
             .collect(),
         questions: places.iter().map(|(from, _, to)| (from.name().to_owned(), to.ip())).collect(),
