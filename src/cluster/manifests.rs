@@ -147,7 +147,7 @@ impl Documented {
         if summary.cut {
             self.errors.push(Error::Cut { place: place.to_owned() });
         }
-        if summary.next_page.is_some() || summary.next_page_unread || summary.remaining.is_some() {
+        if summary.is_part() {
             self.errors.push(Error::Page { place: place.to_owned() });
         }
         if self.empty.len() < 8 {

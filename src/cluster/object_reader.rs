@@ -31,7 +31,8 @@ pub(super) struct DocumentSummary {
     pub(super) list: bool,
     /// Its own `kind`, where it had `items` and that is a text.
     pub(super) kind: Option<String>,
-    /// Whether a List has a next page cannot be told: its `metadata` or what they say of it are of the wrong type.
+    /// Whether a List has a next page cannot be told: its `metadata` or what they say of it are of the wrong type, or a List
+    /// in it has one, to which no way leads.
     pub(super) next_page_unread: bool,
     /// `metadata.remainingItemCount` of a List that names no next page, where that is not 0: it is a part of one.
     pub(super) remaining: Option<i64>,
@@ -39,10 +40,17 @@ pub(super) struct DocumentSummary {
     pub(super) next_page: Option<String>,
     /// `metadata.resourceVersion` of a List.
     pub(super) version: Option<String>,
-    /// It had items but no `kind`, which kubectl writes after them: the rest is missing.
+    /// It, or a List in it, had items but no `kind`, which kubectl writes after them: the rest is missing.
     pub(super) cut: bool,
     /// The kind of a List that is whole and has no items: an answer, and not the end of a file.
     pub(super) empty: Option<String>,
+}
+
+impl DocumentSummary {
+    /// Whether it is, or may be, a part of a longer List.
+    pub(super) fn is_part(&self) -> bool {
+        self.next_page.is_some() || self.next_page_unread || self.remaining.is_some()
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for ObjectReader<'_> {
@@ -67,11 +75,11 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<DocumentSummary, A::Error> {
         let Self { kind, closed, sink } = self;
         let items = Items { kind, closed, sink: &mut *sink };
-        let ItemsRead { last, count, .. } = items.visit_seq(list)?;
+        let ItemsRead { last, count, part, cut, .. } = items.visit_seq(list)?;
         if let Some(last) = last {
             sink(*last);
         }
-        Ok(DocumentSummary { list: count == 0, ..DocumentSummary::default() })
+        Ok(DocumentSummary { list: count == 0, next_page_unread: part, cut, ..DocumentSummary::default() })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<DocumentSummary, A::Error> {
@@ -153,15 +161,12 @@ fn read_map<'de, A: MapAccess<'de>>(
     // Large, and handed on several times.
     let mut object = Box::<SlimObject>::default();
     let mut items = false;
-    let mut last = None;
-    let mut count = 0;
-    // Whether the items are null, which is how a cut List looks as long as nothing follows.
-    let mut null = false;
+    let mut read = ItemsRead::default();
     let mut keys = Keys::default();
     let mut columns: Vec<TableColumn> = Vec::new();
     while let Some(key) = map.next_key()? {
         keys.note(key);
-        null &= !matches!(key, Key::Kind);
+        read.null &= !matches!(key, Key::Kind);
         match key {
             Key::ApiVersion => object.api_version = map.next_value()?,
             Key::Kind => object.kind = map.next_value()?,
@@ -177,12 +182,12 @@ fn read_map<'de, A: MapAccess<'de>>(
                 let own = object.kind.seen().and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
                 let kind = own.map(str::to_owned).or_else(|| inherited.map(str::to_owned));
                 items = true;
-                let read = map.next_value_seed(Items { kind: kind.as_deref(), closed, sink: &mut *sink })?;
-                (last, count, null) = (read.last, read.count, read.null && !closed);
+                read = map.next_value_seed(Items { kind: kind.as_deref(), closed, sink: &mut *sink })?;
+                read.null &= !closed;
             }
             Key::ColumnDefinitions if is_table(&object) => columns = map.next_value::<Option<_>>()?.unwrap_or_default(),
             Key::Rows if is_table(&object) => {
-                (items, count) = (true, 1);
+                (items, read.count) = (true, 1);
                 map.next_value_seed(TableRows { columns: &columns, sink: &mut *sink })?;
             }
             Key::ColumnDefinitions | Key::Rows | Key::Other => {
@@ -203,16 +208,16 @@ fn read_map<'de, A: MapAccess<'de>>(
         sink(SlimObject::broken(format!("{key} of a List is there twice, wanted every key once")));
     }
     let cut = !closed && object.kind.seen().is_none();
-    let empty = object.kind.seen().filter(|_| count == 0 && !null).cloned();
+    let empty = object.kind.seen().filter(|_| read.count == 0 && !read.null).cloned();
     // Where the List was cut, its last item may have been too: half a port number is worse than none.
-    if let Some(last) = last.filter(|_| !cut) {
+    if let Some(last) = read.last.filter(|_| !cut) {
         sink(*last);
     }
     let wrong = matches!(object.metadata, Field::WrongType(_));
     let metadata = object.metadata.seen();
     let unread =
         |it: &Metadata| matches!(it.next_page, Field::WrongType(_)) || matches!(it.remaining, Field::WrongType(_));
-    let next_page_unread = wrong || metadata.is_some_and(|metadata| unread(metadata));
+    let next_page_unread = wrong || read.part || metadata.is_some_and(|metadata| unread(metadata));
     let next_page = metadata.and_then(|metadata| metadata.next_page.seen()).map(|token| token.0.clone());
     let next_page = next_page.filter(|token| !token.is_empty());
     let remaining = metadata.and_then(|metadata| metadata.remaining.seen()).copied();
@@ -223,7 +228,7 @@ fn read_map<'de, A: MapAccess<'de>>(
         remaining: remaining.filter(|remaining| *remaining != 0 && next_page.is_none()),
         next_page,
         version: metadata.and_then(|metadata| metadata.version.seen()).cloned(),
-        cut,
+        cut: cut || read.cut,
         empty,
     }))
 }
@@ -245,7 +250,12 @@ struct Items<'a> {
 struct ItemsRead {
     last: Option<Box<SlimObject>>,
     count: usize,
+    /// They are null, which is how a cut List looks as long as nothing follows.
     null: bool,
+    /// A List among them is, or may be, a part of a longer one.
+    part: bool,
+    /// A List among them was cut.
+    cut: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for Items<'_> {
@@ -269,19 +279,23 @@ impl<'de> Visitor<'de> for Items<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let Self { kind, closed, sink } = self;
-        let mut last: Option<Box<SlimObject>> = None;
-        for count in 0.. {
+        let mut read = ItemsRead::default();
+        loop {
             // What came before is whole: either another item follows, or the document broke inside one.
-            let next = list.next_element_seed(Item { kind, closed, index: count, sink: &mut *sink });
-            if let Some(whole) = last.take_if(|_| !matches!(next, Ok(None))) {
+            let next = list.next_element_seed(Item { kind, closed, index: read.count, sink: &mut *sink });
+            if let Some(whole) = read.last.take_if(|_| !matches!(next, Ok(None))) {
                 sink(*whole);
             }
             match next? {
-                None => return Ok(ItemsRead { last, count, null: false }),
-                Some(item) => last = item,
+                None => return Ok(read),
+                Some(Parsed::Object(object)) => read.last = Some(object),
+                Some(Parsed::List(inner)) => {
+                    read.part |= inner.is_part();
+                    read.cut |= inner.cut;
+                }
             }
+            read.count += 1;
         }
-        unreachable!("a list has an end")
     }
 }
 
@@ -293,7 +307,7 @@ struct Item<'a> {
 }
 
 impl<'de> DeserializeSeed<'de> for Item<'_> {
-    type Value = Option<Box<SlimObject>>;
+    type Value = Parsed;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
@@ -302,21 +316,21 @@ impl<'de> DeserializeSeed<'de> for Item<'_> {
 
 impl Item<'_> {
     /// Something else than an object costs nothing but itself.
-    fn broken<E>(&self, is: impl fmt::Display) -> Result<Option<Box<SlimObject>>, E> {
+    fn broken<E>(&self, is: impl fmt::Display) -> Result<Parsed, E> {
         let why = format!("items[{}] is {is}, wanted a Kubernetes object", self.index);
-        Ok(Some(Box::new(SlimObject::broken(why))))
+        Ok(Parsed::Object(Box::new(SlimObject::broken(why))))
     }
 }
 
 impl<'de> Visitor<'de> for Item<'_> {
-    type Value = Option<Box<SlimObject>>;
+    type Value = Parsed;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a Kubernetes object")
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
+        self.broken("null")
     }
 
     fn visit_bool<E>(self, flag: bool) -> Result<Self::Value, E> {
@@ -357,10 +371,7 @@ impl<'de> Visitor<'de> for Item<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        Ok(match read_map(map, self.kind, self.closed, self.sink)? {
-            Parsed::Object(object) => Some(object),
-            Parsed::List(_) => None,
-        })
+        read_map(map, self.kind, self.closed, self.sink)
     }
 }
 

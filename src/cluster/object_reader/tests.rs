@@ -73,3 +73,19 @@ fn rows_of_something_else_are_passed_over() {
     let (facts, _) = read(r#"{"kind":"Node","metadata":{"name":"n1"},"rows":5}"#).expect("a Node");
     assert_eq!(facts.nodes.len(), 1);
 }
+
+#[test]
+fn a_list_in_a_list_that_goes_on_or_was_cut_is_said_of_the_outer_one() {
+    let item = r#"{"kind":"Node","metadata":{"name":"n1"}}"#;
+    let outer = |inner: &str| format!(r#"{{"kind":"List","items":[{{"kind":"List","items":[{inner}]}},{item}]}}"#);
+    let inner = |metadata: &str| format!(r#"{{"kind":"NodeList","metadata":{{{metadata}}},"items":[{item}]}}"#);
+    for metadata in [r#""continue":"t1""#, r#""remainingItemCount":3"#, r#""continue":7"#] {
+        for text in [outer(&inner(metadata)), format!("[{}]", inner(metadata))] {
+            let (_, summary) = read(&text).expect("a List");
+            assert!(summary.next_page_unread && summary.is_part(), "{text}");
+            assert_eq!(summary.next_page, None, "the token belongs to another List: {text}");
+        }
+    }
+    let (facts, summary) = read(&outer(&inner(r#""resourceVersion":"1""#))).expect("a List");
+    assert_eq!((summary.is_part(), summary.cut, facts.nodes.len()), (false, false, 2));
+}

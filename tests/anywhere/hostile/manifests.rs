@@ -104,6 +104,22 @@ fn broken() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             "a page of a longer List",
         ),
         (
+            "a page in a List",
+            br#"{"kind": "List", "items": [{"kind": "ServiceList", "metadata": {"continue": "abc"}, "items": []}]}"#
+                .to_vec(),
+            "a page of a longer List",
+        ),
+        (
+            "a List in a List that was cut",
+            b"items:\n- items:\n  - kind: Service\n    metadata: {name: a}\nkind: List\n".to_vec(),
+            "ends before the kind of its List",
+        ),
+        (
+            "null in a List",
+            b"kind: List\nitems:\n- kind: Node\n  metadata: {name: a}\n- null\n".to_vec(),
+            "items[1] is null, wanted a Kubernetes object",
+        ),
+        (
             "a Service without its spec",
             b"kind: Service\nmetadata: {name: a, namespace: shop}\n".to_vec(),
             "Service shop/a: spec is absent, wanted a mapping",
