@@ -61,6 +61,11 @@ impl ClusterFacts {
         reached.map(|service| service.name.clone()).collect()
     }
 
+    /// What could not be used and is a Service, or may be one, with whatever ports.
+    pub fn unread_service(&self) -> Option<&Gap> {
+        self.rejected.iter().find(|gap| gap.source == Source::Services)
+    }
+
     /// What was not read, EndpointSlices apart: these follow from what the rest makes rules ask about.
     pub fn lacks(&self) -> BTreeSet<Source> {
         let Self { services, pods, waiting_pods, nodes, node_port_range, proxy_config, .. } = self;

@@ -104,6 +104,12 @@ impl Snapshot {
         self
     }
 
+    /// Adds an object that could not be used.
+    pub(crate) fn rejects(mut self, source: Source) -> Self {
+        self.cluster.rejected.push(Gap::new(source, Why::Malformed, "test"));
+        self
+    }
+
     /// Changes the proxy's settings.
     #[track_caller]
     pub(crate) fn with_config(mut self, change: impl FnOnce(&mut ProxyConfig)) -> Self {

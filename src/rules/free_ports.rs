@@ -43,6 +43,9 @@ impl FreePorts {
                 self.allocations = true;
                 let of_ports = services.iter().flat_map(|it| it.ports.iter().filter_map(|port| port.node_port));
                 self.take(of_ports.chain(services.iter().filter_map(|it| it.health_check_node_port)));
+                if let Some(gap) = snapshot.cluster.unread_service() {
+                    self.lacks(node, gap.clone());
+                }
             }
         }
         match snapshot.kernel.listeners.get() {
@@ -82,8 +85,11 @@ impl FreePorts {
 
 /// A port that a Service could have instead.
 pub(super) fn free_port(snapshot: &Snapshot) -> Option<u16> {
-    // A number on which a process may listen would be no remedy.
+    // A number on which a process may listen, or that an unread Service may have, would be no remedy.
     snapshot.kernel.listeners.seen()?;
+    if snapshot.cluster.unread_service().is_some() {
+        return None;
+    }
     FreePorts::of(snapshot).ports().next()
 }
 
@@ -170,5 +176,17 @@ mod tests {
         assert_eq!(first(&free, 1), [30000]);
         let unread: Vec<Source> = free.unread.iter().map(|(_, gap)| gap.source).collect();
         assert_eq!((unread, free_port(&world)), (vec![Source::Listeners], None));
+    }
+
+    #[test]
+    fn an_unread_service_may_have_any_port_and_is_said() {
+        let world = Snapshot::healthy();
+        assert_eq!(free_port(&world), Some(30000));
+        let world = world.rejects(Source::EndpointSlices);
+        assert_eq!((free_port(&world), FreePorts::of(&world).unread.len()), (Some(30000), 0), "it has no nodePort");
+        let world = world.rejects(Source::Services);
+        let free = FreePorts::of(&world);
+        assert_eq!((first(&free, 1), free.unread[0].1.source), (vec![30000], Source::Services));
+        assert_eq!(free_port(&world), None);
     }
 }

@@ -19,7 +19,7 @@
 use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
-    node_ports::{allocated_if_known, bands_here},
+    node_ports::{KnownAllocations, allocated_if_known, bands_here},
     remedies::{move_off, reserve},
     socket_needs::{Ports, SocketNeed},
     wording::capital,
@@ -50,11 +50,11 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let listeners = snapshot.kernel.listeners.get()?;
     let range = snapshot.cluster.node_port_range.get()?;
     let interfaces = snapshot.kernel.interfaces.get()?;
-    let allocated = allocated_if_known(snapshot)?;
 
     let node = Node {
         snapshot,
         range,
+        allocated: allocated_if_known(snapshot)?,
         candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
         locals: local_addresses(interfaces),
         proxy: Proxy::of(snapshot),
@@ -63,7 +63,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let by_port = by_port(listeners);
     let latent = by_port
         .ports()
-        .filter(|((_, port), _)| range.range.contains(*port) && !allocated.contains_key(port))
+        .filter(|((_, port), _)| range.range.contains(*port) && node.allocated.has(*port) != Ok(true))
         .filter(|((_, port), _)| !DAEMON_PORTS.contains(port));
     Ok(latent.flat_map(|(_, sockets)| workers(sockets)).filter_map(|(socket, _)| node.judge(socket)).collect())
 }
@@ -72,6 +72,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 struct Node<'a> {
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
+    allocated: KnownAllocations<'a>,
     candidates: Candidates,
     locals: Vec<LocalAddress>,
     proxy: Proxy<'a>,
@@ -93,7 +94,10 @@ impl Node<'_> {
                 {
                     Some(false) => return None,
                     None => Verdict::Unknown(self.candidates.ambiguity()),
-                    Some(true) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),
+                    Some(true) => match self.allocated.has(socket.local_port) {
+                        Ok(_) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),
+                        Err(gap) => Verdict::Unknown(gap),
+                    },
                 }
             }
         };
@@ -257,6 +261,10 @@ mod tests {
         let mut unread = world();
         unread.cluster.services = gap(Source::Services, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Services);
+        let rejected = world().rejects(Source::Services);
+        assert_eq!(expect_unknown(&RULE, &rejected, &subject()).source, Source::Services);
+        expect_healthy(&RULE, &rejected.service("web", |it| it.node_port(30500)), &subject());
+        found(&world().rejects(Source::Pods));
         let mut unread = world();
         unread.cluster.node_port_range = gap(Source::NodePortRange, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::NodePortRange);

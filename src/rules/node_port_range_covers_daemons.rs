@@ -50,23 +50,26 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let well_known: PortSet = DAEMON_PORTS.iter().copied().filter(|port| range.range.contains(*port)).collect();
     let proxy = Proxy::of(snapshot);
     let mut daemons = BTreeMap::new();
-    let mut unknown = None;
+    let (mut unknown, mut not_allocated) = (None, Ok(()));
     for ((protocol, port), sockets) in by_port(listeners).ports() {
-        if !range.range.contains(port) || allocated.contains_key(&port) {
+        if !range.range.contains(port) || allocated.has(port) == Ok(true) {
             continue;
         }
         for socket in sockets.iter().copied().filter(|socket| proxy.owns(socket) != Own::Yes) {
             match is_daemon(&socket.owner) {
                 Ok(true) => {
                     daemons.entry((port, protocol)).or_insert(socket);
+                    not_allocated = not_allocated.and(allocated.has(port).map(drop));
                 }
                 Ok(false) => {}
                 Err(gap) => unknown = Some(gap),
             }
         }
     }
-    let verdict = if !well_known.is_empty() || !daemons.is_empty() {
+    let verdict = if !well_known.is_empty() || (!daemons.is_empty() && not_allocated.is_ok()) {
         Verdict::Problem(evidence(snapshot, range, &well_known, &daemons))
+    } else if let Err(gap) = not_allocated {
+        Verdict::Unknown(gap)
     } else if let Some(gap) = unknown {
         Verdict::Unknown(gap)
     } else {
@@ -204,6 +207,11 @@ mod tests {
         let mut world = Snapshot::healthy().node_port_range("1-32767");
         world.kernel.listeners = gap(Source::Listeners, Why::Torn);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
+        let world = Snapshot::healthy().rejects(Source::Services);
+        expect_healthy(&RULE, &world, &subject());
+        let world = world.listens_as("0.0.0.0:30500", daemon("exporter", 9));
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
+        expect_problem(&RULE, &world.node_port_range("1-32767"), &subject());
         let mut world = Snapshot::healthy();
         world.cluster.services = gap(Source::Services, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);

@@ -48,9 +48,11 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let range = known_range(view.now)?;
     let bands = bands_here(view.now, range.range);
     let occupancy = Occupancy::of(services, bands);
-    let verdict = match occupancy.crowding(limits) {
-        None => Verdict::Healthy,
-        Some(crowding) => Verdict::Problem(evidence(services, range, &occupancy, crowding)),
+    let unread = view.now.cluster.unread_service();
+    let verdict = match (occupancy.crowding(limits), unread) {
+        (None, None) => Verdict::Healthy,
+        (None, Some(gap)) => Verdict::Unknown(gap.clone()),
+        (Some(crowding), _) => Verdict::Problem(evidence(services, range, &occupancy, crowding, unread.is_some())),
     };
     Ok(vec![Judgement { subject: Subject::cluster(), port: None, protocol: None, verdict }])
 }
@@ -94,7 +96,14 @@ impl Occupancy {
     }
 }
 
-fn evidence(services: &[Arc<Service>], range: &NodePortRange, occupancy: &Occupancy, crowding: Crowding) -> Evidence {
+/// What it rests on. Where a Service is not read, what is allocated is the least.
+fn evidence(
+    services: &[Arc<Service>],
+    range: &NodePortRange,
+    occupancy: &Occupancy,
+    crowding: Crowding,
+    at_least: bool,
+) -> Evidence {
     let (severity, state, summary) = match crowding {
         Crowding::Near => {
             (Severity::Warning, "crowded", "The dynamic band of the NodePort range is nearly full.".to_owned())
@@ -112,9 +121,10 @@ fn evidence(services: &[Arc<Service>], range: &NodePortRange, occupancy: &Occupa
         ),
     };
     let Bands { fixed, dynamic } = occupancy.bands;
+    let least = if at_least { "at least " } else { "" };
     let fixed_words = match fixed {
         None => "none".to_owned(),
-        Some(band) => format!("{band}: {} of {} ports allocated", occupancy.fixed, band.size()),
+        Some(band) => format!("{band}: {least}{} of {} ports allocated", occupancy.fixed, band.size()),
     };
     let evidence = Evidence::new(severity, summary)
         .in_cluster()
@@ -122,7 +132,10 @@ fn evidence(services: &[Arc<Service>], range: &NodePortRange, occupancy: &Occupa
         .value("state", state)
         .value("NodePort range", range_in_words(range))
         .value("static band", fixed_words)
-        .value("dynamic band", format!("{dynamic}: {} of {} ports allocated", occupancy.dynamic, dynamic.size()));
+        .value(
+            "dynamic band",
+            format!("{dynamic}: {least}{} of {} ports allocated", occupancy.dynamic, dynamic.size()),
+        );
     let spilled = fixed.map(|band| automatic_in(services, band)).unwrap_or_default();
     let evidence = match spilled.is_empty() {
         true => evidence,
@@ -250,6 +263,11 @@ mod tests {
     fn unread_is_unknown() {
         let full = || taken("30000-32767", 30000..=32767);
         assert_eq!(expect_unknown(&RULE, &full().assumed_range(), &Subject::cluster()).why, Why::Ambiguous);
+        let rejected = taken("30000-30015", 30000..=30010).rejects(Source::Services);
+        assert_eq!(expect_unknown(&RULE, &rejected, &Subject::cluster()).source, Source::Services);
+        let (_, state, evidence) = problem(&full().rejects(Source::Services));
+        let dynamic = "30086-32767: at least 2682 of 2682 ports allocated".to_owned();
+        assert!(state == "full" && evidence.values.contains(&("dynamic band", dynamic)), "{evidence:?}");
         let mut world = full();
         world.cluster.node_port_range = gap(Source::NodePortRange, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &world, &Subject::cluster()).source, Source::NodePortRange);

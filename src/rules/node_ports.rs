@@ -69,16 +69,36 @@ pub(super) fn allocated(services: &[Arc<Service>]) -> BTreeMap<u16, &Service> {
     allocated
 }
 
-/// The same; `None` without a cluster, where no port is known to belong to a Service.
+/// Which numbers Services have, as far as it is known.
+pub(super) struct KnownAllocations<'a> {
+    allocated: BTreeMap<u16, &'a Service>,
+    unread: Option<&'a Gap>,
+}
+
+impl KnownAllocations<'_> {
+    /// Whether a Service has this number.
+    ///
+    /// # Errors
+    /// When none that was read has it, and one that could not be read may.
+    pub(super) fn has(&self, port: u16) -> Result<bool, Gap> {
+        match (self.allocated.contains_key(&port), self.unread) {
+            (false, Some(gap)) => Err(gap.clone()),
+            (has, _) => Ok(has),
+        }
+    }
+}
+
+/// The allocated numbers; none without a cluster, where no port is known to belong to a Service.
 ///
 /// # Errors
 /// When Services were asked for and not read.
-pub(super) fn allocated_if_known(snapshot: &Snapshot) -> Result<BTreeMap<u16, &Service>, Gap> {
-    match snapshot.cluster.services.get() {
-        Ok(services) => Ok(allocated(services)),
-        Err(_) if !snapshot.cluster.configured => Ok(BTreeMap::new()),
-        Err(gap) => Err(gap),
-    }
+pub(super) fn allocated_if_known(snapshot: &Snapshot) -> Result<KnownAllocations<'_>, Gap> {
+    let allocated = match snapshot.cluster.services.get() {
+        Ok(services) => allocated(services),
+        Err(_) if !snapshot.cluster.configured => BTreeMap::new(),
+        Err(gap) => return Err(gap),
+    };
+    Ok(KnownAllocations { allocated, unread: snapshot.cluster.unread_service() })
 }
 
 /// The Service with most nodePorts, `default/many with 1025`, for evidence.

@@ -55,7 +55,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     let mut unread = Vec::new();
     let mut used: BTreeMap<u16, PortUse> = BTreeMap::new();
 
-    unread.extend(snapshot.cluster.services.gap().cloned());
+    unread.extend(snapshot.cluster.services.gap().or(snapshot.cluster.unread_service()).cloned());
     for service in snapshot.cluster.services.seen().into_iter().flatten() {
         let ports = service.ports.iter().filter_map(|port| Some((port.node_port?, choice(port.fixed))));
         for (port, choice) in ports.chain(service.health_check_node_port.map(|port| (port, Choice::Automatic))) {
@@ -163,6 +163,9 @@ mod tests {
         let mut world = Snapshot::healthy();
         world.cluster.services = gap(Source::Services, Why::Unreachable);
         assert_eq!(port_usage(&world).expect("the range is known").unread.len(), 1);
+        let one_is_rejected = Snapshot::healthy().rejects(Source::EndpointSlices).rejects(Source::Services);
+        let unread = port_usage(&one_is_rejected).expect("the range is known").unread;
+        assert_eq!(unread, [one_is_rejected.cluster.rejected[1].clone()]);
         world.cluster.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, Why::NotAsked, ""));
         assert!(port_usage(&world).is_err());
     }

@@ -90,7 +90,7 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_node_ports",
         &["state", "band"],
-        "Ports of the NodePort range by state and band; unknown: allocated, and the object does not tell who chose it",
+        "Ports of the NodePort range by state and band; free: no Service that could be read has it; unknown: allocated, and the object does not tell who chose it",
     ),
     gauge("portreeve_node_port_range_first", &[], "The lowest port of the NodePort range"),
     gauge("portreeve_node_port_range_last", &[], "The highest port of the NodePort range"),
