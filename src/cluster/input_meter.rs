@@ -6,10 +6,8 @@ use std::{
     io::{self, Read},
 };
 
-/// The longest object, in bytes as it is written: an API server takes 3 MiB.
-const OBJECT: u64 = 4 << 20;
-/// The longest input, in bytes.
-const INPUT: u64 = 1 << 30;
+use super::meter::{OBJECT, WHOLE};
+
 /// The most objects in an input.
 const OBJECTS: u64 = 500_000;
 
@@ -17,8 +15,8 @@ const OBJECTS: u64 = 500_000;
 #[derive(Debug, Default)]
 pub(super) struct InputMeter {
     /// Bytes since the last whole object.
-    since: Cell<u64>,
-    bytes: Cell<u64>,
+    since: Cell<usize>,
+    bytes: Cell<usize>,
     objects: Cell<u64>,
     fault: RefCell<Option<String>>,
 }
@@ -37,13 +35,12 @@ impl InputMeter {
     }
 
     fn check(&self, read: usize) -> Option<String> {
-        let read = read as u64;
         self.since.set(self.since.get() + read);
         self.bytes.set(self.bytes.get() + read);
         if self.since.get() > OBJECT {
             Some(format!("{} MiB without a whole object, wanted objects of at most that", OBJECT >> 20))
-        } else if self.bytes.get() > INPUT {
-            Some(format!("longer than {} MiB, the rest was not read", INPUT >> 20))
+        } else if self.bytes.get() > WHOLE {
+            Some(format!("longer than {} MiB, the rest was not read", WHOLE >> 20))
         } else if self.objects.get() > OBJECTS {
             Some(format!("more than {OBJECTS} objects, the rest was not read"))
         } else {

@@ -8,12 +8,13 @@ use std::{
 
 use super::allowance::{Allowance, Share};
 
-/// The longest object, in bytes. etcd stores none of more than 1.5 MB, and JSON is longer than what it stores.
+/// The longest object, in bytes. An API server takes 3 MiB, etcd stores none of more than 1.5 MB, and JSON is longer than what
+/// it stores.
 pub(super) const OBJECT: usize = 4 << 20;
 /// The most values in one object: the commas in its text.
 pub(super) const VALUES: usize = 100_000;
-/// All answers to one LIST together, in bytes.
-const LIST: usize = 1 << 30;
+/// All answers to one LIST together, or one input of manifests, in bytes.
+pub(super) const WHOLE: usize = 1 << 30;
 
 /// Why a LIST is not read on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,7 +75,7 @@ impl Meter {
         for (counter, more, most, what) in [
             (&self.bytes, bytes.len(), OBJECT, "bytes in one object"),
             (&self.values, values, VALUES, "values in one object"),
-            (&self.all_bytes, bytes.len(), LIST, "bytes"),
+            (&self.all_bytes, bytes.len(), WHOLE, "bytes"),
         ] {
             add(counter, more, most, what)?;
         }
