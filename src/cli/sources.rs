@@ -12,25 +12,24 @@ use super::{
 use crate::{
     agent::{SnapshotSources, Step, doubt, now},
     cluster::{ApiServer, ClusterSource, Input, SourceOptions},
-    facts::{ClusterFacts, Learned, Mode, Overrides, PortRange, Snapshot, Source},
+    facts::{ClusterFacts, Gap, Learned, Mode, Overrides, PortRange, Snapshot, Source},
     kernel::Host,
 };
 
-/// Prints what is wrong with the files, before anything else is: one line, however much it is.
-fn complain(cluster: &ClusterFacts, console: &Console) {
-    let Some(first) = cluster.rejected.first().or(cluster.services.gap()) else { return };
-    let more = match cluster.rejected.len() {
+/// Prints what is wrong with the source, before anything else: one line, however much it is. Of an API server that is why it
+/// says nothing of Services, as with a kubeconfig that is none.
+fn complain(source: &ClusterSource, cluster: &ClusterFacts, console: &Console) {
+    let rejected: &[Gap] = match source {
+        ClusterSource::Files(_) => &cluster.rejected,
+        ClusterSource::Api(_) => &[],
+        ClusterSource::None => return,
+    };
+    let Some(first) = rejected.first().or(cluster.services.gap()) else { return };
+    let more = match rejected.len() {
         0 | 1 => String::new(),
         more => format!(" (and {} more)", more - 1),
     };
     console.print_error(&anyhow!("{}{more}", first.detail));
-}
-
-/// Prints why an API server says nothing of Services, as with a kubeconfig that is none, before anything else is.
-fn complain_of_access(cluster: &ClusterFacts, console: &Console) {
-    if let Some(gap) = cluster.services.gap() {
-        console.print_error(&anyhow!("{}", gap.detail));
-    }
 }
 
 // Where the facts come from.
@@ -133,11 +132,7 @@ impl Sources {
         let progress = Progress::start();
         let snapshot = sources.gather(now(), |step: Step| progress.show(step)).context("starting the runtime")?;
         drop(progress);
-        match &sources.cluster {
-            ClusterSource::Files(_) => complain(&snapshot.cluster, console),
-            ClusterSource::Api(_) => complain_of_access(&snapshot.cluster, console),
-            ClusterSource::None => {}
-        }
+        complain(&sources.cluster, &snapshot.cluster, console);
         if let Some(doubt) = doubt(&snapshot).filter(|_| sources.node.is_some()) {
             console.print_note(&doubt);
         }
