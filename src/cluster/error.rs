@@ -37,9 +37,9 @@ pub(super) enum Error {
     /// A List that has no items, or no kind.
     #[error("{place}: holds a List without items or without a kind, as if it was cut; wanted {WANTED}")]
     Hollow { place: String },
-    /// A file beyond what is read of one.
+    /// A file that is not read on: beyond what is read of one, or where reading it failed.
     #[error("{place}: line {line}: {what}")]
-    Beyond { place: String, line: u64, what: String },
+    Beyond { place: String, line: u64, why: Why, what: String },
     /// A kubeconfig, or a service account's files, that cannot be used.
     #[error("{place}: {what}")]
     Credentials { place: String, what: String },
@@ -72,13 +72,13 @@ impl Error {
             Self::Status { code: 400..=428, .. }
             | Self::Empty { .. }
             | Self::Hollow { .. }
-            | Self::Beyond { .. }
             | Self::Utf16 { .. }
             | Self::Malformed { .. }
             | Self::Cut { .. }
             | Self::Page { .. }
-            | Self::TooMuch { .. }
             | Self::Answer { .. } => Why::Malformed,
+            Self::TooMuch { .. } => Why::TooMuch,
+            Self::Beyond { why, .. } => *why,
             Self::Unreadable { .. } | Self::Credentials { .. } | Self::Status { .. } | Self::Unreachable { .. } => {
                 Why::Unreachable
             }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::meter::{OBJECT, WHOLE};
+use crate::facts::Why;
 
 /// The most objects in an input.
 const OBJECTS: u64 = 500_000;
@@ -18,7 +19,7 @@ pub(super) struct InputMeter {
     since: Cell<usize>,
     bytes: Cell<usize>,
     objects: Cell<u64>,
-    fault: RefCell<Option<String>>,
+    fault: RefCell<Option<(Why, String)>>,
 }
 
 impl InputMeter {
@@ -30,7 +31,7 @@ impl InputMeter {
     }
 
     /// The bound that was exceeded, or what kept an input from being read further.
-    pub(super) fn fault(&self) -> Option<String> {
+    pub(super) fn fault(&self) -> Option<(Why, String)> {
         self.fault.borrow().clone()
     }
 
@@ -58,12 +59,12 @@ pub(super) struct MeteredInput<'a, R> {
 impl<R: Read> Read for MeteredInput<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(buffer).inspect_err(|error| {
-            *self.meter.fault.borrow_mut() = Some(error.to_string());
+            *self.meter.fault.borrow_mut() = Some((Why::Malformed, error.to_string()));
         })?;
         match self.meter.check(read) {
             None => Ok(read),
             Some(fault) => {
-                *self.meter.fault.borrow_mut() = Some(fault.clone());
+                *self.meter.fault.borrow_mut() = Some((Why::TooMuch, fault.clone()));
                 Err(io::Error::new(io::ErrorKind::FileTooLarge, fault))
             }
         }

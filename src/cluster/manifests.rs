@@ -183,8 +183,8 @@ fn read_json<'a>(
 fn json_error(place: &str, meter: &InputMeter, error: &serde_json::Error) -> Error {
     let place = place.to_owned();
     let (line, column) = (error.line() as u64, error.column() as u64);
-    if let Some(what) = meter.fault() {
-        return Error::Beyond { place, line, what };
+    if let Some((why, what)) = meter.fault() {
+        return Error::Beyond { place, line, why, what };
     }
     let message = error.to_string();
     // serde_json ends every message with the place, which is named already.
@@ -208,8 +208,8 @@ fn read_yaml(
             Ok(true) => {}
             Ok(false) => return documented,
             Err(error) => {
-                let what = meter.fault().unwrap_or_else(|| error.to_string());
-                documented.errors.push(Error::Beyond { place: place.to_owned(), line: documents.line(), what });
+                let (why, what) = meter.fault().unwrap_or_else(|| (Why::Malformed, error.to_string()));
+                documented.errors.push(Error::Beyond { place: place.to_owned(), line: documents.line(), why, what });
                 return documented;
             }
         }
@@ -222,8 +222,13 @@ fn read_yaml(
         match result {
             Ok(summary) => documented.note(place, summary),
             Err(error) => {
-                if let Some(what) = meter.fault() {
-                    documented.errors.push(Error::Beyond { place: place.to_owned(), line: documents.line(), what });
+                if let Some((why, what)) = meter.fault() {
+                    documented.errors.push(Error::Beyond {
+                        place: place.to_owned(),
+                        line: documents.line(),
+                        why,
+                        what,
+                    });
                     return documented;
                 }
                 documented.errors.push(yaml_error(place, first_line..=documents.line(), strange, &error));

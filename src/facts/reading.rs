@@ -170,6 +170,8 @@ pub enum Why {
     Stale,
     /// It was there, but not in the shape it must have.
     Malformed,
+    /// There was more of it than is read.
+    TooMuch,
     /// It can be one of several values, and the verdict depends on which.
     Ambiguous,
 }

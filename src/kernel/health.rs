@@ -52,7 +52,7 @@ async fn ask(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap> {
         match http::get(Source::HealthChecks, SocketAddr::new(*address, port), "/", LONGEST).await {
             Ok(answer) => return Ok(service(&answer)),
             // Somebody is there, and speaks something else: nobody's health check.
-            Err(gap) if gap.why == Why::Malformed => return Ok(None),
+            Err(gap) if matches!(gap.why, Why::Malformed | Why::TooMuch) => return Ok(None),
             Err(gap) if gap.why == Why::Unreachable => refused.push(gap.detail),
             Err(gap) => return Err(gap),
         }

@@ -66,7 +66,7 @@ pub(super) fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
 /// Asks `place` for `path`, and takes at most `limit` bytes of body.
 ///
 /// # Errors
-/// `Unreachable` when nobody listens, `TimedOut` after a second, `Malformed` when the answer is not HTTP or too long.
+/// `Unreachable` when nobody listens, `TimedOut` after a second, `Malformed` when the answer is not HTTP, `TooMuch` when it is too long.
 pub(super) async fn get(source: Source, place: SocketAddr, path: &str, limit: usize) -> Result<Answer, Gap> {
     let asked = format!("{place}{path}");
     match timeout(PATIENCE, exchange(place, path, limit)).await {
@@ -125,6 +125,8 @@ fn not_http(error: &hyper::Error) -> Failure {
 }
 
 fn not_read(error: &(dyn Error + Send + Sync + 'static), limit: usize) -> Failure {
-    let detail = if error.is::<LengthLimitError>() { format!("longer than {limit} bytes") } else { error.to_string() };
-    (Why::Malformed, detail)
+    match error.is::<LengthLimitError>() {
+        true => (Why::TooMuch, format!("longer than {limit} bytes")),
+        false => (Why::Malformed, error.to_string()),
+    }
 }

@@ -135,7 +135,7 @@ pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<Str
         let read = open_file(path).and_then(|mut file| file.read(buffer));
         read.map_err(|error| unread(source, path, &error))
     };
-    let malformed = |what: &str| Gap::new(source, Why::Malformed, format!("{}: {what}", path.display()));
+    let wrong = |why, what: &str| Gap::new(source, why, format!("{}: {what}", path.display()));
     let mut page = [0; PAGE];
     let mut whole = Vec::new();
     let mut buffer = &mut page[..limit.min(PAGE)];
@@ -146,10 +146,10 @@ pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<Str
         read = answer(buffer)?;
     }
     if read == limit {
-        return Err(malformed(&format!("longer than {limit} bytes")));
+        return Err(wrong(Why::TooMuch, &format!("longer than {limit} bytes")));
     }
     let bytes = buffer.get(..read).unwrap_or_default().to_vec();
-    String::from_utf8(bytes).map_err(|_| malformed("not UTF-8"))
+    String::from_utf8(bytes).map_err(|_| wrong(Why::Malformed, "not UTF-8"))
 }
 
 /// The first bytes of a file whose size nobody tells, as most below `/proc`; no more than `limit`, however many a process
@@ -202,7 +202,7 @@ pub(super) fn each_line(
 }
 
 fn too_long(source: Source, name: &Path) -> Gap {
-    Gap::new(source, Why::Malformed, format!("{}: longer than {LONGEST_FILE} bytes", name.display()))
+    Gap::new(source, Why::TooMuch, format!("{}: longer than {LONGEST_FILE} bytes", name.display()))
 }
 
 #[cfg(test)]
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(why(&file).why, Why::NotSupported);
         assert!(why(&file).detail.contains(&file.display().to_string()));
         std::fs::write(&file, "12345").unwrap();
-        assert_eq!(why(&file).why, Why::Malformed);
+        assert_eq!(why(&file).why, Why::TooMuch);
         std::fs::write(&file, [0xff, b'\n']).unwrap();
         assert_eq!(why(&file).why, Why::Malformed);
     }

@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn nothing_excuses_unread_sockets_and_addresses_and_the_reason_comes_first() {
-        for why in [Why::NotPermitted, Why::NotSupported, Why::TimedOut, Why::Malformed] {
+        for why in [Why::NotPermitted, Why::NotSupported, Why::TimedOut, Why::Malformed, Why::TooMuch] {
             for source in [Source::Listeners, Source::Clients, Source::Addresses] {
                 let mut world = Snapshot::healthy();
                 let kernel = &mut world.kernel;

@@ -327,6 +327,7 @@ fn what_is_too_large_is_refused_with_its_bound_and_what_came_before_counts() {
     for text in [yaml, json] {
         let facts = facts_of(&[text]);
         assert_eq!(names(&facts), ["good"]);
+        assert_eq!(only(&facts).why, Why::TooMuch);
         assert!(only(&facts).detail.contains("4 MiB without a whole object"), "{}", only(&facts).detail);
     }
     // A text of 60 kB that is named a thousand times would become 60 MB, and one of 10 MB 990 GB.

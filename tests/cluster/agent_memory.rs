@@ -164,7 +164,7 @@ fn fifty_thousand_services_stay_below_the_limit_of_the_pod_whatever_is_asked() {
 }
 
 /// Fault (API server): the cluster holds more than the agent has memory for
-/// Does: lets go of that kind of object, which is a gap (`malformed`), and lists it again after some minutes
+/// Does: lets go of that kind of object, which is a gap (`too-much`), and lists it again after some minutes
 /// Right again: with a list that fits
 /// Lost: verdicts about that kind of object
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn more_than_there_is_memory_for_is_a_gap_and_the_rest_is_known() {
         let (_watch, views) = start(&fake);
         let view = until(&views, "it ends", |view| errors(view, Resource::Services, "too-much") == 1).await;
         let gap = view.facts.services.gap().expect("a gap");
-        assert_eq!(gap.why, Why::Malformed);
+        assert_eq!(gap.why, Why::TooMuch);
         assert!(gap.detail.contains("more than 40 MiB of what is kept of the cluster"), "{gap:?}");
         assert_eq!(names(&view), [""; 0]);
         until(&views, "the rest is known", |view| view.facts.nodes.seen().is_some()).await;

@@ -40,9 +40,14 @@ fn services_within(
 }
 
 #[track_caller]
-fn is_malformed((gap, requests): (Option<Gap>, usize), wanted: &str) {
+fn is_malformed(found: (Option<Gap>, usize), wanted: &str) {
+    is_gap(found, Why::Malformed, wanted);
+}
+
+#[track_caller]
+fn is_gap((gap, requests): (Option<Gap>, usize), why: Why, wanted: &str) {
     let gap = gap.expect("a gap");
-    assert_eq!(gap.why, Why::Malformed, "{gap:?}");
+    assert_eq!(gap.why, why, "{gap:?}");
     assert!(gap.detail.contains(wanted), "{gap:?}");
     assert!(requests < 100, "{requests} requests");
 }
@@ -78,11 +83,11 @@ fn full_pages_without_end_have_an_end() {
         let items: Vec<String> = (0..20_000).map(of).collect();
         page("Service", &items.iter().map(String::as_str).collect::<Vec<_>>(), &format!("t{}", number + 1))
     };
-    is_malformed(services(next), "more than 128 MiB of what is kept");
+    is_gap(services(next), Why::TooMuch, "more than 128 MiB of what is kept");
 }
 
 /// Fault (API server): an answer never ends
-/// Does: gives it up at a bound; it is a gap (`malformed`)
+/// Does: gives it up at a bound; it is a gap (`malformed`, or `too-much` where it is what is kept)
 /// Right again: with the next answer
 /// Lost: nothing
 #[test]
@@ -90,7 +95,7 @@ fn strings_and_items_without_end_have_an_end() {
     const ITEMS: &str = r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#;
     is_malformed(services(|_| Reply::Endless("{\"kind\":\"", "x".to_owned())), "bytes in one object");
     is_malformed(services(|_| Reply::Endless(ITEMS, " ".to_owned())), "bytes in one object");
-    is_malformed(services(|_| Reply::Endless(ITEMS, format!("{A},"))), "more than 128 MiB of what is kept");
+    is_gap(services(|_| Reply::Endless(ITEMS, format!("{A},"))), Why::TooMuch, "more than 128 MiB of what is kept");
     let ports = r#"{"kind":"ServiceList","items":[{"metadata":{"name":"a"},"spec":{"ports":["#;
     is_malformed(services(|_| Reply::Endless(ports, "{},".to_owned())), "values in one object");
 }

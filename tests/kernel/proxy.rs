@@ -164,14 +164,14 @@ fn bytes_that_are_no_http_are_malformed() {
 }
 
 /// Fault (proxy): its answer never ends
-/// Does: cuts the answer; the mode is a gap (`malformed`)
+/// Does: cuts the answer; the mode is a gap (`too-much`)
 /// Right again: with the look after the proxy answers
 /// Lost: what hangs on the mode
 #[test]
-fn an_endless_answer_is_cut_and_malformed() {
+fn an_endless_answer_is_cut_and_too_much() {
     let _namespace = Namespace::enter();
     let endless = |_: &str| Some(format!("HTTP/1.1 200 OK\r\n\r\n{}", "nftables ".repeat(400_000)));
-    assert_eq!(whys(&seen_until_it_is_back(endless)), [Why::Malformed; 3]);
+    assert_eq!(whys(&seen_until_it_is_back(endless)), [Why::TooMuch; 3]);
 }
 
 /// Fault (proxy): it refuses (403, 404, 500)

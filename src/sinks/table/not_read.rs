@@ -163,6 +163,7 @@ pub(in crate::sinks) fn reason_words(why: Why) -> &'static str {
         Why::Torn => "changed while it was read",
         Why::Stale => "too old",
         Why::Malformed => "not understood",
+        Why::TooMuch => "too much to read",
         Why::Ambiguous => "depends on what is not known",
     }
 }
