@@ -56,7 +56,8 @@ pub(in crate::kernel) fn rule(message: &Message<'_>) -> Result<Rule, Malformed> 
             _ => {}
         }
     }
-    let redirection = said.to.zip(said.protocol.zip(said.port)).map(|((to, to_port), (protocol, port))| {
+    let to = said.to.filter(|_| !said.unclear);
+    let redirection = to.zip(said.protocol.zip(said.port)).map(|((to, to_port), (protocol, port))| {
         let port_inside = if to_port == 0 { port } else { to_port };
         Redirection { protocol, port, ip: said.ip, to, to_port: port_inside, chain, handle }
     });
@@ -70,6 +71,8 @@ enum Held<'a> {
     Port,
     Destination,
     Bytes(&'a [u8]),
+    /// Something that no redirection of a hostPort asks for.
+    Other,
 }
 
 /// What the expressions of a rule have said so far.
@@ -81,11 +84,22 @@ struct Said<'a> {
     ip: Option<IpAddr>,
     jump: Option<String>,
     to: Option<(IpAddr, u16)>,
+    /// A condition that is not understood, such as a network or what a port is not: whom the rule redirects is not known.
+    unclear: bool,
 }
 
 impl<'a> Said<'a> {
     fn of(family: u8) -> Self {
-        Self { family, registers: HashMap::new(), protocol: None, port: None, ip: None, jump: None, to: None }
+        Self {
+            family,
+            registers: HashMap::new(),
+            protocol: None,
+            port: None,
+            ip: None,
+            jump: None,
+            to: None,
+            unclear: false,
+        }
     }
 
     fn expression(&mut self, expression: &'a [u8]) -> Result<(), Malformed> {
@@ -99,6 +113,7 @@ impl<'a> Said<'a> {
             Some("nat") => self.nat(&data),
             Some("match") => self.xt_match(&data)?,
             Some("target") => self.xt_target(&data)?,
+            Some("bitwise" | "lookup" | "range" | "byteorder") => self.unclear = true,
             _ => {}
         }
         Ok(())
@@ -108,9 +123,8 @@ impl<'a> Said<'a> {
         const NFTA_META_DREG: u16 = 1;
         const NFTA_META_KEY: u16 = 2;
         const NFT_META_L4PROTO: u32 = 16;
-        if data.number(NFTA_META_KEY) == Some(NFT_META_L4PROTO) {
-            self.hold(data.number(NFTA_META_DREG), Held::Protocol);
-        }
+        let is_protocol = data.number(NFTA_META_KEY) == Some(NFT_META_L4PROTO);
+        self.hold(data.number(NFTA_META_DREG), if is_protocol { Held::Protocol } else { Held::Other });
     }
 
     fn payload(&mut self, data: &Parts<'a>) {
@@ -126,7 +140,7 @@ impl<'a> Said<'a> {
             (TRANSPORT, 2, 2, _) => Held::Port,
             (NETWORK, 9, 1, NFPROTO_IPV4) => Held::Protocol,
             (NETWORK, 16, 4, NFPROTO_IPV4) | (NETWORK, 24, 16, NFPROTO_IPV6) => Held::Destination,
-            _ => return,
+            _ => Held::Other,
         };
         self.hold(data.number(NFTA_PAYLOAD_DREG), held);
     }
@@ -137,13 +151,16 @@ impl<'a> Said<'a> {
         const NFTA_CMP_DATA: u16 = 3;
         const NFT_CMP_EQ: u32 = 0;
         let held = data.number(NFTA_CMP_SREG).and_then(|register| self.registers.get(&register).copied());
-        let (Some(held), Some(NFT_CMP_EQ)) = (held, data.number(NFTA_CMP_OP)) else { return Ok(()) };
+        let (Some(held), Some(NFT_CMP_EQ)) = (held, data.number(NFTA_CMP_OP)) else {
+            self.unclear = true;
+            return Ok(());
+        };
         let value = value(data.get(NFTA_CMP_DATA).unwrap_or_default())?.unwrap_or_default();
         match held {
             Held::Protocol => self.protocol = value.first().copied().and_then(protocol),
             Held::Port => self.port = Some(u16::from_be_bytes(bytes_at(value, 0)?)),
             Held::Destination => self.ip = Some(self.address(value)?),
-            Held::Bytes(_) => {}
+            Held::Bytes(_) | Held::Other => self.unclear = true,
         }
         Ok(())
     }
@@ -183,12 +200,14 @@ impl<'a> Said<'a> {
     fn xt_match(&mut self, data: &Parts<'a>) -> Result<(), Malformed> {
         let Some((kind, info)) = data.xt() else { return Ok(()) };
         // Two source ports come first, and with SCTP last. Each in the order of this machine.
-        let (protocol, at) = match kind.as_str() {
-            "tcp" => (Protocol::Tcp, 4),
-            "udp" => (Protocol::Udp, 4),
-            "sctp" => (Protocol::Sctp, 0),
+        let (protocol, at, flags) = match kind.as_str() {
+            "tcp" => (Protocol::Tcp, 4, Some(11)),
+            "udp" => (Protocol::Udp, 4, Some(8)),
+            "sctp" => (Protocol::Sctp, 0, None),
             _ => return Ok(()),
         };
+        // XT_TCP_INV_DSTPT, XT_UDP_INV_DSTPT.
+        self.unclear |= flags.and_then(|at: usize| info.get(at)).is_some_and(|flags| flags & 2 != 0);
         let (first, last) = (bytes_at(info, at)?, bytes_at(info, at + 2)?);
         self.protocol = Some(protocol);
         self.port = (first == last).then(|| u16::from_ne_bytes(first));
@@ -329,6 +348,39 @@ mod tests {
         assert_eq!(rule_of(2, &[dnat(2, 3)]), none, "every port");
         assert_eq!(rule_of(2, &[tcp(80, 80), dnat(2, 2)]), none, "the address stays");
         assert_eq!(rule_of(2, &[xt("match", "tcp", 0, &[0; 7]), dnat(2, 3)]).err().map(|_| ()), Some(()), "cut off");
+    }
+
+    /// An expression of nftables, of numbers and of one value.
+    fn nft(name: &str, numbers: &[(u16, u32)], value: Option<(u16, &[u8])>) -> Vec<u8> {
+        let numbers = numbers.iter().flat_map(|(kind, number)| nested(*kind, &number.to_be_bytes()));
+        let value = value.map(|(kind, bytes)| nested(kind, &nested(1, bytes))).unwrap_or_default();
+        let data: Vec<u8> = numbers.chain(value).collect();
+        nested(1, &[nested(1, name.as_bytes()), nested(2, &data)].concat())
+    }
+
+    #[test]
+    fn a_condition_that_is_not_understood_makes_no_redirection() {
+        let network = [10, 1, 2, 0];
+        let destination = || nft("payload", &[(1, 1), (2, 1), (3, 16), (4, 4)], None);
+        let source = || nft("payload", &[(1, 1), (2, 1), (3, 12), (4, 4)], None);
+        let compare = |operation| nft("cmp", &[(1, 1), (2, operation)], Some((3, &network)));
+        let with = |conditions: &[Vec<u8>]| {
+            let rule = rule_of(2, &[conditions, &[tcp(80, 80), dnat(2, 3)]].concat()).expect("a rule");
+            rule.redirection.map(|it| it.ip)
+        };
+        assert_eq!(with(&[destination(), compare(0)]), Some(Some(network.into())));
+        assert_eq!(with(&[destination(), compare(1)]), None, "any other address");
+        assert_eq!(with(&[source(), compare(0)]), None, "some clients");
+        assert_eq!(with(&[destination(), source(), compare(0)]), None, "the register holds another field now");
+        assert_eq!(with(&[destination(), nft("bitwise", &[(1, 1), (2, 1)], None), compare(0)]), None, "a network");
+        assert_eq!(with(&[nft("meta", &[(1, 1), (2, 6)], None), compare(0)]), None, "an interface");
+        let inverted = |kind: &str, flags: usize| {
+            let mut info = [0_u16, u16::MAX, 80, 80].map(u16::to_ne_bytes).concat();
+            info.resize(12, 0);
+            info[flags] = 2;
+            rule_of(2, &[xt("match", kind, 0, &info), dnat(2, 3)]).expect("a rule").redirection.map(|it| it.protocol)
+        };
+        assert_eq!((inverted("tcp", 11), inverted("udp", 8)), (None, None), "any other port");
     }
 
     proptest! {
