@@ -60,7 +60,7 @@ PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: help check build test verdicts pictures mutants fuzz hostile threads bench lab cilium guest static lint advisories docs chart image release krew shipped fmt tools crates
+.PHONY: help check build test verdicts pictures mutants fuzz hostile threads bench lab cilium agent guest static lint advisories docs chart image release krew shipped fmt tools crates
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -72,7 +72,7 @@ build: ## Build the release binary
 	$(CARGO) build --release --locked
 
 # The runner keeps tests off this machine's own network. cargo's own lines come last. Tests in a guest, whose every
-# instruction is emulated, are a verb of their own, `make verdicts`; CI runs both.
+# instruction is emulated, and those of Cilium are a verb of their own, `make verdicts`; CI runs both.
 test: tools lab static lint ## Install what tests need, lint, and run every test; kernel tests need root
 	$(LABELLED) $(CARGO) test --locked $(PRIVATE) -- --skip ipvs:: --skip behind_cilium:: --skip pictures::
 
@@ -85,9 +85,15 @@ bench: tools lab image ## Measure what it costs, beside ss, lsof and others; UPD
 COUNT_CELLS := awk '{ cells += $$2; wrong += $$3; print } END { print "all", cells, wrong }' target/tmp/verdicts/* | \
     awk 'BEGIN { printf "%-24s %8s %8s %8s\n", "configuration", "cells", "agree", "differ" } { printf "%-24s %8d %8d %8d\n", $$1, $$2, $$2 - $$3, $$3 }'
 
-verdicts: tools lab guest ## Ask packets about every verdict, in a guest with ipvs too, and count the cells; needs root
+# Behind Cilium those settings that answer differently: `make cilium` asks in all.
+verdicts: tools lab guest agent ## Ask packets about every verdict, behind Cilium and in a guest with ipvs too, and count the cells; needs root
 	rm -rf target/tmp/verdicts
-	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs::
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs:: behind_cilium::often::
+	@$(COUNT_CELLS)
+
+cilium: tools lab agent ## Ask packets about every verdict behind Cilium alone, in all its settings, and count the cells; needs root
+	rm -rf target/tmp/verdicts
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- behind_cilium::
 	@$(COUNT_CELLS)
 
 # What Grafana's components are made of is heavy, and nothing that is shipped.
@@ -131,8 +137,8 @@ lab: ## Build the programs that tests run, Kubernetes and helm; minutes the firs
 	    mv "$$folder/.$$name.$$$$" "$$folder/$$name"; \
 	done
 
-# Cilium takes minutes to build the first time. Its agent compiles its datapath in each configuration.
-cilium: tools lab ## Ask packets about every verdict behind the real Cilium, and count the cells; needs root
+# Minutes the first time, then nothing. The agent compiles its datapath in each configuration.
+agent:
 	@$(MAKE) --no-print-directory tools TOOLS='$(CILIUM_TOOLS)'
 	@$(MAKE) --no-print-directory lab LAB_PROGRAMS='$(CILIUM_PROGRAMS)'
 	@if [ ! -d '$(CILIUM)/crds' ]; then \
@@ -143,9 +149,6 @@ cilium: tools lab ## Ask packets about every verdict behind the real Cilium, and
 	    cp -r --no-preserve=mode "$$sources/pkg/k8s/apis/cilium.io/client/crds" '$(CILIUM)/.crds'; \
 	    mv '$(CILIUM)/.crds' '$(CILIUM)/crds'; \
 	fi
-	rm -rf target/tmp/verdicts
-	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- behind_cilium::
-	@$(COUNT_CELLS)
 
 static: ## Build the static binary that tests make an image of
 	rustup target add $(MUSL)

@@ -1,4 +1,4 @@
-//! Who answers on a NodePort behind the real cilium-agent in kube-proxy's place. `make cilium` builds it, and runs this.
+//! Who answers on a NodePort behind the real cilium-agent in kube-proxy's place. `make verdicts` builds it, and runs [`often`].
 //!
 //! Nothing expected is written here: every listener is asked before its Service, and again when Cilium has it. What packets
 //! showed is recorded below `tests/anywhere/verdicts/recorded/cilium`; `UPDATE=1` records it anew.
@@ -7,6 +7,7 @@
 //! pods and whoever asks from them are threads in there; the client is outside.
 
 mod asks;
+mod often;
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -72,46 +73,6 @@ struct Listener {
     protocol: Protocol,
     shape: usize,
     port: u16,
-}
-
-#[test]
-fn by_default() {
-    record("default", &[]);
-}
-
-#[test]
-fn on_one_address() {
-    record("second", &[("nodeport-addresses", "192.0.2.2/32")]);
-}
-
-#[test]
-fn on_every_address_of_two_devices() {
-    record("all", &[("nodeport-addresses", "0.0.0.0/0,::/0"), ("devices", "eth0,pod0")]);
-}
-
-#[test]
-fn on_one_address_of_each_of_two_devices() {
-    record("devices", &[("devices", "eth0,pod0")]);
-}
-
-#[test]
-fn without_endpoints_in_silence() {
-    record("drop", &[("service-no-backend-response", "drop")]);
-}
-
-#[test]
-fn without_endpoints_not_taken() {
-    record("not-routable", &[("enable-no-service-endpoints-routable", "false")]);
-}
-
-#[test]
-fn with_sockets_of_the_host_only() {
-    record("host-sockets", &[("bpf-lb-sock-hostns-only", "true")]);
-}
-
-#[test]
-fn beside_kube_proxy() {
-    record(BESIDE, &[("kube-proxy-replacement", "false")]);
 }
 
 /// Runs Cilium with settings, asks, and compares with what is recorded.

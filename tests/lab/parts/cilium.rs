@@ -107,7 +107,7 @@ impl Cilium {
     pub fn prepare(cluster: &ControlPlane, addresses: &[&str]) {
         for folder in ["v2", "v2alpha1"] {
             let folder = built().join("crds").join(folder);
-            let entries = fs::read_dir(&folder).expect("`make cilium` has put it there");
+            let entries = fs::read_dir(&folder).expect("`make verdicts` has put it there");
             let paths = entries.map(|it| it.expect("an entry").path());
             for path in paths.filter(|it| it.extension().is_some_and(|it| it == "yaml")) {
                 let text = fs::read_to_string(path).expect("a definition");
