@@ -343,6 +343,8 @@ fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str>) -> CiliumConfig {
             () => WithoutBackend::Reject,
         },
         host_namespace_only: is("bpf-lb-sock-hostns-only", "true"),
+        allows_bind: is("node-port-bind-protection", "false"),
+        reserves_nothing: is("enable-auto-protect-node-port-range", "false"),
     }
 }
 

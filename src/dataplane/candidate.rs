@@ -38,11 +38,12 @@ impl Candidate {
 
     /// Whether some Service, whatever its endpoints, would take an address's new connections.
     pub(crate) fn may_take(&self, address: LocalAddress, protocol: Protocol) -> bool {
-        let taken = |from| {
-            let mut outcomes = Backing::ALL.into_iter().map(|backing| self.outcome((address, protocol), from, backing));
-            outcomes.any(|outcome| outcome != Outcome::Listener)
-        };
-        vantage_points(address.ip).iter().any(|from| taken(*from))
+        vantage_points(address.ip).iter().any(|from| self.may_take_from((address, protocol), *from))
+    }
+
+    /// The same of those from one vantage point.
+    pub(crate) fn may_take_from(&self, to: (LocalAddress, Protocol), from: Vantage) -> bool {
+        Backing::ALL.into_iter().any(|backing| self.outcome(to, from, backing) != Outcome::Listener)
     }
 
     /// Who answers a client at `from` that connects to `to` and a NodePort. [`Outcome::over`] says what it sees of it over

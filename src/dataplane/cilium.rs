@@ -12,7 +12,7 @@ use super::{
     plane::{Connection, DataPlane},
     settings::{Setting, Settings},
 };
-use crate::facts::{CiliumConfig, Mode, ProxyConfig, Vantage, WithoutBackend};
+use crate::facts::{CiliumConfig, Mode, ProxyConfig, Snapshot, Vantage, WithoutBackend};
 
 pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Cilium,
@@ -30,6 +30,14 @@ pub(super) static PLANE: DataPlane = DataPlane {
 /// What a person who asks another address has to know, where no list says otherwise.
 pub(super) const ONE_ADDRESS: &str =
     ", for remote clients on one address of each device; set nodeport-addresses to have others served";
+
+/// Whether it refuses `bind` on every NodePort: in the node's network namespace, on the wildcard and on each address that it
+/// takes. Who listens there already stays, and cannot begin again.
+pub(crate) fn refuses_bind(snapshot: &Snapshot) -> bool {
+    let serves = snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium);
+    let config = snapshot.proxy_config().ok().and_then(|config| config.cilium.as_ref());
+    serves && !config.is_some_and(|config| config.allows_bind)
+}
 
 /// Each way to answer without an endpoint.
 fn unread() -> Vec<ProxyConfig> {

@@ -137,6 +137,13 @@ pub struct CiliumConfig {
     pub without_backend: WithoutBackend,
     /// `bpf-lb-sock-hostns-only`: pods are not served where they connect, but where their packets arrive.
     pub host_namespace_only: bool,
+    /// `node-port-bind-protection` is off: `bind` on a NodePort is not refused.
+    #[serde(default)]
+    pub allows_bind: bool,
+    /// `enable-auto-protect-node-port-range` is off: its agent does not reserve NodePorts, and does not start where the
+    /// kernel may choose one.
+    #[serde(default)]
+    pub reserves_nothing: bool,
 }
 
 /// What Cilium does with a connection to a Service that has no endpoint.

@@ -5,11 +5,13 @@
 //! ipvs mode the answer to node:NodePort is taken for a new client of the Service and sent to a pod: the connection
 //! hangs in SYN-SENT, and a UDP request never gets its answer. A connection that was open before the Service appeared
 //! goes on until it has to reconnect. In iptables and nftables mode all of them work, as long as conntrack remembers
-//! them.
+//! them. Cilium in kube-proxy's place takes what arrives from outside for a new client, also on a connection that is
+//! older than the Service: its answers never arrive.
 //!
 //! ## Silent when
 //! - a listener covers the local port: then the connection was accepted, not made;
-//! - the local address is one on which this proxy takes nothing (127.0.0.1 in nftables and ipvs mode);
+//! - the local address is one on which this proxy takes nothing (127.0.0.1 in nftables and ipvs mode), or Cilium nothing
+//!   from outside, or the peer is this node itself, which Cilium's programs do not see as outside;
 //! - the connection is over, or about to be;
 //! - the ephemeral range covers none of these ports, on a host with more than 16,384 connections: then only a process
 //!   that binds the port on purpose has it, and to find that takes a walk over all of them. The agent walks at every
@@ -231,8 +233,9 @@ impl<'a> Node<'a> {
         let asked_again = socket.retransmits > 0;
         Some(match candidate.mode() {
             Mode::Iptables | Mode::Nftables => Severity::Info,
-            Mode::Cilium if socket.protocol == Protocol::Udp || asked_again => Severity::Warning,
-            Mode::Cilium => Severity::Info,
+            // Not proven as long as nothing was sent again: the peer may be a pod here.
+            Mode::Cilium if asked_again => Severity::Critical,
+            Mode::Cilium => Severity::Warning,
             Mode::Ipvs => match (socket.protocol, socket.state) {
                 // Not proven: it may be a server, or the first answer is still on its way.
                 (Protocol::Udp, State::Close) | (_, State::SynSent) if !asked_again => Severity::Warning,
@@ -250,11 +253,22 @@ impl<'a> Node<'a> {
                 bound.any(|local| servers.contains(&(socket.protocol, local.ip, socket.local_port)))
             }
             (_, None, _) => false,
+            // It looks at what arrives from outside, and translates what connects here where it does.
+            (Mode::Cilium, Some(_), _) if self.is_own(socket.remote) => false,
             (_, Some(Claim { by_node_port: false, .. }), _) => true,
-            (_, Some(Claim { service, .. }), _) => bound
-                .filter(|local| service.families.contains(&Family::of(local.ip)))
-                .any(|local| candidate.may_take(*local, socket.protocol)),
+            (mode, Some(Claim { service, .. }), _) => {
+                bound.filter(|local| service.families.contains(&Family::of(local.ip))).any(|local| match mode {
+                    Mode::Cilium => candidate.may_take_from((*local, socket.protocol), Vantage::Remote),
+                    _ => candidate.may_take(*local, socket.protocol),
+                })
+            }
         }
+    }
+
+    /// Whether an address is one of this node.
+    fn is_own(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        ip.is_loopback() || self.locals.binary_search_by_key(&ip, |local| local.ip).is_ok()
     }
 
     /// The node's addresses at which a socket is; they are sorted.
@@ -289,8 +303,15 @@ impl<'a> Node<'a> {
 
     fn sentence(&self, hit: &Hit<'_>, severity: Severity) -> String {
         let socket = hit.socket;
-        let ipvs = self.candidates.mode.as_ref().is_ok_and(|mode| mode.value == Mode::Ipvs);
+        let is_in = |wanted| self.candidates.mode.as_ref().is_ok_and(|mode| mode.value == wanted);
+        let ipvs = is_in(Mode::Ipvs);
         let ends = match (severity, ipvs, socket.protocol, socket.state) {
+            (Severity::Critical, ..) if is_in(Mode::Cilium) => {
+                "it hangs, since Cilium takes what arrives from outside for a new client"
+            }
+            _ if is_in(Mode::Cilium) => {
+                "what a peer outside this node answers does not arrive, since Cilium takes it for a new client"
+            }
             (Severity::Critical, _, Protocol::Udp, _) => {
                 "ipvs takes the answers for new clients and sends them to a pod"
             }

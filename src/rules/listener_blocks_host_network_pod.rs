@@ -11,6 +11,10 @@
 //! the pod has such a server is not known. So it is information, and a warning where a container of the pod ended
 //! with an error and has not run again for ten minutes. UDP servers may share a port, and it is the same with them.
 //!
+//! Cilium in kube-proxy's place refuses `bind` on every NodePort, with the same words, and no process is there. A pod
+//! whose port is a Service's NodePort cannot listen then, be it that Service's own. It is a warning, and information where
+//! the Service has one family, so that a server may listen on the other, and no container ended with an error.
+//!
 //! ## Silent when
 //! - the pod is ready, is ending or finished, or runs on another node;
 //! - it has the port itself: then it is not ready for another reason. Where a container failed and none runs, a process of
@@ -23,24 +27,25 @@
 //! A connection that has the port is told by `client-socket-blocks-port`.
 //!
 //! ## Fix
-//! Move the process, or give the pod another port. Where the kernel may have chosen the port by itself, reserve it first.
+//! Move the process, or give the pod another port, or the Service another nodePort. Where the kernel may have chosen the port by itself, reserve it first.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
+    free_ports::free_port,
     pods::{are_siblings, ends_in_time},
-    remedies::{another_port, move_off, reserve},
+    remedies::{another_port, move_off, move_service, reserve},
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_SOCKETS, capital},
 };
 use crate::{
     dataplane::{
-        Holding, by_port, holding, owner_evidence, owner_name, place, pod_of, socket_in_words,
-        unready_host_network_pods, workers,
+        Candidates, Holding, by_port, holding, local_addresses, owner_evidence, owner_name, place, pod_of,
+        refuses_bind, served_node_ports, service_port, socket_in_words, unready_host_network_pods, workers,
     },
-    facts::{ContainerPort, Family, Pod, Protocol, Snapshot, Socket, Source, View},
+    facts::{ContainerPort, Family, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, View},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict},
 };
 
@@ -59,7 +64,7 @@ pub(super) static RULE: Rule = Rule {
 /// So long, in seconds, and not much longer, a container that fails is not started again: five minutes, and as long to fail.
 const LONGEST_BACK_OFF: i64 = 600;
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let listening = by_port(snapshot.kernel.listeners.get()?);
     let pods = snapshot.cluster.pods.get()?;
@@ -70,7 +75,11 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         let mut seen = BTreeSet::new();
         for port in pod.ports.iter().filter(|port| seen.insert((port.protocol, port.port, port.host_ip))) {
             let sockets = listening.at((port.protocol, port.port));
-            judgements.extend(Blocked { snapshot, ephemeral: &ephemeral, pod, port }.judge(sockets));
+            let blocked = Blocked { snapshot, ephemeral: &ephemeral, pod, port };
+            judgements.extend(match sockets {
+                [] => blocked.by_node_port(limits),
+                sockets => blocked.judge(sockets),
+            });
         }
     }
     Ok(judgements)
@@ -120,6 +129,58 @@ impl Blocked<'_> {
         holding(self.snapshot, self.pod, &socket.owner) == Holding::Own
     }
 
+    /// Nobody listens there, and Cilium refuses `bind`.
+    fn by_node_port(&self, limits: &Limits) -> Option<Judgement> {
+        let ContainerPort { port, protocol, .. } = *self.port;
+        let services = self.snapshot.cluster.services.seen()?;
+        let (service, entry, _) = served_node_ports(services)
+            .find(|(_, entry, number)| (entry.protocol, *number) == (protocol, port))
+            .filter(|(service, ..)| refuses_bind(self.snapshot) && self.is_served(service, limits))?;
+        let verdict = Verdict::Problem(self.refused(service, entry));
+        Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
+    }
+
+    /// Whether NodePorts are served on the address that the pod declares; without one it is the wildcard.
+    fn is_served(&self, service: &Service, limits: &Limits) -> bool {
+        let Some(ip) = self.declared() else { return true };
+        if !service.families.contains(&Family::of(ip)) {
+            return false;
+        }
+        let Some(interfaces) = self.snapshot.kernel.interfaces.seen() else { return false };
+        let candidates = Candidates::of(self.snapshot, interfaces, limits.proxy_lag_seconds);
+        let mut locals = local_addresses(interfaces).into_iter().filter(|local| local.ip == ip);
+        ip.is_loopback() || locals.any(|local| candidates.agree(|it| it.captures(local)) == Some(true))
+    }
+
+    fn refused(&self, service: &Service, entry: &ServicePort) -> Evidence {
+        let ContainerPort { port, protocol, .. } = *self.port;
+        let Pod { namespace, name, .. } = self.pod;
+        // A server on `::` may have the port where a Service has IPv4 alone.
+        let (of, certain) = match service.families[..] {
+            [only] if self.declared().is_none() => (format!(" of {only}"), self.is_failing()),
+            _ => (String::new(), true),
+        };
+        let severity = if certain { Severity::Warning } else { Severity::Info };
+        let sentence = format!(
+            "HostNetwork pod {namespace}/{name}, which is not ready, cannot listen on {port}/{protocol}{of}: it is the NodePort of {}, and Cilium refuses bind() there.",
+            service_port(service, &entry.name)
+        );
+        Evidence::new(severity, sentence)
+            .value("pod", format!("{namespace}/{name}: {}", self.state()))
+            .value("bind()", "fails with EADDRINUSE, though nobody listens: Cilium protects NodePorts")
+            .remedy(another_port(namespace, name, self.pod.controller.as_ref()))
+            .remedy(move_service(free_port(self.snapshot), service, entry))
+    }
+
+    /// How the pod is.
+    fn state(&self) -> &'static str {
+        match (self.is_failing(), self.pod.running) {
+            (true, _) => "a container ended with an error",
+            (false, Some(false)) => "no container runs",
+            (false, _) => "not ready",
+        }
+    }
+
     /// Whether it is the port on which an agent answers, and another rule says that it lacks it.
     fn is_of_the_agent(&self) -> bool {
         let own = self.snapshot.own_port.seen().filter(|own| own.taken);
@@ -149,9 +210,14 @@ impl Blocked<'_> {
         Some(if certain && !replaced { Severity::Warning } else { Severity::Info })
     }
 
+    /// The one address that the pod declares.
+    fn declared(&self) -> Option<IpAddr> {
+        self.port.host_ip.filter(|ip| !ip.is_unspecified())
+    }
+
     /// Whether nobody else can listen on an address that the pod is reached at.
     fn is_in_every_way(&self, socket: &Socket) -> bool {
-        let declared = self.port.host_ip.filter(|ip| !ip.is_unspecified());
+        let declared = self.declared();
         let mut addresses = declared.iter().chain(self.pod.ips.iter().filter(|_| declared.is_none()));
         let taken = match socket.local.is_unspecified() {
             true => addresses.any(|ip| socket.serves(Family::of(*ip)) == Some(true)),
@@ -176,12 +242,8 @@ impl Blocked<'_> {
             "{owner} listens on {}, a port of hostNetwork pod {namespace}/{name}, which is not ready: {lacks}.",
             place(socket)
         );
-        let state = match (self.is_failing(), self.pod.running) {
-            (true, _) => "a container ended with an error",
-            (false, Some(false)) => "no container runs",
-            (false, _) => "not ready",
-        };
-        let mut evidence = Evidence::new(severity, sentence).value("pod", format!("{namespace}/{name}: {state}"));
+        let mut evidence =
+            Evidence::new(severity, sentence).value("pod", format!("{namespace}/{name}: {}", self.state()));
         for socket in sockets.iter().take(MOST_SOCKETS) {
             evidence = evidence.value("listener", socket_in_words(socket));
             evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));

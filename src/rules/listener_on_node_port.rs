@@ -7,9 +7,13 @@
 //! `nodePortAddresses` and `localhostNodePorts`, and on the Service's endpoints: 127.0.0.1 is hijacked in iptables mode
 //! and safe in nftables and ipvs mode, and a Service without endpoints takes everything in iptables mode.
 //!
+//! Cilium in kube-proxy's place also refuses `bind` on a NodePort: *address already in use*, with no process there. Who
+//! listened before the Service came cannot listen again after a restart, be it the Service's own hostNetwork pod.
+//!
 //! ## Silent when
 //! - the listener is the proxy's own: a held NodePort, a health check;
-//! - the listener is an endpoint of that very Service (a hostNetwork pod whose port equals the nodePort);
+//! - the listener is an endpoint of that very Service (a hostNetwork pod whose port equals the nodePort), unless Cilium
+//!   would refuse it the port after a restart;
 //! - it is bound only to addresses that this proxy, in its mode, does not capture;
 //! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not;
 //! - the port is a hostPort of a pod of this node, on the address of the listener: `host-port-equals-node-port` says
@@ -22,6 +26,8 @@
 //! ## Fix
 //! Move the process to another port, or give the Service another nodePort, best one in the static band. To keep a whole
 //! namespace from taking NodePorts, give it a `ResourceQuota` with `services.nodeports: "0"`.
+
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +43,7 @@ use super::{
 use crate::{
     dataplane::{
         Backing, Candidate, Candidates, Endpoints, LocalAddress, Outcome, Own, Proxy, answering_vantage_points,
-        by_port, covers, host_ports, local_addresses, other_loopback, owner_evidence, owner_name, place,
+        by_port, covers, host_ports, local_addresses, other_loopback, owner_evidence, owner_name, place, refuses_bind,
         served_node_ports, service_port, socket_in_words, workers,
     },
     facts::{Family, Gap, Interfaces, Mode, Service, ServicePort, Snapshot, Socket, Source, View},
@@ -83,6 +89,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         proxy: Proxy::of(snapshot),
         ephemeral: EphemeralPorts::of(snapshot),
         alternative: free_port(snapshot),
+        bind_is_refused: refuses_bind(snapshot),
     };
     Ok(hits
         .into_iter()
@@ -103,6 +110,8 @@ struct Node<'a> {
     ephemeral: EphemeralPorts,
     /// A nodePort that a Service could have instead.
     alternative: Option<u16>,
+    /// Whether nobody can begin to listen on a NodePort.
+    bind_is_refused: bool,
 }
 
 /// A destination and a vantage point, and who answers there.
@@ -114,6 +123,9 @@ type PossibleOutcomes = BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>;
 impl Node<'_> {
     fn judge(&self, service: &Service, port: &ServicePort, socket: &Socket, workers: usize) -> Option<Judgement> {
         let verdict = match self.excuse(service, port, socket) {
+            Some(Ok(())) if self.is_endpoint(service, port, socket) && self.cannot_return(service, socket) => {
+                Verdict::Problem(self.no_return(service, port, socket))
+            }
             Some(Ok(())) => return None,
             Some(Err(gap)) => Verdict::Unknown(gap),
             None => self.verdict(service, port, socket, workers)?,
@@ -151,6 +163,15 @@ impl Node<'_> {
             false => vec![socket.local],
         };
         self.endpoints.includes(service, port, &bound, socket.local_port)
+    }
+
+    /// Whether `bind` would be refused if a listener began again. `::` is of IPv6 alone there.
+    fn cannot_return(&self, service: &Service, socket: &Socket) -> bool {
+        let ip = socket.local.to_canonical();
+        let captured = |local: &LocalAddress| self.candidates.agree(|it| it.captures(*local)) == Some(true);
+        let served = || self.locals.iter().any(|local| local.ip == ip && captured(local));
+        let of_family = service.families.contains(&Family::of(ip));
+        self.bind_is_refused && of_family && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 
     /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject.
@@ -199,6 +220,9 @@ impl Node<'_> {
         if ever_lost {
             return Some(Verdict::Unknown(gap.unwrap_or_else(|| self.candidates.ambiguity())));
         }
+        if self.cannot_return(service, socket) {
+            return Some(Verdict::Problem(self.no_return(service, port, socket)));
+        }
         self.is_trap(socket).then(|| Verdict::Problem(self.trap(service, port, socket)))
     }
 
@@ -238,7 +262,8 @@ impl Node<'_> {
         let affects: BTreeSet<Vantage> = lost.keys().map(|(vantage, _)| *vantage).collect();
         let severity = if affects.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
         let name = service_port(service, &port.name);
-        let (outcome, ends) = outcome(lost.values().flatten().copied(), service.external_local);
+        let gate = affects == [Vantage::Loopback].into() && self.candidates.iter().any(Candidate::refuses_on_loopback);
+        let (outcome, ends) = words::outcome(lost.values().flatten().copied(), service.external_local, gate);
         let mut evidence = self.with_facts(
             Evidence::new(
                 severity,
@@ -264,7 +289,7 @@ impl Node<'_> {
                 let addresses: Vec<String> = lost.iter().filter_map(in_words).collect();
                 if !addresses.is_empty() {
                     let words = outcomes.iter().map(|outcome| outcome.words()).collect::<Vec<_>>().join(" or ");
-                    evidence = evidence.value(from(*vantage), format!("to {} {words}", addresses.join(", ")));
+                    evidence = evidence.value(words::from(*vantage), format!("to {} {words}", addresses.join(", ")));
                 }
             }
         }
@@ -294,6 +319,19 @@ impl Node<'_> {
             service_port(service, &port.name),
         );
         self.with_facts(Evidence::new(Severity::Info, sentence), service, port, socket)
+            .remedy(move_off(self.snapshot, socket))
+    }
+
+    /// It is served as long as it lives.
+    fn no_return(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
+        let sentence = format!(
+            "{} listens on {}, the NodePort of {}, and is served: Cilium refuses bind() there, so it cannot listen again after a restart.",
+            capital(&owner_name(self.snapshot, &socket.owner)),
+            place(socket),
+            service_port(service, &port.name),
+        );
+        self.with_facts(Evidence::new(Severity::Warning, sentence), service, port, socket)
+            .remedy(move_service(self.alternative, service, port))
             .remedy(move_off(self.snapshot, socket))
     }
 
@@ -327,6 +365,9 @@ impl Node<'_> {
                 None => self.candidates.settings.clone(),
             },
         );
+        if self.cannot_return(service, socket) {
+            evidence = evidence.value("after a restart", "its bind() fails with EADDRINUSE: Cilium protects NodePorts");
+        }
         match self.snapshot.cluster.node_port_range.seen() {
             Some(range) => evidence.value("NodePort range", range_in_words(range)),
             None => evidence,
@@ -341,35 +382,6 @@ fn joined(mut possible: PossibleOutcomes, other: &Outcomes) -> PossibleOutcomes 
         other.contains_key(place)
     });
     possible
-}
-
-/// How a connection ends: the word for it, and a few words for people.
-fn outcome(outcomes: impl Iterator<Item = Outcome>, external_local: bool) -> (&'static str, &'static str) {
-    let outcomes: BTreeSet<Outcome> = outcomes.collect();
-    match (
-        outcomes.contains(&Outcome::Pod),
-        outcomes.contains(&Outcome::Refused),
-        outcomes.contains(&Outcome::TimedOut),
-    ) {
-        (true, false, false) => ("pod", "go to the Service's pods instead"),
-        (false, true, false) => ("refused", "are refused, since the Service has no endpoints"),
-        (false, false, true) if external_local => {
-            ("timed-out", "time out, since the Service has no endpoint on this node")
-        }
-        (false, false, true) => ("timed-out", "time out, since nothing that leaves loopback here reaches a pod"),
-        (true, false, true) => ("timed-out-or-pod", "time out or go to the Service's pods instead"),
-        (false, false, false) => ("nowhere", "lead nowhere"),
-        _ => ("several", "are refused or go elsewhere"),
-    }
-}
-
-fn from(vantage: Vantage) -> &'static str {
-    match vantage {
-        Vantage::Remote => "from elsewhere",
-        Vantage::Node => "from this node",
-        Vantage::Loopback => "from loopback",
-        Vantage::Pods => "from its pods",
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! ## Why it hurts
 //! `--service-node-port-range` was changed in one place only. Cilium does not serve NodePorts outside its own
-//! `node-port-range`; Calico's policies take them for ports of the host in ipvs mode (`kubeNodePortRanges`); and a list
+//! `node-port-range`, which is 30000-32767 where `cilium-config` names none; Calico's policies take them for ports of the host in ipvs mode (`kubeNodePortRanges`); and a list
 //! of reserved ports that still names the old range lets the kernel hand out NodePorts of the new one to outgoing
 //! connections. Nothing fails at once: some ports are silently not served.
 //!
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     dataplane::mode_in_words,
-    facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Snapshot, Source, View},
+    facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Reading, Snapshot, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
@@ -54,7 +54,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         Err(_) if claims.is_empty() => return Ok(Vec::new()),
         Err(gap) => return Err(gap),
     };
-    let claims = claims.into_iter().map(|claim| claimed(snapshot, range, claim));
+    let by_default = default_of_cilium(snapshot);
+    let claims = claims.into_iter().chain(&by_default).map(|claim| claimed(snapshot, range, claim));
     let claims = judged(&Subject::cluster(), claims);
     // Another node may reserve other ports.
     let reserved = judged(&Subject::this_node(snapshot), [reserved(snapshot, range)]);
@@ -68,6 +69,18 @@ fn may_matter(snapshot: &Snapshot, by: Claimant) -> bool {
         Claimant::Calico => Mode::Ipvs,
     };
     snapshot.proxy_mode().map_or(true, |mode| mode.value == matters)
+}
+
+/// The range of Cilium in kube-proxy's place where its settings name none: the API server's is nothing to it.
+fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
+    let serves = snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium);
+    let config = snapshot.proxy_config().ok().filter(|config| serves && config.cilium.is_some())?;
+    let named = snapshot.cluster.range_claims.iter().any(|claim| claim.by == Claimant::Cilium);
+    (!named).then(|| RangeClaim {
+        by: Claimant::Cilium,
+        ranges: Reading::Seen(vec![PortRange::DEFAULT_NODE_PORTS]),
+        place: format!("{}, which leaves it at the default", config.place),
+    })
 }
 
 /// Everything that was found about a subject; healthy where that is nothing.
@@ -158,7 +171,7 @@ fn with_allocated(snapshot: &Snapshot, evidence: Evidence, ports: &PortSet) -> E
 mod tests {
     use super::*;
     use crate::{
-        facts::{Reading, Why, healthy::gap},
+        facts::{CiliumConfig, Why, healthy::gap},
         findings::Scope,
         rules::expectations::{expect_healthy, expect_problem, expect_unknown},
     };
@@ -180,6 +193,20 @@ mod tests {
 
     fn node() -> Subject {
         Subject::node("n1", None)
+    }
+
+    #[test]
+    fn cilium_has_its_default_where_its_settings_name_no_range() {
+        let world = |range: &str| {
+            let world = Snapshot::healthy().with_mode(Mode::Cilium).node_port_range(range);
+            world.with_config(|it| it.cilium = Some(CiliumConfig::default()))
+        };
+        let evidence = expect_problem(&RULE, &world("20000-32767"), &cluster());
+        assert!(evidence.summary.ends_with("NodePorts 20000-29999 are not served."), "{}", evidence.summary);
+        let (_, words) = evidence.values.iter().find(|(name, _)| *name == "Cilium").expect("its range");
+        assert!(words.ends_with("which leaves it at the default)"), "{words}");
+        expect_healthy(&RULE, &world("30000-32767"), &cluster());
+        expect_healthy(&RULE, &world("20000-32767").with_mode(Mode::Nftables), &cluster());
     }
 
     #[test]

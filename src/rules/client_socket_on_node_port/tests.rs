@@ -251,15 +251,31 @@ fn a_wildcard_client_meets_a_service_of_either_family() {
 }
 
 #[test]
-fn in_cilium_mode_only_what_waits_is_worth_a_warning() {
+fn in_cilium_mode_answers_from_outside_do_not_arrive() {
     let tcp = |retransmits| {
         let change = |socket: &mut Socket| socket.retransmits = retransmits;
         severity(&web().socket(Protocol::Tcp, State::Established, LOCAL, REMOTE, change).with_mode(Mode::Cilium))
     };
-    assert_eq!((tcp(0), tcp(2)), (Severity::Info, Severity::Warning));
+    assert_eq!((tcp(0), tcp(2)), (Severity::Warning, Severity::Critical));
     let udp = Snapshot::healthy().service("web", |it| it.node_port(30080).protocol(Protocol::Udp));
     let udp = udp.socket(Protocol::Udp, State::Established, LOCAL, REMOTE, |_| ());
     assert_eq!(severity(&udp.with_mode(Mode::Cilium)), Severity::Warning);
+    for (retransmits, ends) in [(0, "what a peer outside this node answers does not arrive"), (2, "it hangs")] {
+        let change = |socket: &mut Socket| socket.retransmits = retransmits;
+        let world = web().socket(Protocol::Tcp, State::Established, LOCAL, REMOTE, change).with_mode(Mode::Cilium);
+        let summary = expect_problem(&RULE, &world, &subject()).summary;
+        assert!(summary.contains(ends), "{summary}");
+    }
+}
+
+#[test]
+fn in_cilium_mode_an_address_that_serves_nobody_outside_and_a_peer_here_are_silent() {
+    let second = format!("{}:30080", SECOND[0]);
+    for (local, remote) in [(second.as_str(), REMOTE), (LOCAL, "192.0.2.1:8080"), (LOCAL, &second)] {
+        let world = web().connects(State::Established, local, remote);
+        expect_healthy(&RULE, &world.with_mode(Mode::Cilium), &subject());
+        expect_problem(&RULE, &world, &subject());
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     facts::{
-        Cgroup, Controller, Gap, Owner, Reading, State, Why,
+        Cgroup, CiliumConfig, Controller, Gap, Mode, Owner, Reading, State, Why,
         healthy::{PRIMARY, SECOND, daemon, gap, held, ip, seen, squatter},
     },
     findings::StepKind,
@@ -305,4 +305,37 @@ fn unread_is_unknown() {
     };
     assert_eq!(without(|it| it.kernel.listeners = gap(Source::Listeners, Why::Torn)), Source::Listeners);
     assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
+}
+
+#[test]
+fn where_cilium_refuses_bind_a_node_port_is_in_the_way_of_a_pod() {
+    let of = |protocol: Protocol, change: fn(&mut Pod)| {
+        exporter(change).service("web", |it| it.node_port(9100).protocol(protocol)).with_mode(Mode::Cilium)
+    };
+    let world = of(Protocol::Tcp, |_| ());
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert_eq!(
+        evidence.summary,
+        "HostNetwork pod default/exporter, which is not ready, cannot listen on 9100/tcp: it is the NodePort of \
+         default/web, and Cilium refuses bind() there."
+    );
+    assert_eq!((evidence.severity, evidence.remedies.len()), (Severity::Warning, 2));
+    expect_problem(&RULE, &of(Protocol::Tcp, |pod| pod.ports[0].host_ip = Some(ip(PRIMARY[0]))), &subject());
+    for (failing, severity) in [(false, Severity::Info), (true, Severity::Warning)] {
+        let single = exporter(|pod| pod.failing = failing)
+            .service("web", |it| it.node_port(9100).with(|service| service.families = vec![Family::V4]));
+        let evidence = expect_problem(&RULE, &single.with_mode(Mode::Cilium), &subject());
+        assert_eq!(evidence.severity, severity, "a server on :: may have it");
+        assert!(evidence.summary.contains("cannot listen on 9100/tcp of IPv4:"), "{}", evidence.summary);
+    }
+    let allows = CiliumConfig { allows_bind: true, ..CiliumConfig::default() };
+    for silent in [
+        of(Protocol::Udp, |_| ()),
+        of(Protocol::Tcp, |pod| pod.ready = true),
+        of(Protocol::Tcp, |pod| pod.ports[0].host_ip = Some(ip("203.0.113.9"))),
+        world.with_mode(Mode::Iptables),
+        world.with_config(|it| it.cilium = Some(allows)),
+    ] {
+        expect_healthy(&RULE, &silent, &subject());
+    }
 }

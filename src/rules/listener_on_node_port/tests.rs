@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     facts::{
-        Link, Protocol, ProxyConfig, Reading, State, Why,
+        CiliumConfig, Link, Protocol, ProxyConfig, Reading, State, Why,
         healthy::{PRIMARY, SECOND, World, daemon, gap, ip, proxy_holder, seen},
     },
     findings::Affected,
@@ -212,6 +212,13 @@ fn each_way_to_lose_is_told_with_its_addresses_and_no_other() {
     let evidence = expect_problem(&RULE, &listed, &subject());
     assert_eq!(found(&evidence, "nodePortAddresses"), ["primary (from 127.0.0.1:10249/configz)"]);
 
+    let gate = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("127.0.0.1:30080");
+    let gate = gate.with_mode(Mode::Nftables).with_config(|config| config.nftables_localhost = Some(true));
+    let evidence = expect_problem(&RULE, &gate, &subject());
+    assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "refused"));
+    let words = "to loopback are refused, since kube-proxy refuses NodePorts there.";
+    assert!(evidence.summary.ends_with(words), "{}", evidence.summary);
+
     let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
     let evidence = expect_problem(&RULE, &empty.listens("0.0.0.0:30080"), &subject());
     assert_eq!(found(&evidence, "from this node"), ["to 192.0.2.1, 192.0.2.2 are refused"]);
@@ -232,4 +239,37 @@ fn a_trap_is_on_an_address_of_this_node_outside_vrfs() {
     interfaces.links.iter_mut().find(|it| *it.name == *link).expect("a link").master = Some(99);
     interfaces.links.push(vrf);
     expect_healthy(&RULE, &enslaved, &subject());
+}
+
+#[test]
+fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
+    let after = |world: &Snapshot| {
+        let values = expect_problem(&RULE, world, &subject()).values;
+        values.into_iter().find(|(name, _)| *name == "after a restart").map(|(_, words)| words)
+    };
+    let allowed = |world: &Snapshot| {
+        let allows = CiliumConfig { allows_bind: true, ..CiliumConfig::default() };
+        world.clone().with_config(|it| it.cilium = Some(allows))
+    };
+    for local in ["0.0.0.0:30080", "192.0.2.1:30080", "127.0.0.1:30080"] {
+        let world = web(30080).listens(local);
+        let cilium = world.with_mode(Mode::Cilium);
+        assert!(after(&cilium).is_some_and(|words| words.contains("EADDRINUSE")), "{local}");
+        assert_eq!((after(&world), after(&allowed(&cilium))), (None, None), "{local}");
+    }
+    let single = |it: World| it.node_port(30080).with(|service| service.families = vec![Family::V4]);
+    let single = Snapshot::healthy().service("web", single).listens("[::]:30080").with_mode(Mode::Cilium);
+    assert_eq!(after(&single), None, "of a Service of IPv4 it refuses 0.0.0.0, and not ::");
+
+    let own = |it: World| {
+        it.node_port(30080).each_slice(|slice| {
+            slice.ports[0].port = Some(30080);
+            slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
+        })
+    };
+    let own = Snapshot::healthy().service("web", own).listens("0.0.0.0:30080").with_mode(Mode::Cilium);
+    let evidence = expect_problem(&RULE, &own, &subject());
+    assert_eq!((evidence.severity, evidence.affects.is_empty()), (Severity::Warning, true));
+    assert!(evidence.summary.ends_with("it cannot listen again after a restart."), "{}", evidence.summary);
+    expect_healthy(&RULE, &allowed(&own), &subject());
 }

@@ -7,6 +7,7 @@
 //! pods and whoever asks from them are threads in there; the client is outside.
 
 mod asks;
+mod live;
 mod often;
 
 use std::{

@@ -1,0 +1,308 @@
+//! Portreeve's agent on a node that Cilium serves: what it tells of whom Cilium takes connections from, or a port. Packets
+//! and system calls are asked first.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::ErrorKind,
+    net::{IpAddr, SocketAddr, TcpListener},
+    os::fd::{AsRawFd as _, OwnedFd},
+    process::Command,
+};
+
+use nix::{
+    errno::Errno,
+    sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket},
+};
+use portreeve::{facts::Protocol, findings::Vantage};
+use serde_json::{Value, json};
+
+use super::{
+    FAR, ON_LO,
+    asks::{Everybody, From, ask_everything, places},
+    further_addresses, send_whole, settle,
+};
+use crate::{
+    parts::{
+        Agent, Answer, Cilium, ControlPlane, Inside, Namespace, PRIMARY, Role, Wired, events, objects, sysctl, until,
+    },
+    verdicts::{
+        binds::{Held, to},
+        outgoing::{ECHO, begin, echo, open, works},
+    },
+};
+
+/// The rule of connections whose own port is a NodePort.
+const RULE: &str = "client-socket-on-node-port";
+
+/// A node that Cilium serves, with a pod of its own, and an endpoint elsewhere for every Service.
+struct Behind {
+    cilium: Cilium,
+    pod: Namespace,
+    cluster: ControlPlane,
+    wired: Wired,
+    /// It goes last, when nobody is in it any more.
+    _inside: Inside,
+}
+
+impl Behind {
+    #[track_caller]
+    fn start() -> Self {
+        let inside = Inside::new();
+        let wired = Wired::enter();
+        further_addresses(&wired);
+        let mut cluster = ControlPlane::start();
+        Cilium::prepare(&cluster, &PRIMARY);
+        Role::of_chart().grant(&mut cluster);
+        Inside::join(inside.path());
+        let group = inside.path().to_owned();
+        wired.pod.run(move || Inside::join(&group));
+        let pod = Namespace::new();
+        let mut cilium = Cilium::start(&cluster, &inside, &[]);
+        cilium.add(&cluster, &pod);
+        pod.run(send_whole);
+        Self { cilium, pod, cluster, wired, _inside: inside }
+    }
+
+    /// Answers as the endpoint elsewhere.
+    #[track_caller]
+    fn far(&self) -> Held {
+        self.wired.client.run(|| Held::on(&to("::"), Protocol::Tcp, Wired::PORT, Answer::Pod))
+    }
+
+    /// Creates Services with these names and nodePorts, each of which has the address for its endpoint, and waits until
+    /// Cilium has them.
+    #[track_caller]
+    fn serve(&mut self, services: &[(&str, Protocol, u16, u16, [&str; 2])]) {
+        for (name, protocol, node_port, target, addresses) in services {
+            let mut entry = objects::port(80, Some(*node_port));
+            entry["protocol"] = json!(protocol.to_string().to_uppercase());
+            let service = self.cluster.api().create(&objects::service(name, &[entry]));
+            for (family, address) in ["IPv4", "IPv6"].into_iter().zip(addresses) {
+                let mut slice = objects::endpoint_slice(&service, Some((*address, "n2")), family);
+                slice["ports"][0]["port"] = json!(target);
+                self.cluster.api().create(&slice);
+            }
+        }
+        settle(&self.cluster, &mut self.cilium, &self.pod);
+    }
+
+    /// The Event with a reason about an object, when it is there.
+    #[track_caller]
+    fn event(&self, agent: &Agent, reason: &str, (kind, name): (&str, &str)) -> Value {
+        let wanted = |event: &Value| {
+            let about = &event["regarding"];
+            event["reason"] == reason && about["kind"] == kind && about["name"] == name
+        };
+        until(&format!("Event {reason} about {kind} {name}, among {}", agent.findings()), || {
+            events(&self.cluster).into_iter().find(wanted)
+        })
+    }
+}
+
+/// What the agent says of a port by a rule: the finding.
+#[track_caller]
+fn finding(agent: &Agent, rule: &str, port: u16) -> Value {
+    until(&format!("finding of {rule} on {port}"), || {
+        let document = agent.findings();
+        let findings = document["findings"].as_array().expect("a list");
+        findings.iter().find(|it| it["rule"] == rule && it["port"] == port).cloned()
+    })
+}
+
+/// The number of findings of a rule in what the agent exposes.
+#[track_caller]
+fn exposed(agent: &Agent, rule: &str, severity: &str) -> Option<f64> {
+    Agent::value(&agent.metrics(), &format!("portreeve_findings{{rule=\"{rule}\",severity=\"{severity}\"}}"))
+}
+
+/// Begins a connection without `bind`: the kernel chooses its port as it connects.
+#[track_caller]
+fn begin_anywhere() -> OwnedFd {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Inet, SockType::Stream, flags, None).expect("a socket");
+    let to: SocketAddr = ECHO.parse().expect("an address");
+    assert_eq!(connect(socket.as_raw_fd(), &SockaddrStorage::from(to)), Err(Errno::EINPROGRESS));
+    socket
+}
+
+/// What `portreeve owner` answers about a TCP port, by vantage point and address.
+#[track_caller]
+fn owners(cluster: &ControlPlane, port: u16) -> BTreeMap<(String, IpAddr), String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_portreeve"))
+        .args(["owner", &format!("{port}/tcp"), "-o", "json", "--node", "n1", "--kubeconfig"])
+        .arg(cluster.kubeconfig("observer"))
+        .output()
+        .expect("portreeve runs");
+    let document: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let word = |it: &Value| it.as_str().expect("a word").to_owned();
+    let answers = document["protocols"][0]["answers"].as_array().expect("answers").iter();
+    let of_entry = |entry: &Value| -> Vec<_> {
+        let to = entry["to"].as_array().expect("addresses").iter();
+        to.map(|to| ((word(&entry["from"]), word(to).parse().expect("an address")), word(&entry["answer"]))).collect()
+    };
+    answers.flat_map(of_entry).collect()
+}
+
+/// The word of `portreeve owner` for an answer.
+fn word(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Process => "process",
+        Answer::Pod | Answer::OtherPod => "pod",
+        Answer::Refused => "refused",
+        Answer::TimedOut => "timed-out",
+        Answer::Unreachable => "unreachable",
+    }
+}
+
+/// Whether `bind` to a port of the node fails with the word for a port that is in use.
+#[track_caller]
+fn is_refused(address: &str, port: u16) -> bool {
+    match TcpListener::bind((address, port)) {
+        Ok(_) => false,
+        Err(error) if error.kind() == ErrorKind::AddrInUse => true,
+        Err(error) => panic!("{address} {port}: {error}"),
+    }
+}
+
+#[test]
+fn a_squatter_is_told_and_owner_says_who_answers_where() {
+    let mut node = Behind::start();
+    let everywhere = to("::");
+    let second = to("192.0.2.2");
+    let _squatters = [(&everywhere, 30080), (&second, 30081)]
+        .map(|(bind, port)| Held::on(bind, Protocol::Tcp, port, Answer::Process));
+    let _far = node.far();
+    node.serve(&[("web", Protocol::Tcp, 30080, Wired::PORT, FAR), ("second", Protocol::Tcp, 30081, Wired::PORT, FAR)]);
+
+    let everybody = Everybody { client: &node.wired.client, pod: &node.pod, namespace: &node.wired.pod };
+    let ports = [30080, 30081].map(|port| (Protocol::Tcp, port));
+    let answers = ask_everything(&everybody, &places(&ON_LO), &ports);
+    let mut wrong = Vec::new();
+    let mut words = BTreeSet::new();
+    for port in [30080, 30081] {
+        let said = owners(&node.cluster, port);
+        for ((from, _, to, _), answer) in answers.iter().filter(|((.., asked), _)| *asked == port) {
+            let From::At(vantage) = from else {
+                let pods = answers[&(From::At(Vantage::Pods), Protocol::Tcp, *to, port)];
+                assert_eq!(*answer, pods, "a namespace fares like a pod, {to} {port}");
+                continue;
+            };
+            let said = said.get(&(vantage.name().to_owned(), *to)).map(String::as_str);
+            words.insert(word(*answer));
+            if said != Some(word(*answer)) {
+                wrong.push(format!("{port} from {} to {to}: {answer:?}, said {said:?}", vantage.name()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(words.contains("pod") && words.contains("process"), "{words:?}");
+
+    let agent = Agent::start_as_nobody(&node.cluster, &[]);
+    let event = node.event(&agent, "ListenerOnNodePort", ("Service", "web"));
+    assert_eq!(event["type"], "Warning");
+    assert!(event["note"].as_str().is_some_and(|note| note.contains("go to the Service's pods instead")), "{event}");
+    let found = finding(&agent, "listener-on-node-port", 30080);
+    assert_eq!(found["severity"], "critical", "{found}");
+    let found = finding(&agent, "listener-on-node-port", 30081);
+    assert_eq!(found["severity"], "warning", "remote clients reach the second address: {found}");
+    assert_eq!(exposed(&agent, "listener-on-node-port", "critical"), Some(1.0), "{}", agent.metrics());
+    assert_eq!(exposed(&agent, "listener-on-node-port", "warning"), Some(1.0), "{}", agent.metrics());
+}
+
+#[test]
+fn a_connection_whose_answers_are_swallowed_is_told() {
+    let mut node = Behind::start();
+    node.wired.client.run(echo);
+    let address = |ip: &str, port| SocketAddr::new(ip.parse().expect("an address"), port);
+    let old = open(Protocol::Tcp, 30400);
+    let idle = open(Protocol::Tcp, 30401);
+    let udp = open(Protocol::Udp, 30402);
+    let second = begin(Protocol::Tcp, address("192.0.2.2", 30403), ECHO);
+    for (socket, name) in [(&old, "old"), (&idle, "idle"), (&udp, "udp"), (&second, "second")] {
+        assert!(works(socket), "{name}: there is no Service yet");
+    }
+    let services = [
+        ("old", Protocol::Tcp, 30400, Wired::PORT, FAR),
+        ("idle", Protocol::Tcp, 30401, Wired::PORT, FAR),
+        ("udp", Protocol::Udp, 30402, Wired::PORT, FAR),
+        ("second", Protocol::Tcp, 30403, Wired::PORT, FAR),
+        ("new", Protocol::Tcp, 30404, Wired::PORT, FAR),
+    ];
+    let _far = node.far();
+    node.serve(&services);
+    // Nobody can bind it any more, but the kernel gives it.
+    assert!(is_refused("192.0.2.1", 30404));
+    sysctl("net.ipv4.ip_local_port_range", "30404 30404");
+    let new = begin_anywhere();
+    sysctl("net.ipv4.ip_local_port_range", "32768 60999");
+
+    let agent = Agent::start_as_nobody(&node.cluster, &[]);
+    let found = finding(&agent, RULE, 30401);
+    assert_eq!(found["severity"], "warning", "{found}");
+    let swallowed = [(&old, "old"), (&udp, "udp"), (&new, "new")];
+    let worked: Vec<_> = swallowed.iter().filter(|(socket, _)| works(socket)).map(|(_, name)| *name).collect();
+    assert!(worked.is_empty(), "{worked:?} work: their answers are not swallowed");
+    assert!(works(&second), "no NodePort is served on the second address from outside");
+    for (name, port, severity) in [("old", 30400, "critical"), ("udp", 30402, "warning")] {
+        let event = node.event(&agent, "ClientSocketOnNodePort", ("Service", name));
+        assert_eq!(event["type"], "Warning", "{event}");
+        until(&format!("severity of {name}"), || (finding(&agent, RULE, port)["severity"] == severity).then_some(()));
+    }
+    assert!(exposed(&agent, RULE, "critical").is_some_and(|count| count >= 1.0), "{}", agent.metrics());
+    assert_eq!(agent.found(RULE).iter().filter(|port| **port == 30403).count(), 0, "{}", agent.findings());
+    assert!(!works(&idle), "what was idle is lost too");
+}
+
+#[test]
+fn who_cannot_bind_again_is_told_before_and_after() {
+    let mut node = Behind::start();
+    let everywhere = to("::");
+    let squatter = Held::on(&everywhere, Protocol::Tcp, 30500, Answer::Process);
+    let own = Held::on(&everywhere, Protocol::Tcp, 30501, Answer::Process);
+    let _far = node.far();
+    let mut single = objects::service("single", &[objects::port(80, Some(30502))]);
+    single["spec"]["ipFamilyPolicy"] = json!("SingleStack");
+    node.cluster.api().create(&single);
+    node.serve(&[("web", Protocol::Tcp, 30500, Wired::PORT, FAR), ("own", Protocol::Tcp, 30501, 30501, PRIMARY)]);
+    let agent = Agent::start_as_nobody(&node.cluster, &[]);
+    for (name, port) in [("web", 30500), ("own", 30501)] {
+        node.event(&agent, "ListenerOnNodePort", ("Service", name));
+        let found = finding(&agent, "listener-on-node-port", port);
+        assert!(found.to_string().contains("EADDRINUSE"), "{found}");
+    }
+    let found = finding(&agent, "listener-on-node-port", 30501);
+    assert_eq!(found["severity"], "warning", "it is the Service's own endpoint: {found}");
+
+    drop((squatter, own));
+    for port in [30500, 30501] {
+        for address in ["0.0.0.0", "::", "192.0.2.1", "192.0.2.2", "127.0.0.1"] {
+            assert!(is_refused(address, port), "{address} {port}");
+        }
+        // An address of a device that is not Cilium's.
+        assert!(!is_refused("10.244.0.1", port), "{port}");
+    }
+    assert!(is_refused("0.0.0.0", 30502), "of a Service of IPv4 alone");
+    assert!(!is_refused("::", 30502), "of a Service of IPv4 alone");
+    until("end of the findings", || agent.found("listener-on-node-port").is_empty().then_some(()));
+
+    let container = json!({
+        "name": "own",
+        "image": "own",
+        "ports": [{"containerPort": 30501, "hostPort": 30501, "protocol": "TCP"}],
+    });
+    node.cluster.api().create(&json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "restarted", "namespace": "default"},
+        "spec": {
+            "nodeName": "n1",
+            "hostNetwork": true,
+            "automountServiceAccountToken": false,
+            "containers": [container],
+        },
+    }));
+    let event = node.event(&agent, "ListenerBlocksHostNetworkPod", ("Pod", "restarted"));
+    assert!(event["note"].as_str().is_some_and(|note| note.contains("Cilium refuses bind() there")), "{event}");
+    assert_eq!(exposed(&agent, "listener-blocks-host-network-pod", "warning"), Some(1.0), "{}", agent.metrics());
+}
