@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use portreeve::facts::{Claimant, ClusterFacts, PortRange, ProxyConfig, RangeSource, Why, WithoutBackend};
+use portreeve::facts::{CiliumConfig, Claimant, ClusterFacts, PortRange, ProxyConfig, RangeSource, Why, WithoutBackend};
 
 use crate::manifests::facts_of;
 
@@ -222,10 +222,7 @@ spec: {kubeNodePortRanges: [8080, "30000:32767"]}
 #[test]
 fn what_cilium_does_without_an_endpoint_is_in_its_config_map() {
     let read = |settings: &str| {
-        let facts = facts_of(&[format!(
-            "kind: ConfigMap\nmetadata: {{name: cilium-config, namespace: kube-system}}\ndata: {{kube-proxy-replacement: 'true'{settings}}}"
-        )]);
-        let config = facts.proxy_config.get().expect("a config").cilium.clone().expect("of Cilium");
+        let config = of_cilium(settings);
         (config.without_backend, config.host_namespace_only)
     };
     assert_eq!(read(""), (WithoutBackend::Reject, false));
@@ -237,6 +234,27 @@ fn what_cilium_does_without_an_endpoint_is_in_its_config_map() {
     assert_eq!(routable("true"), (WithoutBackend::Drop, false));
     assert_eq!(routable("false"), (WithoutBackend::Pass, false));
     assert_eq!(read(", bpf-lb-sock-hostns-only: 'true'"), (WithoutBackend::Reject, true));
+}
+
+#[test]
+fn cilium_protects_node_ports_unless_its_config_map_says_otherwise() {
+    let read = |settings: &str| {
+        let config = of_cilium(settings);
+        (config.allows_bind, config.reserves_nothing)
+    };
+    assert_eq!(read(""), (false, false));
+    assert_eq!(read(", node-port-bind-protection: 'true'"), (false, false));
+    assert_eq!(read(", node-port-bind-protection: 'false'"), (true, false));
+    assert_eq!(read(", enable-auto-protect-node-port-range: 'false'"), (false, true));
+}
+
+/// What is read of Cilium in kube-proxy's place with further settings, each with a comma before it.
+#[track_caller]
+fn of_cilium(settings: &str) -> CiliumConfig {
+    let facts = facts_of(&[format!(
+        "kind: ConfigMap\nmetadata: {{name: cilium-config, namespace: kube-system}}\ndata: {{kube-proxy-replacement: 'true'{settings}}}"
+    )]);
+    facts.proxy_config.get().expect("a config").cilium.clone().expect("of Cilium")
 }
 
 #[test]
