@@ -203,6 +203,8 @@ mappings! {
         no_backend: NumberOrText = "service-no-backend-response",
         no_endpoints_routable: NumberOrText = "enable-no-service-endpoints-routable",
         sockets_of_host_only: NumberOrText = "bpf-lb-sock-hostns-only",
+        bind_protection: NumberOrText = "node-port-bind-protection",
+        auto_protect: NumberOrText = "enable-auto-protect-node-port-range",
         ipv4: NumberOrText = "enable-ipv4",
         ipv6: NumberOrText = "enable-ipv6",
         ipv4_masquerade: NumberOrText = "enable-ipv4-masquerade",

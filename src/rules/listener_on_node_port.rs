@@ -124,7 +124,7 @@ impl Node<'_> {
     fn judge(&self, service: &Service, port: &ServicePort, socket: &Socket, workers: usize) -> Option<Judgement> {
         let verdict = match self.excuse(service, port, socket) {
             Some(Ok(())) if self.is_endpoint(service, port, socket) && self.cannot_return(service, socket) => {
-                Verdict::Problem(self.no_return(service, port, socket))
+                Verdict::Problem(self.no_return(Severity::Warning, service, port, socket))
             }
             Some(Ok(())) => return None,
             Some(Err(gap)) => Verdict::Unknown(gap),
@@ -221,7 +221,7 @@ impl Node<'_> {
             return Some(Verdict::Unknown(gap.unwrap_or_else(|| self.candidates.ambiguity())));
         }
         if self.cannot_return(service, socket) {
-            return Some(Verdict::Problem(self.no_return(service, port, socket)));
+            return Some(Verdict::Problem(self.no_return(Severity::Info, service, port, socket)));
         }
         self.is_trap(socket).then(|| Verdict::Problem(self.trap(service, port, socket)))
     }
@@ -322,15 +322,15 @@ impl Node<'_> {
             .remedy(move_off(self.snapshot, socket))
     }
 
-    /// It is served as long as it lives.
-    fn no_return(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
+    /// It answers as long as it lives.
+    fn no_return(&self, severity: Severity, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         let sentence = format!(
-            "{} listens on {}, the NodePort of {}, and is served: Cilium refuses bind() there, so it cannot listen again after a restart.",
+            "{} listens on {}, the NodePort of {}, and answers there: Cilium refuses bind(), so it cannot listen again after a restart.",
             capital(&owner_name(self.snapshot, &socket.owner)),
             place(socket),
             service_port(service, &port.name),
         );
-        self.with_facts(Evidence::new(Severity::Warning, sentence), service, port, socket)
+        self.with_facts(Evidence::new(severity, sentence), service, port, socket)
             .remedy(move_service(self.alternative, service, port))
             .remedy(move_off(self.snapshot, socket))
     }

@@ -65,6 +65,11 @@ pub(in crate::cluster) fn typed_config_map(object: SlimObject, errors: &mut Fiel
             scalar(data.no_endpoints_routable.take("data[enable-no-service-endpoints-routable]", errors)),
         ),
         ("bpf-lb-sock-hostns-only", scalar(data.sockets_of_host_only.take("data[bpf-lb-sock-hostns-only]", errors))),
+        ("node-port-bind-protection", scalar(data.bind_protection.take("data[node-port-bind-protection]", errors))),
+        (
+            "enable-auto-protect-node-port-range",
+            scalar(data.auto_protect.take("data[enable-auto-protect-node-port-range]", errors)),
+        ),
         ("enable-ipv4", scalar(data.ipv4.take("data[enable-ipv4]", errors))),
         ("enable-ipv6", scalar(data.ipv6.take("data[enable-ipv6]", errors))),
         ("enable-ipv4-masquerade", scalar(data.ipv4_masquerade.take("data[enable-ipv4-masquerade]", errors))),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     facts::{
-        CiliumConfig, Link, Protocol, ProxyConfig, Reading, State, Why,
+        CiliumConfig, Link, Protocol, ProxyConfig, Reading, State, Why, WithoutBackend,
         healthy::{PRIMARY, SECOND, World, daemon, gap, ip, proxy_holder, seen},
     },
     findings::Affected,
@@ -272,4 +272,10 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
     assert_eq!((evidence.severity, evidence.affects.is_empty()), (Severity::Warning, true));
     assert!(evidence.summary.ends_with("it cannot listen again after a restart."), "{}", evidence.summary);
     expect_healthy(&RULE, &allowed(&own), &subject());
+
+    // Where there are no endpoints, it answers: for now.
+    let pass = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
+    let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Cilium).with_config(|it| it.cilium = Some(pass));
+    assert_eq!(affects(&empty), (Severity::Info, vec![]));
 }
