@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use portreeve::facts::{CiliumConfig, Claimant, ClusterFacts, PortRange, ProxyConfig, RangeSource, Why, WithoutBackend};
+use portreeve::facts::{
+    CiliumConfig, Claimant, ClusterFacts, PortRange, ProxyConfig, RangeSource, Why, WithoutBackend,
+};
 
 use crate::manifests::facts_of;
 
