@@ -93,7 +93,7 @@ verdicts: tools lab guest agent ## Ask packets about every verdict, behind Ciliu
 
 cilium: tools lab agent ## Ask packets about every verdict behind Cilium alone, in all its settings, and count the cells; needs root
 	rm -rf target/tmp/verdicts
-	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- behind_cilium::
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- behind_cilium::seldom::
 	@$(COUNT_CELLS)
 
 # What Grafana's components are made of is heavy, and nothing that is shipped.

@@ -15,8 +15,8 @@ use super::{
     tolerant_field::{Field, FieldErrors, FieldType, LongText, Name, NumberOrText, quoted},
 };
 use crate::facts::{
-    CiliumConfig, Claimant, Gap, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource, Reading,
-    Source, Why, WithoutBackend,
+    CiliumConfig, Claimant, Family, Gap, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource,
+    Reading, Source, Why, WithoutBackend,
 };
 
 /// Where Cilium's settings are.
@@ -337,6 +337,10 @@ fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str>) -> CiliumConfig {
     let is = |key: &str, word: &str| value(key).is_some_and(|text| text.trim() == word);
     CiliumConfig {
         devices: list(value("devices")),
+        families_off: [("enable-ipv4", Family::V4), ("enable-ipv6", Family::V6)]
+            .into_iter()
+            .filter_map(|(key, family)| is(key, "false").then_some(family))
+            .collect(),
         without_backend: match () {
             () if is("enable-no-service-endpoints-routable", "false") => WithoutBackend::Pass,
             () if is("service-no-backend-response", "drop") => WithoutBackend::Drop,
@@ -360,6 +364,7 @@ fn long<'a>(text: &'a str, path: impl fmt::Display, errors: &mut FieldErrors) ->
 }
 /// Whether a list of gates, `A=true,B=false`, has the one for NodePorts of loopback in nftables mode.
 fn nftables_localhost(gates: &str) -> Option<bool> {
-    let values = gates.split(',').filter_map(|gate| gate.trim().strip_prefix("KubeProxyNFTablesLocalhostNodePorts="));
-    values.last().map(|value| value == "true")
+    let mut values =
+        gates.split(',').filter_map(|gate| gate.trim().strip_prefix("KubeProxyNFTablesLocalhostNodePorts="));
+    values.next_back().map(|value| value == "true")
 }

@@ -67,6 +67,7 @@ mappings! {
         ip_families: Vec<Field<String>> = "ipFamilies",
         external_ips: Vec<Field<String>> = "externalIPs",
         external_traffic_policy: String = "externalTrafficPolicy",
+        internal_traffic_policy: String = "internalTrafficPolicy",
         health_check_node_port: i64 = "healthCheckNodePort",
         ports: Vec<Field<Port>> = "ports",
         node_name: Name = "nodeName",

@@ -9,9 +9,24 @@ pub(crate) enum Backing {
     Empty,
     /// externalTrafficPolicy Local, and usable endpoints on other nodes only.
     Elsewhere,
+    /// From outside like `Ready`; internalTrafficPolicy Local, and usable endpoints on other nodes only.
+    ReadyOutside,
+    /// From outside like `Elsewhere`; internalTrafficPolicy Local too.
+    ElsewhereOutside,
 }
 
 impl Backing {
     /// Every value, for judging when endpoints are unknown.
-    pub(crate) const ALL: [Self; 3] = [Self::Ready, Self::Empty, Self::Elsewhere];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Ready, Self::Empty, Self::Elsewhere, Self::ReadyOutside, Self::ElsewhereOutside];
+
+    /// What usable endpoints on other nodes only are, with these policies Local.
+    pub(crate) fn elsewhere(external_local: bool, internal_local: bool) -> Self {
+        match (external_local, internal_local) {
+            (false, false) => Self::Ready,
+            (true, false) => Self::Elsewhere,
+            (false, true) => Self::ReadyOutside,
+            (true, true) => Self::ElsewhereOutside,
+        }
+    }
 }

@@ -197,6 +197,9 @@ fn candidates(
         settings.before_1_26 = kube_proxy::is_before_1_26(snapshot);
     }
     let cilium = config.cilium.clone().unwrap_or_default();
+    if by_device {
+        settings.families_off.clone_from(&cilium.families_off);
+    }
     if needs(Setting::WithoutBackend) {
         settings.without_backend = cilium.without_backend;
     }

@@ -12,7 +12,7 @@ use super::{
     plane::{Connection, DataPlane},
     settings::{Setting, Settings},
 };
-use crate::facts::{CiliumConfig, Mode, ProxyConfig, Snapshot, Vantage, WithoutBackend};
+use crate::facts::{CiliumConfig, Family, Mode, ProxyConfig, Snapshot, Vantage, WithoutBackend};
 
 pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Cilium,
@@ -56,7 +56,13 @@ fn read(config: &ProxyConfig) -> Vec<ProxyConfig> {
 
 fn captures(settings: &Settings, address: LocalAddress, from: Vantage) -> bool {
     let listed = || settings.lists(address.ip) && !address.ip.is_loopback();
-    settings.is_of_devices(address.ip) && (from != Vantage::Remote || listed())
+    let is_served = settings.is_of_devices(address.ip) && is_on(settings, address);
+    is_served && (from != Vantage::Remote || listed())
+}
+
+/// Whether Cilium serves an address's family at all.
+fn is_on(settings: &Settings, address: LocalAddress) -> bool {
+    !settings.families_off.contains(&Family::of(address.ip))
 }
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
@@ -70,13 +76,20 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
         WithoutBackend::Reject => Outcome::Refused,
         WithoutBackend::Drop | WithoutBackend::Pass => Outcome::TimedOut,
     };
-    match (connection.backing, connection.captured) {
-        (_, false) => Outcome::Listener,
-        (Backing::Ready, true) => Outcome::Pod,
-        (Backing::Empty, true) if settings.without_backend == WithoutBackend::Pass => Outcome::Listener,
-        (Backing::Empty, true) if by_socket => Outcome::Unreachable,
-        (Backing::Elsewhere, true) if connection.from != Vantage::Remote => Outcome::Pod,
-        (Backing::Empty | Backing::Elsewhere, true) => refused,
+    let backing = connection.backing;
+    // The node and its pods are inside, for which internalTrafficPolicy is.
+    let is_inside = connection.from != Vantage::Remote;
+    let none_inside = matches!(backing, Backing::ReadyOutside | Backing::ElsewhereOutside);
+    let is_empty = backing == Backing::Empty || is_inside && none_inside;
+    let is_elsewhere = matches!(backing, Backing::Elsewhere | Backing::ElsewhereOutside);
+    // With both policies Local it is a Service with endpoints, of which none may be used.
+    let passes = settings.without_backend == WithoutBackend::Pass && backing != Backing::ElsewhereOutside;
+    match () {
+        () if !(connection.captured && is_on(settings, connection.to)) => Outcome::Listener,
+        () if is_empty && passes => Outcome::Listener,
+        () if is_empty && by_socket => Outcome::Unreachable,
+        () if is_empty || is_elsewhere && !is_inside => refused,
+        () => Outcome::Pod,
     }
 }
 

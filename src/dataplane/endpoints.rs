@@ -36,8 +36,10 @@ impl<'a> Endpoints<'a> {
             return Ok(Backing::Empty);
         }
         let here = all.iter().map(|(endpoint, _)| *endpoint).filter(|it| it.node.as_deref() == Some(self.node));
-        let local_is_empty = self.usable(here).is_empty();
-        Ok(if service.external_local && local_is_empty { Backing::Elsewhere } else { Backing::Ready })
+        match self.usable(here).is_empty() {
+            true => Ok(Backing::elsewhere(service.external_local, service.internal_local)),
+            false => Ok(Backing::Ready),
+        }
     }
 
     /// The same as every value that it may have.
@@ -45,7 +47,9 @@ impl<'a> Endpoints<'a> {
         match self.backing(service, port, family) {
             Ok(backing) => vec![backing],
             Err(_) => {
-                Backing::ALL.into_iter().filter(|it| *it != Backing::Elsewhere || service.external_local).collect()
+                let elsewhere = Backing::elsewhere(service.external_local, service.internal_local);
+                let possible = [Backing::Ready, Backing::Empty, elsewhere].into_iter();
+                possible.take(if elsewhere == Backing::Ready { 2 } else { 3 }).collect()
             }
         }
     }
@@ -109,7 +113,10 @@ impl<'a> Endpoints<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::healthy::{World, seen};
+    use crate::facts::{
+        Reading, Source, Why,
+        healthy::{World, seen},
+    };
 
     fn backing(change: impl FnOnce(World) -> World) -> Backing {
         let world = Snapshot::healthy().service("web", |it| change(it.node_port(30080)));
@@ -124,6 +131,10 @@ mod tests {
         assert_eq!(backing(|it| it.local().elsewhere()), Backing::Elsewhere);
         assert_eq!(backing(World::elsewhere), Backing::Ready);
         assert_eq!(backing(|it| it.local().without_endpoints()), Backing::Empty);
+        assert_eq!(backing(World::local_inside), Backing::Ready);
+        assert_eq!(backing(|it| it.local_inside().elsewhere()), Backing::ReadyOutside);
+        assert_eq!(backing(|it| it.local().local_inside().elsewhere()), Backing::ElsewhereOutside);
+        assert_eq!(backing(|it| it.local_inside().without_endpoints()), Backing::Empty);
     }
 
     #[test]
@@ -155,6 +166,24 @@ mod tests {
             let service = &world.cluster.services.seen().expect("services")[0];
             let found = Endpoints::of(&world).backing(service, &service.ports[0], Family::V4);
             assert_eq!(found.expect("endpoints are known"), backing, "{version}");
+        }
+    }
+
+    #[test]
+    fn without_slices_each_backing_that_the_policies_leave_is_possible() {
+        let possible = |change: fn(World) -> World| {
+            let mut world = Snapshot::healthy().service("web", |it| change(it.node_port(30080)));
+            world.cluster.endpoint_slices = Reading::Gap(Gap::new(Source::EndpointSlices, Why::NotAsked, ""));
+            let service = &world.cluster.services.seen().expect("services")[0];
+            Endpoints::of(&world).possible(service, &service.ports[0], Family::V4)
+        };
+        assert_eq!(possible(|it| it), [Backing::Ready, Backing::Empty]);
+        for (elsewhere, change) in [
+            (Backing::Elsewhere, World::local as fn(World) -> World),
+            (Backing::ReadyOutside, World::local_inside),
+            (Backing::ElsewhereOutside, |it| it.local().local_inside()),
+        ] {
+            assert_eq!(possible(change), [Backing::Ready, Backing::Empty, elsewhere]);
         }
     }
 

@@ -53,10 +53,10 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
         // The filter rules look at neither nodePortAddresses nor localhostNodePorts
         // (kubernetes pkg/proxy/iptables/proxier.go, KUBE-EXTERNAL-SERVICES).
         (Backing::Empty, _) => Outcome::Refused,
-        (Backing::Elsewhere, false) => Outcome::TimedOut,
-        (Backing::Ready, false) => Outcome::Listener,
-        (Backing::Ready, true) => Outcome::Pod,
-        (Backing::Elsewhere, true) => only_elsewhere(settings, connection),
+        (Backing::Elsewhere | Backing::ElsewhereOutside, false) => Outcome::TimedOut,
+        (Backing::Ready | Backing::ReadyOutside, false) => Outcome::Listener,
+        (Backing::Ready | Backing::ReadyOutside, true) => Outcome::Pod,
+        (Backing::Elsewhere | Backing::ElsewhereOutside, true) => only_elsewhere(settings, connection),
     };
     match outcome {
         Outcome::Pod if is_stuck(settings, connection.to.ip) => Outcome::TimedOut,

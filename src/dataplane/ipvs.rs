@@ -46,7 +46,7 @@ fn outcome(_: &Settings, connection: Connection) -> Outcome {
         (_, false) => Outcome::Listener,
         (Backing::Empty, true) => Outcome::Refused,
         // It falls back to the endpoints of other nodes (kubernetes pkg/proxy/ipvs/proxier.go, syncEndpoint).
-        (Backing::Ready | Backing::Elsewhere, true) => Outcome::Pod,
+        (_, true) => Outcome::Pod,
     }
 }
 

@@ -54,9 +54,9 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
             (Localhost::Proxied, Protocol::Tcp) => Outcome::Listener,
             _ => Outcome::Refused,
         },
-        (Backing::Ready, true) => Outcome::Pod,
+        (Backing::Ready | Backing::ReadyOutside, true) => Outcome::Pod,
         (Backing::Empty, true) => Outcome::Refused,
-        (Backing::Elsewhere, true) => only_elsewhere(settings, connection),
+        (Backing::Elsewhere | Backing::ElsewhereOutside, true) => only_elsewhere(settings, connection),
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) enum Setting {
     NftablesLocalhost,
     /// The version of kube-proxy.
     Version,
-    /// Which devices Cilium serves, and their addresses.
+    /// Which devices Cilium serves, their addresses, and of which families.
     Devices,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     WithoutBackend,
@@ -79,6 +79,8 @@ pub(super) struct Settings {
     pub(super) before_1_26: bool,
     /// The addresses of the devices that Cilium serves, and of `lo`; `None` is every address.
     pub(super) of_devices: Option<Vec<IpAddr>>,
+    /// The families that Cilium does not serve.
+    pub(super) families_off: Vec<Family>,
     /// What becomes of a connection to a Service without an endpoint.
     pub(super) without_backend: WithoutBackend,
     /// Whether pods are served where their packets arrive, and not where they connect.
@@ -95,6 +97,7 @@ impl Settings {
         route_localnet: true,
         before_1_26: false,
         of_devices: None,
+        families_off: Vec::new(),
         without_backend: WithoutBackend::Reject,
         host_namespace_only: false,
     };

@@ -183,6 +183,26 @@ fn a_data_plane_answers_by_the_settings_that_it_names_and_by_no_others() {
 }
 
 #[test]
+fn cilium_serves_the_devices_that_are_named_and_loopbacks_interface() {
+    let world = Snapshot::healthy().address("pod0", "10.244.0.1").address("lo", "198.51.100.7");
+    let interfaces = world.kernel.interfaces.seen().expect("interfaces");
+    let served = |devices: &[&str], address: &str| {
+        let mut settings = Settings::NOT_NEEDED;
+        let devices: Vec<String> = devices.iter().map(ToString::to_string).collect();
+        settings.serve_devices((&[], &devices), PRIMARY.map(|it| Some(ip(it))), interfaces, false);
+        (settings.lists(ip(address)), settings.is_of_devices(ip(address)))
+    };
+    let (all, none) = ((true, true), (false, false));
+    for (devices, pod, primary) in
+        [(&[][..], none, all), (&["pod+"], all, none), (&["pod0"], all, none), (&["po"], none, none)]
+    {
+        assert_eq!((served(devices, "10.244.0.1"), served(devices, PRIMARY[0])), (pod, primary), "{devices:?}");
+        assert_eq!(served(devices, "198.51.100.7"), all, "{devices:?}");
+    }
+    assert_eq!(served(&["eth+"], SECOND[0]), (false, true), "of several it is the Node's");
+}
+
+#[test]
 fn behind_its_gate_nftables_mode_decides_about_node_ports_of_loopback() {
     let outcomes = |gate: Option<bool>, addresses: &[&str], to: &str| {
         let world = Snapshot::healthy().with_mode(Mode::Nftables).with_config(|config| {

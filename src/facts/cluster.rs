@@ -123,6 +123,9 @@ pub struct Service {
     pub load_balancer_ips: Vec<IpAddr>,
     /// `spec.externalTrafficPolicy` is `Local`.
     pub external_local: bool,
+    /// `spec.internalTrafficPolicy` is `Local`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub internal_local: bool,
     /// `spec.healthCheckNodePort`.
     pub health_check_node_port: Option<u16>,
     /// The label `service.kubernetes.io/service-proxy-name`: another proxy serves it, kube-proxy does not.

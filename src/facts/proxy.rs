@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Cgroup, Process, Reading};
+use super::{Cgroup, Family, Process, Reading};
 
 /// How Services are programmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -133,6 +133,9 @@ pub struct CiliumConfig {
     /// `devices`: names, of which one with a `+` at its end stands for all that begin so; empty where Cilium chooses.
     #[serde(default)]
     pub devices: Vec<String>,
+    /// Families that are turned off: `enable-ipv4` or `enable-ipv6` is false.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub families_off: Vec<Family>,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     pub without_backend: WithoutBackend,
     /// `bpf-lb-sock-hostns-only`: pods are not served where they connect, but where their packets arrive.

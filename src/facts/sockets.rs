@@ -44,13 +44,11 @@ impl Socket {
     /// Whether it serves addresses of `family`: its own, and IPv4 too for `[::]` without v6only.
     /// An IPv6 wildcard whose v6only is not known may serve IPv4: `None`.
     pub fn serves(&self, family: Family) -> Option<bool> {
-        if self.family == family {
-            return Some(!matches!(self.local, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some()));
-        }
-        match (self.family, self.local) {
-            (Family::V6, IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => Some(true),
-            (Family::V6, local) if local.is_unspecified() => self.v6only.map(|only| !only),
-            _ => Some(false),
+        match (self.local.to_canonical(), family) {
+            // A socket of IPv6 may be bound to an address of IPv4, and to every one.
+            (IpAddr::V4(_), _) => Some(family == Family::V4),
+            (local, Family::V4) if local.is_unspecified() => self.v6only.map(|only| !only),
+            (IpAddr::V6(_), _) => Some(family == Family::V6),
         }
     }
 }

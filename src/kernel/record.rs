@@ -26,6 +26,8 @@ impl From<Record> for Socket {
     fn from(record: Record) -> Self {
         let Record { protocol, local_port, local, remote, remote_port, family, state, inode, .. } = record;
         let Record { v6only, uid, cgroup, device, retransmits, .. } = record;
+        // A socket of IPv6 that is bound to addresses of IPv4 serves those: everybody else compares it with them.
+        let local = if remote.is_unspecified() { local.to_canonical() } else { local };
         Self {
             protocol,
             state,
@@ -221,6 +223,18 @@ pub(super) mod tests {
             assert_eq!(Accepting::new(&listeners).covers(&mapped), accepted);
             assert!(Accepting::new(&listeners).covers(&connection("[2001:db8::1]:80")));
         }
+    }
+
+    #[test]
+    fn a_listener_of_ipv6_may_be_one_of_ipv4_alone() {
+        for (bound, serves) in [("[::ffff:0.0.0.0]:80", "0.0.0.0"), ("[::ffff:10.0.0.1]:80", "10.0.0.1")] {
+            let socket = listener(bound, Some(false));
+            assert_eq!(socket.local.to_string(), serves);
+            assert_eq!(Family::BOTH.map(|family| socket.serves(family)), [Some(true), Some(false)]);
+            assert!(Accepting::new(std::slice::from_ref(&socket)).covers(&connection("10.0.0.1:80")));
+            assert!(!Accepting::new(&[socket]).covers(&connection("[2001:db8::1]:80")));
+        }
+        assert_eq!(Socket::from(connection("[::ffff:10.0.0.1]:80")).local.to_string(), "::ffff:10.0.0.1");
     }
 
     #[test]

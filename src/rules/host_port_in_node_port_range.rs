@@ -75,12 +75,12 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             judgements.push(Judgement { subject, port: Some(number), protocol: Some(host.protocol), verdict });
         };
         let check = checks.get(&number).copied().filter(|_| host.protocol == Protocol::Tcp);
-        let latent = || Verdict::Problem(evidence(snapshot, range, (pod, host, number), Stakes::Latent(check)));
+        let latent = || Verdict::Problem(evidence(snapshot, range, (pod, host, number), &Stakes::Latent(check)));
         match (&mode, ignored) {
             (Ok(Mode::Cilium), Ok(false)) => {}
             (Ok(Mode::Cilium), Ok(true)) => {
                 let ranges = cilium.clone().unwrap_or_default();
-                push(Verdict::Problem(evidence(snapshot, range, (pod, host, number), Stakes::Ignored(ranges))));
+                push(Verdict::Problem(evidence(snapshot, range, (pod, host, number), &Stakes::Ignored(ranges))));
             }
             (Ok(Mode::Cilium), Err(gap)) => push(Verdict::Unknown(gap.clone())),
             (Ok(_), _) if in_range => push(latent()),
@@ -116,10 +116,10 @@ fn evidence(
     snapshot: &Snapshot,
     range: &NodePortRange,
     (pod, host, number): (&Pod, &ContainerPort, u16),
-    stakes: Stakes<'_>,
+    stakes: &Stakes<'_>,
 ) -> Evidence {
     let what = format!("hostPort {number}/{} of pod {}/{}", host.protocol, pod.namespace, pod.name);
-    let (severity, end, outcome) = match &stakes {
+    let (severity, end, outcome) = match stakes {
         Stakes::Ignored(_) => (Severity::Warning, "Cilium does not serve it".to_owned(), "ignored"),
         Stakes::Latent(None) => {
             (Severity::Info, "the API server may give the number to a Service".to_owned(), "latent")
@@ -137,7 +137,7 @@ fn evidence(
         .value("hostPort", format!("{number}/{} to container port {}", host.protocol, host.port))
         .value("NodePort range", range_in_words(range))
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()));
-    if let Stakes::Ignored(ranges) = &stakes {
+    if let Stakes::Ignored(ranges) = stakes {
         evidence = evidence.value("Cilium", format!("node-port-range {}", ports_in_words(ranges))).affects([
             Vantage::Remote,
             Vantage::Node,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use portreeve::facts::{
-    CiliumConfig, Claimant, ClusterFacts, PortRange, ProxyConfig, RangeSource, Why, WithoutBackend,
+    CiliumConfig, Claimant, ClusterFacts, Family, PortRange, ProxyConfig, RangeSource, Why, WithoutBackend,
 };
 
 use crate::manifests::facts_of;
@@ -236,6 +236,14 @@ fn what_cilium_does_without_an_endpoint_is_in_its_config_map() {
     assert_eq!(routable("true"), (WithoutBackend::Drop, false));
     assert_eq!(routable("false"), (WithoutBackend::Pass, false));
     assert_eq!(read(", bpf-lb-sock-hostns-only: 'true'"), (WithoutBackend::Reject, true));
+}
+
+#[test]
+fn the_families_of_cilium_are_in_its_config_map() {
+    let off = |settings: &str| of_cilium(settings).families_off;
+    assert_eq!(off(""), []);
+    assert_eq!(off(", enable-ipv4: 'true', enable-ipv6: 'false'"), [Family::V6]);
+    assert_eq!(off(", enable-ipv4: 'false', enable-ipv6: 'true'"), [Family::V4]);
 }
 
 #[test]

@@ -63,6 +63,8 @@ pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Se
         }),
         external_local: spec.external_traffic_policy.take("spec.externalTrafficPolicy", errors).as_deref()
             == Some("Local"),
+        internal_local: spec.internal_traffic_policy.take("spec.internalTrafficPolicy", errors).as_deref()
+            == Some("Local"),
         health_check_node_port: optional_port(
             spec.health_check_node_port,
             "spec.healthCheckNodePort",

@@ -1,5 +1,5 @@
 use super::{
-    super::{backing::Backing, local_address::LocalAddress},
+    super::{backing::Backing, local_address::LocalAddress, outcome::Outcome},
     *,
 };
 use crate::facts::{
@@ -119,7 +119,8 @@ fn under_cilium(world: &Snapshot, address: &str) -> String {
         let letter = ["L", "P", "R", "T", "N", "U"][first as usize];
         if outcomes.all(|outcome| outcome == first) { letter } else { "?" }
     };
-    let row = |from| Backing::ALL.map(|backing| ask(from, backing)).concat();
+    let backings = [Backing::Ready, Backing::Empty, Backing::Elsewhere];
+    let row = |from| backings.map(|backing| ask(from, backing)).concat();
     [Vantage::Remote, Vantage::Node, Vantage::Pods].map(row).join(" ")
 }
 
@@ -173,6 +174,35 @@ fn cilium_answers_without_an_endpoint_as_it_is_set() {
     assert_eq!(with(WithoutBackend::Drop, false), "PTT PUP PUP");
     assert_eq!(with(WithoutBackend::Pass, false), "PLT PLP PLP");
     assert_eq!(with(WithoutBackend::Reject, true), "PRR PUP PRP");
+}
+
+#[test]
+fn what_is_local_inside_is_so_for_the_node_and_its_pods_under_cilium() {
+    let ask = |without_backend, host_namespace_only, backing| {
+        let config = CiliumConfig { without_backend, host_namespace_only, ..CiliumConfig::default() };
+        let candidates = candidates(&cilium(|it| it.cilium = Some(config)));
+        let to = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
+        let candidate = candidates.iter().next().expect("a candidate");
+        [Vantage::Remote, Vantage::Node, Vantage::Pods]
+            .map(|from| candidate.outcome((to, Protocol::Tcp), from, backing))
+    };
+    let (pod, refused, unreachable) = (Outcome::Pod, Outcome::Refused, Outcome::Unreachable);
+    let (reject, pass) = (WithoutBackend::Reject, WithoutBackend::Pass);
+    assert_eq!(ask(reject, false, Backing::ReadyOutside), [pod, unreachable, unreachable]);
+    assert_eq!(ask(reject, true, Backing::ReadyOutside), [pod, unreachable, refused]);
+    assert_eq!(ask(pass, false, Backing::ReadyOutside), [pod, Outcome::Listener, Outcome::Listener]);
+    assert_eq!(ask(reject, false, Backing::ElsewhereOutside), [refused, unreachable, unreachable]);
+    assert_eq!(ask(reject, true, Backing::ElsewhereOutside), [refused, unreachable, refused]);
+    assert_eq!(ask(pass, false, Backing::ElsewhereOutside), [Outcome::TimedOut, unreachable, unreachable]);
+}
+
+#[test]
+fn cilium_leaves_a_family_alone_that_is_turned_off() {
+    let config = CiliumConfig { families_off: vec![Family::V6], ..CiliumConfig::default() };
+    let world = cilium(|it| it.cilium = Some(config));
+    assert_eq!(under_cilium(&world, PRIMARY[0]), "PRR PUP PUP");
+    assert_eq!(under_cilium(&world, PRIMARY[1]), "LLL LLL LLL");
+    assert_eq!([captured(&world, "127.0.0.1"), captured(&world, "::1")], [Some(true), Some(false)]);
 }
 
 #[test]

@@ -25,6 +25,7 @@ impl World {
             external_ips: Vec::new(),
             load_balancer_ips: Vec::new(),
             external_local: false,
+            internal_local: false,
             health_check_node_port: None,
             proxy_name: None,
             ports: vec![ServicePort {
@@ -76,6 +77,12 @@ impl World {
     /// `externalTrafficPolicy: Local`.
     pub(crate) fn local(mut self) -> Self {
         self.service.external_local = true;
+        self
+    }
+
+    /// `internalTrafficPolicy: Local`.
+    pub(crate) fn local_inside(mut self) -> Self {
+        self.service.internal_local = true;
         self
     }
 

@@ -114,6 +114,7 @@ fn this_machine_under_an_older_name_is_silent_and_a_common_external_ip_is_no_pro
     // Both are behind NAT, and the kubelets took the address that both machines have.
     let vagrant =
         [0, 1].into_iter().fold(holding(), |world, node| named(world, node, NodeAddressKind::InternalIp, "10.0.2.15"));
+    expect_healthy(&RULE, &vagrant, &subject());
     let vagrant = named(vagrant, 1, NodeAddressKind::InternalIp, "192.168.56.11");
     assert_eq!(expect_problem(&RULE, &vagrant, &subject()).severity, Severity::Critical);
     let both = named(holding(), 0, NodeAddressKind::ExternalIp, PEER);

@@ -127,7 +127,19 @@ fn everybody_who_has_the_port_is_named_and_asked_to_move() {
 
 #[test]
 fn a_pod_that_the_kubelet_refused_is_not_tried_again_and_one_in_its_place_is_no_reason() {
-    let rejected = clash(|_| (), |waiting| waiting.rejected = true);
+    let at = |waiting: &mut WaitingPod| waiting.since = Some(jiff::Timestamp::UNIX_EPOCH);
+    let names = |world: &Snapshot| -> Vec<&'static str> {
+        expect_problem(&RULE, world, &subject()).values.iter().map(|(name, _)| *name).collect()
+    };
+    assert!(names(&clash(|_| (), at)).contains(&"pending since"));
+    let rejected = clash(
+        |_| (),
+        |waiting| {
+            at(waiting);
+            waiting.rejected = true;
+        },
+    );
+    assert!(names(&rejected).contains(&"refused since"));
     let evidence = expect_problem(&RULE, &rejected, &subject());
     assert!(evidence.values.contains(&("refused by the kubelet", "pod default/late".to_owned())), "{evidence:#?}");
     assert_eq!(evidence.remedies[0].steps[1].text, "delete pod default/late: the kubelet does not try it again");

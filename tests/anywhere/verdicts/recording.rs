@@ -24,6 +24,9 @@ pub struct Recording {
     /// What a plane is told by a ConfigMap, where it is told by one.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub settings: Map<String, Value>,
+    /// Another recording, where only the listeners are here that fare otherwise than there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub like: String,
     /// From where, and to which address: the questions about each port, in the order of the answers.
     pub questions: Vec<(String, IpAddr)>,
     /// Every listener.
@@ -72,7 +75,23 @@ pub fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/anywhere/verdicts/recorded/{name}.json"))
 }
 
-/// A committed recording.
+/// A committed recording with every listener.
+#[track_caller]
+pub fn whole(name: &str) -> Recording {
+    let mut recording: Recording = read(name);
+    if !recording.like.is_empty() {
+        let mut rows = whole(&recording.like).listeners;
+        for own in std::mem::take(&mut recording.listeners) {
+            let same = rows.iter().position(|it| it.port == own.port && it.protocol == own.protocol);
+            let same = same.unwrap_or_else(|| panic!("{name}: no port {} in {}", own.port, recording.like));
+            rows[same] = own;
+        }
+        recording.listeners = rows;
+    }
+    recording
+}
+
+/// What is committed.
 #[track_caller]
 pub fn read<T: for<'a> Deserialize<'a>>(name: &str) -> T {
     let path = path(name);

@@ -279,6 +279,7 @@ pub(super) fn service(line: &str) -> (Service, Vec<EndpointSlice>) {
         external_ips: Vec::new(),
         load_balancer_ips: Vec::new(),
         external_local: false,
+        internal_local: false,
         health_check_node_port: None,
         proxy_name: None,
         ports: Vec::new(),

@@ -83,7 +83,7 @@ impl Behind {
                 self.cluster.api().create(&slice);
             }
         }
-        settle(&self.cluster, &mut self.cilium, &self.pod);
+        settle(&self.cluster, &mut self.cilium, &self.pod, 2);
     }
 
     /// The Event with a reason about an object, when it is there.

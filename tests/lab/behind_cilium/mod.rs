@@ -9,35 +9,38 @@
 mod asks;
 mod live;
 mod often;
+mod seldom;
+mod shapes;
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    process::{Command, Stdio},
+use std::process::{Command, Stdio};
+
+use portreeve::{
+    facts::{Protocol, Snapshot},
+    findings::Vantage,
 };
+use serde_json::json;
 
-use portreeve::facts::Protocol;
-use serde_json::{Value, json};
-
-use self::asks::{Everybody, Place, ask_everything, places};
+use self::{
+    asks::{Everybody, From, Place, ask_everything, places},
+    shapes::{FAR, Listener, SHAPES, settle},
+};
 use crate::{
     look::snapshot,
-    parts::{Answer, Cilium, ControlPlane, Inside, Namespace, PRIMARY, Wired, ip, is_pod, objects},
+    parts::{Answer, Cilium, ControlPlane, Inside, Namespace, PRIMARY, Wired, ip, objects},
     verdicts::{
         binds::{BINDS, Bind, Held, to},
-        judged::disagreements,
-        record::{count, keep, letter},
+        judged::{compared, disagreements},
+        record::{compare, count, keep, letter},
         recording::{Recording, Row},
     },
 };
 
 /// Addresses of loopback's interface that others reach.
 const ON_LO: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
-/// An endpoint on another node: the client has these too.
-const FAR: [&str; 2] = ["10.244.20.5", "fd00:244:0:20::5"];
 
 /// Of each family the wildcard, the primary address, a second one of that device, one of `lo`, one of a device that is not
-/// Cilium's, and loopback.
-static BOUND: [Bind; 12] = [
+/// Cilium's, and loopback; then IPv4 by sockets of IPv6, one family alone, and one device.
+static BOUND: [Bind; 17] = [
     to("0.0.0.0"),
     to(PRIMARY[0]),
     to("192.0.2.2"),
@@ -50,35 +53,62 @@ static BOUND: [Bind; 12] = [
     to(ON_LO[1]),
     to("fd00:244::1"),
     to("::1"),
-];
-
-/// Name, policy, and the endpoint.
-type Shape = (&'static str, &'static str, Option<(bool, [bool; 3])>);
-
-/// Service shapes by the names of the other planes' recordings: externalTrafficPolicy; whether the endpoint, if there is
-/// one, is the node's own pod; whether it is ready, serving and terminating.
-const SHAPES: [Shape; 6] = [
-    ("ready", "Cluster", Some((false, [true, true, false]))),
-    ("empty", "Cluster", None),
-    ("elsewhere", "Local", Some((false, [true, true, false]))),
-    ("here", "Local", Some((true, [true, true, false]))),
-    ("not-ready", "Cluster", Some((false, [false, false, false]))),
-    ("draining", "Cluster", Some((false, [false, true, true]))),
+    to("::ffff:0.0.0.0"),
+    to("::ffff:192.0.2.1"),
+    Bind { name: ":: v6only", v6only: true, ..to("::") },
+    Bind { name: "0.0.0.0 on eth0", device: Some("eth0"), ..to("0.0.0.0") },
+    Bind { name: ":: on eth0", device: Some("eth0"), ..to("::") },
 ];
 
 /// The configuration in which Cilium serves no Service, and nobody else does here.
 const BESIDE: &str = "no-replacement";
 
-struct Listener {
-    bind: &'static Bind,
-    protocol: Protocol,
-    shape: usize,
-    port: u16,
+/// The configuration that others are recorded by their difference from.
+const DEFAULT: &str = "default";
+
+/// Settings beside the chart's and the lab's.
+type Further = [(&'static str, &'static str)];
+
+/// Asks with settings on every port, and compares with what is recorded.
+#[track_caller]
+fn ask_all(name: &str, settings: &Further) {
+    let (recording, seen) = record(name, settings, &listeners());
+    keep(&format!("cilium/{name}"), &recording, &seen);
+    judge(name, &recording, &seen);
 }
 
-/// Runs Cilium with settings, asks, and compares with what is recorded.
+/// The same for the most common listeners and Services.
 #[track_caller]
-fn record(name: &str, settings: &[(&str, &str)]) {
+fn ask_some(name: &str, settings: &Further) {
+    let (shapes, binds) = (&SHAPES[..6], &BOUND[..12]);
+    let mut some = listeners();
+    some.retain(|it| {
+        shapes.iter().any(|shape| shape.name == it.shape.name) && binds.iter().any(|bind| bind.name == it.bind.name)
+    });
+    let (recording, seen) = record(name, settings, &some);
+    compare(&format!("cilium/{name}"), &recording);
+    judge(name, &recording, &seen);
+}
+
+/// Compares the verdicts.
+#[track_caller]
+fn judge(name: &str, recording: &Recording, seen: &Snapshot) {
+    if name == BESIDE {
+        // Of Services it serves what its pods ask: cluster IPs, and external ones.
+        let rows = recording.listeners.iter().filter(|row| row.shape != "external-ip");
+        let answers = rows.flat_map(|row| recording.every_cell(row));
+        assert!(answers.into_iter().all(|(.., letter)| letter == 'L'), "it is no data plane of Services");
+        return;
+    }
+    let wrong = disagreements(recording, seen);
+    let cells = compared(recording);
+    count(&format!("cilium-{name}"), cells, wrong.len());
+    assert!(wrong.is_empty(), "{} of {cells} cells\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Runs Cilium with settings, and asks about listeners: what packets show, and what Portreeve sees.
+#[track_caller]
+fn record(name: &str, settings: &Further, listeners: &[Listener]) -> (Recording, Snapshot) {
     // It goes last, when nobody is in it any more.
     let inside = Inside::new();
     let wired = Wired::enter();
@@ -86,7 +116,8 @@ fn record(name: &str, settings: &[(&str, &str)]) {
     let cluster = ControlPlane::start();
     Cilium::prepare(&cluster, &PRIMARY);
     cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
-    let listeners = listeners();
+    // The client would have to answer for the node, as a far node with Cilium does.
+    let by_itself = settings.contains(&("bpf-lb-mode", "dsr"));
     // Everything from here on is seen by Cilium, but for what the client does.
     Inside::join(inside.path());
     let group = inside.path().to_owned();
@@ -105,22 +136,23 @@ fn record(name: &str, settings: &[(&str, &str)]) {
     let places: Vec<Place> = places(&ON_LO);
     let all = |it: &Listener| (it.protocol, it.port);
     let before = ask_everything(&everybody, &places, &listeners.iter().map(all).collect::<Vec<_>>());
-    for it in &listeners {
-        create(&cluster, it, &own);
+    for it in listeners {
+        it.shape.create(&cluster, it.protocol, it.port, &own);
     }
-    settle(&cluster, &mut cilium, &pod);
+    settle(&cluster, &mut cilium, &pod, own.len());
     let now = ask_everything(&everybody, &places, &listeners.iter().map(all).collect::<Vec<_>>());
     let seen = snapshot(&cluster.kubeconfig("admin"));
     let rows = listeners.iter().map(|it| {
         let letters = places.iter().map(|(from, to)| {
             let ask = (*from, it.protocol, *to, it.port);
-            let counts = before[&ask] == Answer::Process;
+            let sent_far = by_itself && it.shape.forwards() && *from == From::At(Vantage::Remote);
+            let counts = before[&ask] == Answer::Process && !sent_far;
             if counts { letter(&from.ask(it.protocol, *to, it.port), now[&ask]) } else { '.' }
         });
         Row {
             bind: it.bind.name.to_owned(),
             protocol: it.protocol,
-            shape: SHAPES[it.shape].0.to_owned(),
+            shape: it.shape.name.to_owned(),
             port: it.port,
             answers: letters.collect(),
         }
@@ -135,18 +167,11 @@ fn record(name: &str, settings: &[(&str, &str)]) {
             .map(|(field, value)| (field.clone(), value.clone()))
             .collect(),
         settings: cilium.settings.clone(),
+        like: if name == DEFAULT { String::new() } else { format!("cilium/{DEFAULT}") },
         questions: places.iter().map(|(from, to)| (from.name().to_owned(), *to)).collect(),
         listeners: rows.collect(),
     };
-    keep(&format!("cilium/{name}"), &recording, &seen);
-    if name == BESIDE {
-        let answers = recording.listeners.iter().flat_map(|row| recording.every_cell(row));
-        assert!(answers.into_iter().all(|(.., letter)| letter == 'L'), "it is no data plane of Services");
-        return;
-    }
-    let wrong = disagreements(&recording, &seen);
-    count(&format!("cilium-{name}"), recording.count(), wrong.len());
-    assert!(wrong.is_empty(), "{} of {} cells\n{}", wrong.len(), recording.count(), wrong.join("\n"));
+    (recording, seen)
 }
 
 /// Gives `lo` its addresses, and the client those of a far endpoint.
@@ -168,43 +193,7 @@ fn send_whole() {
 
 fn listeners() -> Vec<Listener> {
     let cells = [Protocol::Tcp, Protocol::Udp].into_iter().flat_map(|protocol| {
-        BOUND.iter().flat_map(move |bind| (0..SHAPES.len()).map(move |shape| (bind, protocol, shape)))
+        BOUND.iter().flat_map(move |bind| SHAPES.iter().map(move |shape| (bind, protocol, shape)))
     });
     (30000..).zip(cells).map(|(port, (bind, protocol, shape))| Listener { bind, protocol, shape, port }).collect()
-}
-
-/// Creates the Service of a listener, with its endpoints.
-#[track_caller]
-fn create(cluster: &ControlPlane, listener: &Listener, own: &[String; 2]) {
-    let (name, policy, endpoint) = SHAPES[listener.shape];
-    let mut entry = objects::port(80, Some(listener.port));
-    entry["protocol"] = json!(listener.protocol.to_string().to_uppercase());
-    let mut service = objects::service(&format!("{name}-{}", listener.port), &[entry]);
-    service["spec"]["externalTrafficPolicy"] = json!(policy);
-    let service = cluster.api().create(&service);
-    for (index, family) in ["IPv4", "IPv6"].into_iter().enumerate() {
-        let at = endpoint.map(|(here, _)| if here { (own[index].as_str(), "n1") } else { (FAR[index], "n2") });
-        let mut slice = objects::endpoint_slice(&service, at, family);
-        if let Some((_, [ready, serving, terminating])) = endpoint {
-            slice["endpoints"][0]["conditions"] =
-                json!({"ready": ready, "serving": serving, "terminating": terminating});
-        }
-        cluster.api().create(&slice);
-    }
-}
-
-/// Waits until the Services that were created before are in force: one that comes after them is, in both families.
-#[track_caller]
-fn settle(cluster: &ControlPlane, cilium: &mut Cilium, pod: &Namespace) {
-    let mut last = objects::service("settled", &[objects::port(80, None)]);
-    last["spec"]["type"] = json!("ClusterIP");
-    let last: Value = cluster.api().create(&last);
-    for (family, address) in ["IPv4", "IPv6"].into_iter().zip(FAR) {
-        cluster.api().create(&objects::endpoint_slice(&last, Some((address, "n2")), family));
-    }
-    for address in last["spec"]["clusterIPs"].as_array().expect("cluster IPs") {
-        let address: IpAddr = address.as_str().expect("an address").parse().expect("an address");
-        cilium
-            .wait_for("answer from a Service", || pod.run(move || is_pod(SocketAddr::new(address, 80))).then_some(()));
-    }
 }

@@ -1,43 +1,52 @@
 //! The settings that answer differently, one by one: `make verdicts` asks in each, and so does CI.
 
-use super::{BESIDE, record};
+use super::{BESIDE, Further, ask_some};
+
+pub const DEFAULT: &Further = &[];
+pub const SECOND: &Further = &[("nodeport-addresses", "192.0.2.2/32")];
+pub const ALL: &Further = &[("nodeport-addresses", "0.0.0.0/0,::/0"), ("devices", "eth0,pod0")];
+pub const DEVICES: &Further = &[("devices", "eth0,pod0")];
+pub const DROP: &Further = &[("service-no-backend-response", "drop")];
+pub const NOT_ROUTABLE: &Further = &[("enable-no-service-endpoints-routable", "false")];
+pub const HOST_SOCKETS: &Further = &[("bpf-lb-sock-hostns-only", "true")];
+pub const WITHOUT: &Further = &[("kube-proxy-replacement", "false")];
 
 #[test]
 fn by_default() {
-    record("default", &[]);
+    ask_some("default", DEFAULT);
 }
 
 #[test]
 fn on_one_address() {
-    record("second", &[("nodeport-addresses", "192.0.2.2/32")]);
+    ask_some("second", SECOND);
 }
 
 #[test]
 fn on_every_address_of_two_devices() {
-    record("all", &[("nodeport-addresses", "0.0.0.0/0,::/0"), ("devices", "eth0,pod0")]);
+    ask_some("all", ALL);
 }
 
 #[test]
 fn on_one_address_of_each_of_two_devices() {
-    record("devices", &[("devices", "eth0,pod0")]);
+    ask_some("devices", DEVICES);
 }
 
 #[test]
 fn without_endpoints_in_silence() {
-    record("drop", &[("service-no-backend-response", "drop")]);
+    ask_some("drop", DROP);
 }
 
 #[test]
 fn without_endpoints_not_taken() {
-    record("not-routable", &[("enable-no-service-endpoints-routable", "false")]);
+    ask_some("not-routable", NOT_ROUTABLE);
 }
 
 #[test]
 fn with_sockets_of_the_host_only() {
-    record("host-sockets", &[("bpf-lb-sock-hostns-only", "true")]);
+    ask_some("host-sockets", HOST_SOCKETS);
 }
 
 #[test]
 fn beside_kube_proxy() {
-    record(BESIDE, &[("kube-proxy-replacement", "false")]);
+    ask_some(BESIDE, WITHOUT);
 }

@@ -158,9 +158,9 @@ impl Cilium {
         Self { settings, process, _directory: directory }
     }
 
-    /// Adds a pod by the CNI plugin, in a network namespace; its addresses, IPv4 and IPv6.
+    /// Adds a pod by the CNI plugin, in a network namespace; its addresses, of IPv4 first.
     #[track_caller]
-    pub fn add(&mut self, cluster: &ControlPlane, pod: &Namespace) -> [String; 2] {
+    pub fn add(&mut self, cluster: &ControlPlane, pod: &Namespace) -> Vec<String> {
         cluster.api().create(&super::objects::service_account());
         cluster.api().create(&json!({
             "apiVersion": "v1",
@@ -200,7 +200,7 @@ impl Cilium {
         let addresses = addresses.map(|it| it["address"].as_str().expect("an address").split('/').next());
         let mut addresses: Vec<String> = addresses.map(|it| it.expect("an address").to_owned()).collect();
         addresses.sort_by_key(|it| it.contains(':'));
-        addresses.try_into().expect("one of each family")
+        addresses
     }
 
     /// Waits until `probe` has an answer.

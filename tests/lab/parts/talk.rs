@@ -69,7 +69,9 @@ pub fn ask(address: SocketAddr) -> Answer {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Answer::Refused,
         // Who accepts and then says nothing is nobody either.
         Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => return Answer::TimedOut,
-        Err(error) if error.kind() == ErrorKind::HostUnreachable => return Answer::Unreachable,
+        Err(error) if matches!(error.kind(), ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
+            return Answer::Unreachable;
+        }
         Err(error) => panic!("{address}: {error}"),
     };
     Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))

@@ -1,0 +1,172 @@
+//! Services, by what Cilium makes of them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use portreeve::facts::Protocol;
+use serde_json::{Value, json};
+
+use crate::{
+    parts::{Cilium, ControlPlane, Namespace, is_pod, objects},
+    verdicts::binds::Bind,
+};
+
+/// An endpoint on another node: the client has these addresses too.
+pub const FAR: [&str; 2] = ["10.244.20.5", "fd00:244:0:20::5"];
+
+/// A listener and the Service that has its port.
+pub struct Listener {
+    pub bind: &'static Bind,
+    pub protocol: Protocol,
+    pub shape: &'static Shape,
+    pub port: u16,
+}
+
+/// What kind of Service has a listener's port.
+pub struct Shape {
+    /// A word for it, that of the other planes' recordings where they have it too.
+    pub name: &'static str,
+    families: &'static [&'static str],
+    /// externalTrafficPolicy.
+    policy: &'static str,
+    endpoints: &'static [Endpoint],
+    /// What else is different, given the port.
+    change: fn(&mut Value, u16),
+}
+
+/// An endpoint of each family.
+struct Endpoint {
+    /// Whether it is the node's own pod, and not one of another node.
+    here: bool,
+    /// Whether it is ready, serving and terminating.
+    conditions: [bool; 3],
+}
+
+const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
+const HERE: Endpoint = Endpoint { here: true, conditions: [true, true, false] };
+const ELSEWHERE: Endpoint = Endpoint { here: false, ..HERE };
+const DRAINING: [bool; 3] = [false, true, true];
+
+/// Beside the endpoints: one NodePort Service over both families, externalTrafficPolicy Cluster.
+const PLAIN: Shape =
+    Shape { name: "ready", families: &FAMILIES, policy: "Cluster", endpoints: &[HERE], change: |_, _| {} };
+
+/// Every shape.
+pub static SHAPES: [Shape; 16] = [
+    PLAIN,
+    Shape { name: "empty", endpoints: &[], ..PLAIN },
+    Shape { name: "elsewhere", policy: "Local", endpoints: &[ELSEWHERE], ..PLAIN },
+    Shape { name: "here", policy: "Local", ..PLAIN },
+    Shape { name: "not-ready", endpoints: &[Endpoint { conditions: [false; 3], ..HERE }], ..PLAIN },
+    Shape { name: "draining", endpoints: &[Endpoint { conditions: DRAINING, ..HERE }], ..PLAIN },
+    Shape { name: "four", families: &["IPv4"], ..PLAIN },
+    Shape { name: "far", endpoints: &[ELSEWHERE], ..PLAIN },
+    Shape { name: "two", policy: "Local", endpoints: &[HERE, ELSEWHERE], ..PLAIN },
+    Shape {
+        name: "draining-here",
+        policy: "Local",
+        endpoints: &[Endpoint { conditions: DRAINING, ..HERE }, ELSEWHERE],
+        ..PLAIN
+    },
+    Shape {
+        name: "draining-elsewhere",
+        policy: "Local",
+        endpoints: &[Endpoint { conditions: DRAINING, ..ELSEWHERE }],
+        ..PLAIN
+    },
+    Shape {
+        name: "internal-local",
+        endpoints: &[ELSEWHERE],
+        change: |service, _| service["spec"]["internalTrafficPolicy"] = json!("Local"),
+        ..PLAIN
+    },
+    Shape {
+        name: "both-local",
+        policy: "Local",
+        endpoints: &[ELSEWHERE],
+        change: |service, _| service["spec"]["internalTrafficPolicy"] = json!("Local"),
+        ..PLAIN
+    },
+    Shape {
+        name: "sources",
+        change: |service, _| {
+            service["spec"]["type"] = json!("LoadBalancer");
+            service["spec"]["loadBalancerSourceRanges"] = json!(["203.0.113.0/24", "2001:db8:113::/48"]);
+        },
+        ..PLAIN
+    },
+    Shape {
+        name: "balancer-without-node-ports",
+        change: |service, port| {
+            service["spec"]["type"] = json!("LoadBalancer");
+            service["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
+            without_node_port(service, port);
+        },
+        ..PLAIN
+    },
+    Shape {
+        name: "external-ip",
+        change: |service, port| {
+            service["spec"]["type"] = json!("ClusterIP");
+            service["spec"]["externalIPs"] = json!(["192.0.2.2", "2001:db8::2"]);
+            service["spec"].as_object_mut().expect("a spec").remove("externalTrafficPolicy");
+            without_node_port(service, port);
+        },
+        ..PLAIN
+    },
+];
+
+/// Gives the port to the Service itself.
+fn without_node_port(service: &mut Value, port: u16) {
+    let entry = &mut service["spec"]["ports"][0];
+    entry["port"] = json!(port);
+    entry.as_object_mut().expect("a port").remove("nodePort");
+}
+
+impl Shape {
+    /// Whether outsiders are sent to another node.
+    pub fn forwards(&self) -> bool {
+        self.policy == "Cluster" && self.endpoints.iter().any(|it| !it.here)
+    }
+
+    /// Creates the Service of a listener, with its EndpointSlices; the node's own pod has these addresses.
+    #[track_caller]
+    pub fn create(&self, cluster: &ControlPlane, protocol: Protocol, port: u16, own: &[String]) {
+        let mut entry = objects::port(80, Some(port));
+        entry["protocol"] = json!(protocol.to_string().to_uppercase());
+        let mut service = objects::service(&format!("{}-{port}", self.name), &[entry]);
+        let both = self.families.len() == FAMILIES.len();
+        service["spec"]["ipFamilyPolicy"] = json!(if both { "RequireDualStack" } else { "SingleStack" });
+        service["spec"]["ipFamilies"] = json!(self.families);
+        service["spec"]["externalTrafficPolicy"] = json!(self.policy);
+        (self.change)(&mut service, port);
+        let service = cluster.api().create(&service);
+        for (index, family) in FAMILIES.iter().enumerate().filter(|(_, family)| self.families.contains(family)) {
+            let mut slice = objects::endpoint_slice(&service, None, family);
+            let endpoints = self.endpoints.iter().filter_map(|Endpoint { here, conditions }| {
+                let (address, node) = if *here { (own.get(index)?.as_str(), "n1") } else { (FAR[index], "n2") };
+                let [ready, serving, terminating] = conditions;
+                let conditions = json!({"ready": ready, "serving": serving, "terminating": terminating});
+                Some(json!({"addresses": [address], "nodeName": node, "conditions": conditions}))
+            });
+            slice["endpoints"] = endpoints.collect();
+            cluster.api().create(&slice);
+        }
+    }
+}
+
+/// Waits until the Services that were created before are in force: one that comes after them is, in as many families as
+/// the node's own pod has.
+#[track_caller]
+pub fn settle(cluster: &ControlPlane, cilium: &mut Cilium, pod: &Namespace, families: usize) {
+    let mut last = objects::service("settled", &[objects::port(80, None)]);
+    last["spec"]["type"] = json!("ClusterIP");
+    let last: Value = cluster.api().create(&last);
+    for (family, address) in FAMILIES.into_iter().zip(FAR) {
+        cluster.api().create(&objects::endpoint_slice(&last, Some((address, "n2")), family));
+    }
+    for address in last["spec"]["clusterIPs"].as_array().expect("cluster IPs").iter().take(families) {
+        let address: IpAddr = address.as_str().expect("an address").parse().expect("an address");
+        cilium
+            .wait_for("answer from a Service", || pod.run(move || is_pod(SocketAddr::new(address, 80))).then_some(()));
+    }
+}
