@@ -362,6 +362,7 @@ fn long<'a>(text: &'a str, path: impl fmt::Display, errors: &mut FieldErrors) ->
         }
     }
 }
+
 /// Whether a list of gates, `A=true,B=false`, has the one for NodePorts of loopback in nftables mode.
 fn nftables_localhost(gates: &str) -> Option<bool> {
     let mut values =
