@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio, id},
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
 use nix::unistd::gettid;
@@ -45,6 +46,9 @@ const OURS: [(&str, Option<&str>); 29] = [
     ("ipv6-native-routing-cidr", Some("fd00:244::/48")),
     ("devices", Some("eth0")),
 ];
+
+/// How long its agent may take to compile its programs, beside others that do.
+const COMPILING: Duration = Duration::from_secs(300);
 
 /// The Makefile's `CILIUM`: beside its programs what they compile (`bpf`) and install (`crds`), and its chart.
 fn built() -> PathBuf {
@@ -148,7 +152,7 @@ impl Cilium {
         let mut process = Process::start_by(&command, "cilium-agent", &arguments, directory.path());
         let root = PathBuf::from(format!("/proc/{}/root", process.pid()));
         let replaces = settings["kube-proxy-replacement"] == "true";
-        process.wait_for("programs of Cilium", || {
+        process.wait_within(COMPILING, "programs of Cilium", || {
             let pins = root.join("sys/fs/bpf/cilium");
             let attached = pins.join("devices/eth0/links/cil_from_netdev").exists();
             let sockets = pins.join("socketlb/links/cgroup/cil_sock4_connect").exists();

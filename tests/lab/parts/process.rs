@@ -79,8 +79,14 @@ impl Process {
     /// # Panics
     /// When the program ends, or takes longer than a minute and a half; with the end of its log.
     #[track_caller]
-    pub fn wait_for<T>(&mut self, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-        let end = Instant::now() + patience(PATIENCE);
+    pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
+        self.wait_within(PATIENCE, what, probe)
+    }
+
+    /// The same for what may take longer.
+    #[track_caller]
+    pub fn wait_within<T>(&mut self, usual: Duration, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+        let end = Instant::now() + patience(usual);
         loop {
             if let Some(answer) = probe() {
                 return answer;
