@@ -12,6 +12,7 @@
 //! - nobody on this node has the port, with the same protocol and an address that both want;
 //! - the pod is meant for another node, is nominated for one, or has got one meanwhile;
 //! - who has the port is being deleted, until a minute after its time has passed;
+//! - the kubelet refused it, and a later one of the same controller too: one stands for all;
 //! - it is a pod of the same workload, for ten minutes: a rollout takes the old one away. Of one that the kubelet refused
 //!   it is the pod in its place.
 //!
@@ -23,6 +24,8 @@
 //!
 //! ## Fix
 //! Give one of the two another port, or let them run on different nodes.
+
+use std::{collections::HashMap, sync::Arc};
 
 use super::{
     Limits, Patience, Rule,
@@ -62,7 +65,11 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let is_here = |pod: &&Pod| pod.node.as_deref() == Some(node) && !pod.finished;
     let here: Vec<&Pod> = pods.iter().map(AsRef::as_ref).filter(is_here).collect();
     let mut judgements = Vec::new();
+    let newest = newest_refused(waiting);
     for waiting in waiting.iter().filter(|it| it.meant_for.is_none() || it.is_meant_for(node)) {
+        if workload_of(waiting).and_then(|workload| newest.get(&workload)).is_some_and(|it| !Arc::ptr_eq(it, waiting)) {
+            continue;
+        }
         let arrived = |pod: &&Pod| (&pod.namespace, &pod.name) == (&waiting.namespace, &waiting.name);
         if here.iter().any(arrived) {
             continue;
@@ -74,6 +81,26 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         }
     }
     Ok(judgements)
+}
+
+/// Whose place is taken again and again: the namespace, kind and name of what made a pod that the kubelet refused.
+fn workload_of(waiting: &WaitingPod) -> Option<(&str, &str, &str)> {
+    let controller = waiting.controller.as_ref().filter(|_| waiting.rejected)?;
+    Some((&waiting.namespace, &controller.kind, &controller.name))
+}
+
+/// Of the refused pods of a controller the last one. It makes another for each, so that thousands may be there.
+fn newest_refused(waiting: &[Arc<WaitingPod>]) -> HashMap<(&str, &str, &str), &Arc<WaitingPod>> {
+    let mut newest: HashMap<_, &Arc<WaitingPod>> = HashMap::new();
+    for pod in waiting {
+        if let Some(workload) = workload_of(pod) {
+            let known = newest.entry(workload).or_insert(pod);
+            if (known.since, &known.name) < (pod.since, &pod.name) {
+                *known = pod;
+            }
+        }
+    }
+    newest
 }
 
 fn judge(snapshot: &Snapshot, waiting: &WaitingPod, port: &ContainerPort, holders: &[&Pod]) -> Option<Judgement> {

@@ -150,6 +150,35 @@ fn a_pod_that_the_kubelet_refused_is_not_tried_again_and_one_in_its_place_is_no_
 }
 
 #[test]
+fn of_the_refused_pods_of_a_controller_the_last_one_is_told() {
+    let refused = |second: i64, name: &str, change: fn(&mut WaitingPod)| {
+        let mut world = clash(
+            |_| (),
+            |waiting| {
+                (waiting.rejected, waiting.name) = (true, name.to_owned());
+                waiting.since = jiff::Timestamp::from_second(second).ok();
+                change(waiting);
+            },
+        );
+        seen(&mut world.cluster.waiting_pods).pop().expect("a pod")
+    };
+    let told = |pods: Vec<Arc<WaitingPod>>| {
+        let mut world = clash(|_| (), |_| ());
+        *seen(&mut world.cluster.waiting_pods) = pods;
+        let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        judgements.into_iter().map(|it| it.subject.name).collect::<Vec<_>>()
+    };
+    let same: fn(&mut WaitingPod) = |_| ();
+    assert_eq!(told(vec![refused(1, "a", same), refused(3, "b", same), refused(2, "c", same)]), ["b"]);
+    let other: fn(&mut WaitingPod) = |it| it.controller = controller("DaemonSet", "other");
+    assert_eq!(told(vec![refused(1, "a", same), refused(2, "b", other)]), ["a", "b"]);
+    let nobodys: fn(&mut WaitingPod) = |it| it.controller = None;
+    assert_eq!(told(vec![refused(1, "a", nobodys), refused(2, "b", nobodys)]), ["a", "b"]);
+    let pending: fn(&mut WaitingPod) = |it| it.rejected = false;
+    assert_eq!(told(vec![refused(1, "a", pending), refused(2, "b", pending)]), ["a", "b"]);
+}
+
+#[test]
 fn the_first_part_of_a_nodes_name_is_its_host_name() {
     let on = |host: &str, node: &str| {
         let mut world = clash(|pod| pod.node = Some(node.to_owned()), |it| it.meant_for = Some(host.to_owned()));
