@@ -262,9 +262,8 @@ impl FactsBuilder {
     /// The facts, Pods reduced to those of `node` where that is known.
     pub(super) fn finish(mut self, origin: String, configured: bool, node: Option<String>) -> ClusterFacts {
         if let Some(node) = &node {
-            // One that a person wrote may run on any.
-            self.pods.retain(|pod| pod.node.as_ref().map_or(pod.uid.is_none(), |its| its == node));
-            self.waiting_pods.retain(|pod| pod.meant_for.is_none() || pod.is_meant_for(node));
+            self.pods.retain(|pod| pod.may_be_on(node));
+            self.waiting_pods.retain(|pod| pod.may_be_on(node));
         }
         if self.rejected_beyond > 0 {
             let detail = format!("{origin}: {} more items could not be used", self.rejected_beyond);

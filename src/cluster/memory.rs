@@ -84,7 +84,18 @@ impl Memory for Pod {
 
 impl Memory for WaitingPod {
     fn heap(&self) -> usize {
-        let Self { namespace, name, uid, controller, service_lb_of, meant_for, ports, .. } = self;
+        let Self {
+            namespace,
+            name,
+            uid,
+            controller,
+            service_lb_of,
+            meant_for,
+            ports,
+            everywhere: _,
+            rejected: _,
+            since: _,
+        } = self;
         let names = namespace.heap() + name.heap() + uid.heap() + meant_for.heap();
         names + controller.heap() + service_lb_of.heap() + flat(ports)
     }
@@ -104,7 +115,7 @@ impl Memory for ServiceName {
 
 impl Memory for Workload {
     fn heap(&self) -> usize {
-        let Self { namespace, name, ports, .. } = self;
+        let Self { namespace, name, ports, kind: _, host_network: _, restricted: _ } = self;
         namespace.heap() + name.heap() + flat(ports)
     }
 }

@@ -15,8 +15,8 @@ use super::{
     tolerant_field::{Field, FieldErrors, FieldType, LongText, Name, NumberOrText, quoted},
 };
 use crate::facts::{
-    CiliumConfig, Claimant, Family, Gap, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource,
-    Reading, Source, Why, WithoutBackend,
+    CiliumConfig, Claimant, Family, Gap, NFTABLES_LOCALHOST_GATE, NodePortRange, NotPorts, PortRange, ProxyConfig,
+    RangeClaim, RangeSource, Reading, Source, Why, WithoutBackend,
 };
 
 /// Where Cilium's settings are.
@@ -365,7 +365,6 @@ fn long<'a>(text: &'a str, path: impl fmt::Display, errors: &mut FieldErrors) ->
 
 /// Whether a list of gates, `A=true,B=false`, has the one for NodePorts of loopback in nftables mode.
 fn nftables_localhost(gates: &str) -> Option<bool> {
-    let mut values =
-        gates.split(',').filter_map(|gate| gate.trim().strip_prefix("KubeProxyNFTablesLocalhostNodePorts="));
-    values.next_back().map(|value| value == "true")
+    let gates = gates.split(',').filter_map(|gate| gate.trim().split_once('='));
+    gates.rev().find(|(gate, _)| *gate == NFTABLES_LOCALHOST_GATE).map(|(_, value)| value == "true")
 }

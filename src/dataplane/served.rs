@@ -22,29 +22,20 @@ pub(crate) fn served_node_ports(services: &[Arc<Service>]) -> impl Iterator<Item
         .flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
 }
 
-/// Whether a pod runs, or may run, on this node. One that an API server has, and that no node has, is still to be
-/// scheduled, perhaps nowhere; one that a person wrote names no node.
-fn is_here(snapshot: &Snapshot, pod: &Pod) -> bool {
-    match &pod.node {
-        Some(node) => node == snapshot.node_name(),
-        None => pod.uid.is_none(),
-    }
-}
-
 /// Every hostPort of pods that run, or may run, on this node, with the pod and its port. The host's network has none:
 /// there Kubernetes copies container ports into `hostPort`.
 pub(crate) fn host_ports<'a>(
     snapshot: &'a Snapshot,
     pods: &'a [Arc<Pod>],
 ) -> impl Iterator<Item = (&'a Pod, &'a ContainerPort, u16)> {
-    let here = pods.iter().map(Arc::as_ref).filter(|pod| is_here(snapshot, pod));
+    let here = pods.iter().map(Arc::as_ref).filter(|pod| pod.may_be_on(snapshot.node_name()));
     here.filter(|pod| !pod.host_network && !pod.finished)
         .flat_map(|pod| pod.ports.iter().filter_map(move |port| Some((pod, port, port.host_port?))))
 }
 
 /// The pods of this node that have addresses of their own.
 pub(crate) fn own_network_pods<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = &'a Pod> {
-    pods.iter().map(Arc::as_ref).filter(|pod| is_here(snapshot, pod) && !pod.host_network)
+    pods.iter().map(Arc::as_ref).filter(|pod| pod.may_be_on(snapshot.node_name()) && !pod.host_network)
 }
 
 /// The pods of this node's own network that ought to listen, and are not ready.
@@ -52,7 +43,7 @@ pub(crate) fn unready_host_network_pods<'a>(
     snapshot: &'a Snapshot,
     pods: &'a [Arc<Pod>],
 ) -> impl Iterator<Item = &'a Pod> {
-    let here = pods.iter().map(Arc::as_ref).filter(|pod| is_here(snapshot, pod));
+    let here = pods.iter().map(Arc::as_ref).filter(|pod| pod.may_be_on(snapshot.node_name()));
     here.filter(|pod| pod.host_network && !pod.ready && !pod.finished && pod.ends.is_none())
 }
 

@@ -30,7 +30,10 @@ pub use node::{
 };
 pub use pods::{ContainerPort, Controller, Pod, ServiceName, WaitingPod};
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
-pub use proxy::{CiliumConfig, FdUse, Learned, Mode, NotAMode, ProxyConfig, ProxyFacts, ProxyMetrics, WithoutBackend};
+pub use proxy::{
+    CiliumConfig, FdUse, Learned, Mode, NFTABLES_LOCALHOST_GATE, NotAMode, ProxyConfig, ProxyFacts, ProxyMetrics,
+    WithoutBackend,
+};
 pub use reading::{Gap, Reading, Source, Why};
 pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot, View};
 pub use sockets::{

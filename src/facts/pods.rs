@@ -52,6 +52,14 @@ pub struct Pod {
     pub ip_local_port_range: Option<PortRange>,
 }
 
+impl Pod {
+    /// Whether it runs, or may run, on this Node. One that an API server has, and that no Node has, is still to be scheduled,
+    /// perhaps nowhere; one that a person wrote names no Node.
+    pub fn may_be_on(&self, node: &str) -> bool {
+        self.node.as_deref().map_or(self.uid.is_none(), |its| its == node)
+    }
+}
+
 /// One entry of a container's `ports`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerPort {
@@ -120,10 +128,10 @@ pub struct WaitingPod {
 }
 
 impl WaitingPod {
-    /// Whether it is meant for this Node alone. A host name may be the first part of a Node's name.
-    pub fn is_meant_for(&self, node: &str) -> bool {
+    /// Whether it may run on this Node. A host name may be the first part of a Node's name.
+    pub fn may_be_on(&self, node: &str) -> bool {
         let meant_for = self.meant_for.as_deref();
-        meant_for.is_some_and(|it| it == node || node.strip_prefix(it).is_some_and(|rest| rest.starts_with('.')))
+        meant_for.is_none_or(|it| it == node || node.strip_prefix(it).is_some_and(|rest| rest.starts_with('.')))
     }
 
     /// The reading of whoever did not look for them, and of snapshots older than they are.

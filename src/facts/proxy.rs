@@ -94,6 +94,9 @@ pub struct ProxyFacts {
     pub fds: Reading<FdUse>,
 }
 
+/// The feature gate behind which kube-proxy in nftables mode decides about NodePorts of loopback (KEP-6032).
+pub const NFTABLES_LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
+
 /// The settings that verdicts depend on. An absent field was not in the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyConfig {

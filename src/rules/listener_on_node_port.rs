@@ -122,13 +122,14 @@ type PossibleOutcomes = BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>;
 
 impl Node<'_> {
     fn judge(&self, service: &Service, port: &ServicePort, socket: &Socket, workers: usize) -> Option<Judgement> {
-        let verdict = match self.excuse(service, port, socket) {
-            Some(Ok(())) if self.is_endpoint(service, port, socket) && self.cannot_return(service, socket) => {
+        let is_endpoint = self.is_endpoint(service, port, socket);
+        let verdict = match self.excuse(is_endpoint, socket) {
+            Some(Ok(())) if is_endpoint && self.cannot_return(service, socket) => {
                 Verdict::Problem(self.no_return(Severity::Warning, service, port, socket))
             }
             Some(Ok(())) => return None,
             Some(Err(gap)) => Verdict::Unknown(gap),
-            None => self.verdict(service, port, socket, workers)?,
+            None => self.verdict(service, port, (socket, is_endpoint), workers)?,
         };
         Some(Judgement {
             subject: Subject::service(service),
@@ -139,14 +140,14 @@ impl Node<'_> {
     }
 
     /// Why a listener on a NodePort is no conflict, or why that is not known.
-    fn excuse(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Option<Result<(), Gap>> {
+    fn excuse(&self, is_endpoint: bool, socket: &Socket) -> Option<Result<(), Gap>> {
         match self.proxy.owns(socket) {
             Own::Yes => return Some(Ok(())),
             Own::Unknown => return Some(Err(Own::unknown())),
             Own::No => {}
         }
         let is_refused = self.candidates.iter().any(Candidate::refuses_on_loopback);
-        if self.is_endpoint(service, port, socket) && !is_refused || self.is_host_port(socket) {
+        if is_endpoint && !is_refused || self.is_host_port(socket) {
             return Some(Ok(()));
         }
         match self.ephemeral.may_be_client(socket) {
@@ -183,11 +184,16 @@ impl Node<'_> {
     }
 
     /// What every possible candidate and backing agree on.
-    fn verdict(&self, service: &Service, port: &ServicePort, socket: &Socket, workers: usize) -> Option<Verdict> {
+    fn verdict(
+        &self,
+        service: &Service,
+        port: &ServicePort,
+        (socket, is_endpoint): (&Socket, bool),
+        workers: usize,
+    ) -> Option<Verdict> {
         let mut gap = None;
         let mut possible: Option<PossibleOutcomes> = None;
         let mut ever_lost = false;
-        let is_endpoint = self.is_endpoint(service, port, socket);
         for candidate in self.candidates.iter() {
             let mut outcomes = vec![Outcomes::new()];
             for family in service.families.iter().copied().filter(|family| socket.serves(*family) == Some(true)) {

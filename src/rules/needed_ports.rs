@@ -75,17 +75,12 @@ impl NeededPorts {
 /// Ports of hostNetwork pods, and hostPorts for which the container runtime holds a socket. Others are redirected before an
 /// outgoing connection is looked for, and lose nothing to it.
 fn declared(snapshot: &Snapshot, pods: &[Arc<Pod>]) -> BTreeMap<(u16, Protocol), String> {
-    // A pod that an API server has, and that no node has, is still to be scheduled.
-    let is_here = |pod: &&Pod| match &pod.node {
-        Some(node) => node == snapshot.node_name(),
-        None => pod.uid.is_none(),
-    };
-    let here = pods.iter().map(Arc::as_ref).filter(is_here).filter(|pod| pod.host_network && !pod.finished);
+    let here = pods.iter().map(Arc::as_ref).filter(|pod| pod.may_be_on(snapshot.node_name()));
+    let here = here.filter(|pod| pod.host_network && !pod.finished);
     let bound = here.flat_map(|pod| pod.ports.iter().map(move |port| (pod, port.port, port.protocol, "")));
     let listeners = snapshot.kernel.listeners.seen().map_or(&[][..], Vec::as_slice);
     let is_held = |port: u16, protocol| listeners.iter().any(|it| (it.local_port, it.protocol) == (port, protocol));
-    let redirected = host_ports(snapshot, pods).filter(|(pod, ..)| is_here(pod));
-    let redirected = redirected.filter(|(_, port, host_port)| is_held(*host_port, port.protocol));
+    let redirected = host_ports(snapshot, pods).filter(|(_, port, host_port)| is_held(*host_port, port.protocol));
     let redirected = redirected.map(|(pod, port, host_port)| (pod, host_port, port.protocol, ", a hostPort"));
     let mut declared = BTreeMap::new();
     for (pod, port, protocol, how) in bound.chain(redirected) {

@@ -130,13 +130,14 @@ fn without_own_node(held: &[Held<'_>]) -> Verdict {
 fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
     let critical = held.iter().any(|it| it.kind == NodeAddressKind::InternalIp);
     let severity = if critical { Severity::Critical } else { Severity::Warning };
+    let nodes: BTreeSet<&str> = held.iter().map(|it| it.node.name.as_str()).collect();
+    let nodes = listed(nodes);
     let summary = match held {
         [one] => format!("{} has {}: what this node sends there ends at home.", one.address.link, one.words()),
         _ => {
             let links: BTreeSet<&str> = held.iter().map(|it| &*it.address.link).collect();
             let addresses: BTreeSet<IpAddr> = held.iter().map(|it| it.address.ip).collect();
-            let nodes: BTreeSet<&str> = held.iter().map(|it| it.node.name.as_str()).collect();
-            let (links, addresses, nodes) = (listed(links), listed(addresses), listed(nodes));
+            let (links, addresses) = (listed(links), listed(addresses));
             format!(
                 "{links} has addresses of other Nodes, {addresses} of {nodes}: what this node sends there ends at home."
             )
@@ -170,11 +171,9 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         evidence = evidence.value("claimed by", format!("{}/{} ({field} {ip})", service.namespace, service.name));
     }
     let cause = "find what put the address there, such as kube-vip, keepalived or a network configuration, and keep it from doing so";
-    let nodes: BTreeSet<&str> = held.iter().map(|it| it.node.name.as_str()).collect();
     let peer = Step::advice(format!(
-        "where the address is this node's own, or moves between nodes: give Node {} an address that nobody else has, with \
-         --node-ip of its kubelet",
-        listed(nodes)
+        "where the address is this node's own, or moves between nodes: give Node {nodes} an address that nobody else has, \
+         with --node-ip of its kubelet"
     ));
     if deleted.is_empty() {
         return evidence.remedy(peer).remedy(Step::advice(cause));

@@ -66,7 +66,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let here: Vec<&Pod> = pods.iter().map(AsRef::as_ref).filter(is_here).collect();
     let mut judgements = Vec::new();
     let newest = newest_refused(waiting);
-    for waiting in waiting.iter().filter(|it| it.meant_for.is_none() || it.is_meant_for(node)) {
+    for waiting in waiting.iter().filter(|it| it.may_be_on(node)) {
         if workload_of(waiting).and_then(|workload| newest.get(&workload)).is_some_and(|it| !Arc::ptr_eq(it, waiting)) {
             continue;
         }

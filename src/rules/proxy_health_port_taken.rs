@@ -25,7 +25,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use super::{
     Limits, Patience, Rule,
     remedies::move_off,
-    socket_needs::{PROXY_HEALTH, Ports, SocketNeed},
+    socket_needs::{PROXY_HEALTH, Ports, SocketNeed, health_address},
     wording::{MOST_SOCKETS, capital},
 };
 use crate::{
@@ -86,11 +86,7 @@ fn wanted(snapshot: &Snapshot) -> Result<Option<SocketAddr>, Gap> {
         None => Ok(Some(SocketAddr::new(any, PROXY_HEALTH))),
         Some("") => Ok(None),
         Some(text) => {
-            let port_only = text.strip_prefix(':').and_then(|port| port.parse().ok());
-            let address = port_only.map(|port| SocketAddr::new(any, port)).or_else(|| text.parse().ok());
-            // It takes its default port for an address without one (kubernetes pkg/proxy/apis/config/v1alpha1/defaults.go).
-            let address = address.or_else(|| Some(SocketAddr::new(text.parse().ok()?, PROXY_HEALTH)));
-            let address = address.ok_or_else(|| {
+            let address = health_address(text).ok_or_else(|| {
                 let detail = format!("healthzBindAddress of kube-proxy is no address with a port: {text:?}");
                 Gap::new(Source::ProxyConfig, Why::Malformed, detail)
             })?;

@@ -1,6 +1,9 @@
 //! What a rule can need to know of sockets, and on which ports: each rule says it beside its title.
 
-use std::sync::Arc;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
 
 use crate::facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service};
 
@@ -73,8 +76,17 @@ impl Ports {
 
 /// The port of kube-proxy's health that the cluster's own configuration of it names.
 fn configured_health(cluster: &ClusterFacts) -> Option<u16> {
-    let address = cluster.proxy_config.seen()?.healthz_bind_address.as_deref()?;
-    address.rsplit_once(':')?.1.parse().ok()
+    health_address(cluster.proxy_config.seen()?.healthz_bind_address.as_deref()?).map(|address| address.port())
+}
+
+/// A `healthzBindAddress`, an address without a port having the default one, as kube-proxy reads it (kubernetes
+/// pkg/proxy/apis/config/v1alpha1/defaults.go).
+pub(super) fn health_address(text: &str) -> Option<SocketAddr> {
+    let of_port = text.strip_prefix(':').and_then(|port| port.parse().ok());
+    of_port
+        .map(|port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))
+        .or_else(|| text.parse().ok())
+        .or_else(|| Some(SocketAddr::new(text.parse().ok()?, PROXY_HEALTH)))
 }
 
 fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {

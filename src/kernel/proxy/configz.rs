@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::{
-    facts::{Gap, ProxyConfig, Source, text},
+    facts::{Gap, NFTABLES_LOCALHOST_GATE, ProxyConfig, Source, text},
     kernel::http::Answer,
 };
 
@@ -47,9 +47,6 @@ pub(in crate::kernel) fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
         cilium: None,
     })
 }
-
-/// The gate behind which nftables mode serves NodePorts of loopback.
-const NFTABLES_LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 
 /// A field of an object by its name in any case.
 fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
