@@ -10,6 +10,7 @@ use std::{
 use k8s_openapi::api::core::v1;
 
 use super::{
+    cilium_node_configs::{self, NodeSettings},
     convert::{self, PodFacts},
     error::Error,
     memory::Memory,
@@ -18,12 +19,14 @@ use super::{
     tolerant_field::{FieldErrors, quoted},
 };
 use crate::facts::{
-    ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, WaitingPod, Why, Workload, WorkloadKind,
-    text,
+    Claimant, ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, WaitingPod, Why, Workload,
+    WorkloadKind, text,
 };
 
 /// At most this many rejected items are named; a thousand broken Services must not bury the rest.
 const MAX_REJECTED: usize = 64;
+/// So many CiliumNodeConfigs are named that apply to one node.
+const MOST_CONFIGS: usize = 4;
 /// The longest description of a rejected item, in bytes.
 const DETAIL: usize = 512;
 
@@ -117,6 +120,13 @@ impl FactsBuilder {
                 self.settings.config_map(map, &mut errors);
                 Source::ConfigMaps
             }
+            // A file says of no node which labels it has.
+            ("" | "cilium.io", cilium_node_configs::KIND) => {
+                let detail = format!("{place}: {kind} {title} may change Cilium's settings on this node");
+                self.settings
+                    .mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::NotSupported, detail));
+                Source::ConfigMaps
+            }
             ("" | "crd.projectcalico.org" | "projectcalico.org", "FelixConfiguration") => {
                 self.settings.felix(object, &mut errors);
                 Source::ConfigMaps
@@ -160,6 +170,22 @@ impl FactsBuilder {
         let title = convert::title(&map.metadata);
         self.settings.config_map(map, &mut errors);
         self.reject_fields(Source::ConfigMaps, format_args!("{place}: ConfigMap {title}"), errors);
+    }
+
+    /// Adds Cilium's settings on this node: its ConfigMap, and what CiliumNodeConfigs have put over it.
+    pub(super) fn add_cilium(&mut self, place: &str, map: v1::ConfigMap, over: NodeSettings) {
+        let NodeSettings { names, values } = over;
+        if names.is_empty() {
+            return self.add_config_map(place, map);
+        }
+        let mut errors = FieldErrors::default();
+        let mut by = names.iter().take(MOST_CONFIGS).cloned().collect::<Vec<_>>().join(", ");
+        by.push_str(if names.len() > MOST_CONFIGS { " and more" } else { "" });
+        let object = format!("ConfigMap {} with {} {by}", convert::title(&map.metadata), cilium_node_configs::KIND);
+        let mut data = map.data.unwrap_or_default();
+        data.extend(values);
+        self.settings.cilium_settings(object.clone(), &data, &mut errors);
+        self.reject_fields(Source::ConfigMaps, format_args!("{place}: {object}"), errors);
     }
 
     /// How much there is of everything that adds up.

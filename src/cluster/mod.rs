@@ -15,6 +15,7 @@
 mod agents;
 mod allowance;
 mod answer;
+mod cilium_node_configs;
 mod cluster_source;
 mod collection;
 mod component_config;

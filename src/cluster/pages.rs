@@ -97,7 +97,7 @@ impl Server {
     fn of_a_page(&self, collection: &Collection, error: Error, pages: usize) -> Error {
         match error {
             Error::Status { code: 401 | 403..=406, message, .. } if pages > 0 => {
-                self.not_a_list(collection, &format!("page {} of it is refused: {message}", pages + 1))
+                self.not_a_list(&collection.path, &format!("page {} of it is refused: {message}", pages + 1))
             }
             error => error,
         }
@@ -128,7 +128,7 @@ impl List<'_> {
         let mut tokens = HashSet::new();
         let (mut path, mut short_pages) = (first, 0);
         for pages in 0..PAGES {
-            let wrong = |what: &str| Interrupted { error: server.not_a_list(collection, what), pages };
+            let wrong = |what: &str| Interrupted { error: server.not_a_list(&collection.path, what), pages };
             let read = server.objects_into(self.format, &path, collection.kind, (all, meter), self.limits).await;
             let (sink, meter_of_all, summary) = read.map_err(|error| Interrupted { error, pages })?;
             (all, meter) = (sink, meter_of_all);
@@ -154,7 +154,7 @@ impl List<'_> {
             }
         }
         Err(Interrupted {
-            error: server.not_a_list(collection, &format!("it has more than {PAGES} pages")),
+            error: server.not_a_list(&collection.path, &format!("it has more than {PAGES} pages")),
             pages: PAGES,
         })
     }

@@ -71,6 +71,14 @@ pub const ACCESS: &[Grant] = &[
         optional: true,
     },
     Grant {
+        group: "cilium.io",
+        resource: "ciliumnodeconfigs",
+        names: &[],
+        verbs: &["list"],
+        why: "what is put over Cilium's settings on this node, in kube-system",
+        optional: true,
+    },
+    Grant {
         group: "crd.projectcalico.org",
         resource: "felixconfigurations",
         names: &["default"],

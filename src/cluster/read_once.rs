@@ -53,7 +53,7 @@ pub(super) async fn read(
         server.list(&endpoint_slices, ""),
         own_pods(&server, node.as_deref(), hostname),
         waiting_pods::read(&server),
-        settings_places::read(&server),
+        settings_places::read(&server, node.as_deref()),
     );
     let SettingsRead { facts: settings, failed, .. } = settings;
     let lists = [(Source::Services, services), (Source::EndpointSlices, slices), (Source::WaitingPods, waiting)];

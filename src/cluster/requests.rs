@@ -10,7 +10,6 @@ use tokio::time::{self, Instant};
 use super::{
     allowance::Allowance,
     answer::{Answer, Limits, parse, short_wait, wrong},
-    collection::Collection,
     error::{Error, NO_ANSWER, causes},
     facts_builder::FactsBuilder,
     jitter::{jitter, spread},
@@ -111,9 +110,9 @@ impl Server {
         answer.objects(self.address.clone(), kind, into).await
     }
 
-    /// An answer that is no list of this collection.
-    pub(super) fn not_a_list(&self, collection: &Collection, what: &str) -> Error {
-        wrong(self.request(&collection.path), "json".to_owned(), what)
+    /// An answer that is no list of what is at this path.
+    pub(super) fn not_a_list(&self, path: &str, what: &str) -> Error {
+        wrong(self.request(path), "json".to_owned(), what)
     }
 
     /// A small answer, read as `T`, a type of `k8s_openapi`. `add` takes it with the address of the server, and is
@@ -137,6 +136,18 @@ impl Server {
             let parsed = parse(&self.address, kind, body.as_slice(), Default::default());
             let (facts, _, summary) = parsed.map_err(|why| answer.stopped(&why))?;
             if summary.next_page.is_some() { Err(answer.wrong("it goes on with another page")) } else { Ok(facts) }
+        })
+        .await
+    }
+
+    /// A small answer, read as `T` alone: one of another shape is an error.
+    pub(super) async fn only<T: DeserializeOwned>(&self, path: &str, kind: &'static str) -> Result<T, Error> {
+        self.in_time(path, async {
+            let mut answer = self.answer(WHOLE, path, None).await?;
+            let body = answer.bytes(TYPED).await?;
+            // The parser's own words would show what it reads.
+            serde_json::from_slice(&body)
+                .map_err(|_| answer.wrong(&format!("it is no {kind} as the server describes it")))
         })
         .await
     }

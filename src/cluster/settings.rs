@@ -1,6 +1,6 @@
 //! The cluster's own settings of the NodePort range and of the proxy.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde::Deserialize;
@@ -198,25 +198,31 @@ impl Settings {
                 }
             }
             "kube-system/cilium-config" => {
-                // A ConfigMap that was written from a file ends the value with a newline. Cilium passes over it, too.
-                if matches!(value("kube-proxy-replacement").map(str::trim), Some("true" | "strict")) {
-                    let mode = Some("cilium".to_owned());
-                    let node_port_addresses = list(value("nodeport-addresses"));
-                    let iptables_masquerade = iptables_masquerade(value);
-                    self.cilium = Some(ProxyConfig {
-                        place: place.clone(),
-                        mode,
-                        node_port_addresses,
-                        iptables_masquerade,
-                        cilium: Some(cilium(value)),
-                        ..ProxyConfig::default()
-                    });
-                }
-                if let Some(text) = value("node-port-range") {
-                    self.claim(Claimant::Cilium, place, [short(text)], "data[node-port-range]", errors);
-                }
+                self.cilium_settings(place, &data, errors);
             }
             _ => {}
+        }
+    }
+
+    /// Cilium's settings, in the form of its ConfigMap.
+    pub(super) fn cilium_settings(&mut self, place: String, data: &BTreeMap<String, String>, errors: &mut FieldErrors) {
+        let value = |key: &str| data.get(key).map(String::as_str);
+        // A ConfigMap that was written from a file ends the value with a newline. Cilium passes over it, too.
+        if matches!(value("kube-proxy-replacement").map(str::trim), Some("true" | "strict")) {
+            let mode = Some("cilium".to_owned());
+            let node_port_addresses = list(value("nodeport-addresses"));
+            let iptables_masquerade = iptables_masquerade(value);
+            self.cilium = Some(ProxyConfig {
+                place: place.clone(),
+                mode,
+                node_port_addresses,
+                iptables_masquerade,
+                cilium: Some(cilium(value)),
+                ..ProxyConfig::default()
+            });
+        }
+        if let Some(text) = value("node-port-range") {
+            self.claim(Claimant::Cilium, place, [short(text)], "data[node-port-range]", errors);
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 
 use super::{
+    cilium_node_configs::{self, NodeSettings},
     collection::Collection,
     error::Error,
     facts_builder::FactsBuilder,
@@ -75,15 +76,17 @@ fn claimant(place: SettingsPlace) -> Option<Claimant> {
 }
 
 /// Reads every place. Each may be absent or forbidden.
-pub(super) async fn read(server: &Server) -> SettingsRead {
+///
+/// `node` is this node's name: CiliumNodeConfigs apply to some nodes only.
+pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     let pods = Collection::in_namespace::<Pod>(NAMESPACE);
     let api_servers = format!("&labelSelector={}", encoded("component=kube-apiserver"));
-    let [kube_proxy, kubeadm, cilium] = CONFIG_MAPS.map(|name| config_map(server, name));
+    let [kube_proxy, kubeadm, _] = CONFIG_MAPS.map(|name| config_map(server, name));
     let (api_servers, kube_proxy, kubeadm, cilium, felix, openshift, flagz) = tokio::join!(
         server.list(&pods, &api_servers),
         kube_proxy,
         kubeadm,
-        cilium,
+        cilium(server, node),
         server.objects(FELIX_CONFIGURATION, "FelixConfiguration"),
         server.objects(OPENSHIFT_NETWORK, "Network"),
         server.text("/flagz"),
@@ -117,6 +120,29 @@ async fn config_map(server: &Server, name: &str) -> Result<FactsBuilder, Error> 
         true
     };
     server.typed(&collection.object(name), collection.kind, add).await
+}
+
+/// What the CiliumNodeConfigs of this node put over the ConfigMap is asked where there is one: that is where Cilium is.
+async fn cilium(server: &Server, node: Option<&str>) -> Result<FactsBuilder, Error> {
+    let collection = Collection::in_namespace::<ConfigMap>(NAMESPACE);
+    let mut read = None;
+    let keep = |_: &mut FactsBuilder, place: &str, map| {
+        read = Some((place.to_owned(), map));
+        true
+    };
+    let mut facts = server.typed(&collection.object(CILIUM), collection.kind, keep).await?;
+    let over = cilium_node_configs::read(server, node).await?;
+    match (read, over) {
+        (Some((place, map)), Ok(over)) => facts.add_cilium(&place, map, over),
+        (None, Ok(over)) if over == NodeSettings::default() => {}
+        (_, over) => {
+            let detail =
+                over.err().unwrap_or_else(|| "CiliumNodeConfigs are over a ConfigMap that is malformed".to_owned());
+            let gap = Gap::new(Source::ConfigMaps, Why::NotAsked, format!("{}: {detail}", server.address()));
+            facts.settings.mark_claim_missing(Claimant::Cilium, gap);
+        }
+    }
+    Ok(facts)
 }
 
 fn range_of_flagz(server: &Server, answer: &str) -> FactsBuilder {

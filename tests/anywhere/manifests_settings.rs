@@ -327,3 +327,19 @@ fn where_kube_proxy_tells_its_health_is_in_its_configuration() {
     let config = facts_of(&[node_arguments(flags)]).proxy_config;
     assert_eq!(config.get().expect("a config").healthz_bind_address.as_deref(), Some("127.0.0.1:10300"));
 }
+
+#[test]
+fn a_file_does_not_tell_which_nodes_a_cilium_node_config_selects() {
+    let facts = facts_of(&[r#"
+kind: ConfigMap
+metadata: {name: cilium-config, namespace: kube-system}
+data: {kube-proxy-replacement: "true"}
+---
+apiVersion: cilium.io/v2
+kind: CiliumNodeConfig
+metadata: {name: edge, namespace: kube-system}
+spec: {defaults: {devices: eth1}, nodeSelector: {matchLabels: {pool: edge}}}
+"#]);
+    let gap = facts.proxy_config.gap().expect("a gap");
+    assert!(gap.detail.contains("CiliumNodeConfig kube-system/edge may change Cilium's settings"), "{}", gap.detail);
+}

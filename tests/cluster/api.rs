@@ -9,6 +9,7 @@ use portreeve::{
 use tempfile::TempDir;
 
 use crate::{
+    cilium,
     fake::{Fake, Reply, facts_at},
     said,
 };
@@ -74,7 +75,7 @@ fn a_plain_cluster_is_read_and_what_it_lacks_is_quiet() {
 
 #[test]
 fn every_request_is_in_the_access_table_and_every_row_is_used() {
-    let fake = Fake::new(|path, _| small(path));
+    let fake = Fake::new(|path, _| if path == cilium::MAP { cilium::config_map() } else { small(path) });
     fake.facts();
     let used: BTreeSet<_> = fake.requests().iter().map(|path| row_of(path)).collect();
     assert_eq!(used.len(), rows_of_reading(), "rows that nothing asks for");

@@ -5,6 +5,7 @@
 
 mod agent_memory;
 mod api;
+mod cilium;
 mod credentials;
 mod events;
 mod fake;

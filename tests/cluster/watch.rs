@@ -20,6 +20,7 @@ use tokio::{
 
 use crate::{
     api::{list, page, row_of, rows_of_reading, small},
+    cilium,
     fake::{After, Fake, Reply},
 };
 
@@ -123,6 +124,7 @@ async fn a_watch_begins_with_what_a_list_says_whole_from_the_cache_or_in_pages()
         path if is_watch(path) => calm(path),
         path if path.starts_with("/api/v1/services") && path.contains("continue=t2") => list("Service", &[B]),
         path if path.starts_with("/api/v1/services") => page("Service", &[A], "t2"),
+        cilium::MAP => cilium::config_map(),
         path => small(path),
     });
     let (_watch, views) = start(&fake);

@@ -108,11 +108,10 @@ fn without_roles_nothing_is_granted_and_nothing_is_bound() {
 }
 
 #[test]
-fn configmaps_are_granted_in_kube_system_only() {
+fn settings_are_granted_in_kube_system_only() {
     for object in objects(&render(&[])) {
-        let about =
-            granted(std::slice::from_ref(&object)).into_iter().any(|(_, resource, ..)| resource == "configmaps");
-        if about {
+        let granted = granted(std::slice::from_ref(&object));
+        if granted.iter().any(|(_, resource, ..)| resource == "configmaps" || resource == "ciliumnodeconfigs") {
             assert_eq!((&object["kind"], &object["metadata"]["namespace"]), (&"Role".into(), &"kube-system".into()));
         }
     }

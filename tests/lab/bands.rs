@@ -157,29 +157,64 @@ fn cilium_with_a_range_of_its_own_disagrees_with_the_api_server() {
     assert_eq!((&event["regarding"]["kind"], &event["regarding"]["name"]), (&json!("Service"), &json!("kubernetes")));
 }
 
+/// A server of Cilium 1.15 has them as `v2alpha1` alone, and answers 404 for `v2`.
 #[test]
-fn calico_with_ranges_of_its_own_disagrees_in_ipvs_mode() {
+fn cilium_with_a_range_of_its_own_on_this_node_alone_disagrees_there() {
     let mut cluster = small_cluster();
     Role::of_chart().grant(&mut cluster);
+    define(&cluster, ("cilium.io", "v2alpha1"), ("CiliumNodeConfig", "ciliumnodeconfigs"), "Namespaced");
+    let metadata = |name: &str| json!({"name": name, "namespace": "kube-system"});
+    cluster.api().create(&json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata("cilium-config"),
+        "data": {"kube-proxy-replacement": "true", "node-port-range": "30000,30127"},
+    }));
+    kubectl(&cluster, &["label", "node", "n1", "pool=edge"]);
+    for (name, pool, range) in [("edge", "edge", "30000,30063"), ("first-of-others", "core", "30000,30031")] {
+        cluster.api().create(&json!({
+            "apiVersion": "cilium.io/v2alpha1",
+            "kind": "CiliumNodeConfig",
+            "metadata": metadata(name),
+            "spec": {"defaults": {"node-port-range": range}, "nodeSelector": {"matchLabels": {"pool": pool}}},
+        }));
+    }
+    let agent = Agent::start(&cluster, &[]);
+    let (summary, _) = disagreement(&cluster, &agent);
+    assert!(summary.starts_with("Cilium takes 30000-30063 for the NodePort range,"), "{summary}");
+    let told = agent.findings().to_string();
+    assert!(told.contains("ConfigMap kube-system/cilium-config with CiliumNodeConfig edge"), "{told}");
+}
+
+/// Defines a kind of objects, and waits until the server has it.
+#[track_caller]
+fn define(cluster: &ControlPlane, (group, version): (&str, &str), (kind, plural): (&str, &str), scope: &str) {
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     cluster.api().create(&json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": "felixconfigurations.crd.projectcalico.org"},
+        "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
-            "group": "crd.projectcalico.org",
-            "scope": "Cluster",
-            "names": {"kind": "FelixConfiguration", "plural": "felixconfigurations"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": any}}],
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": any}}],
         },
     }));
+    until("kind of its own", || cluster.api().text(&format!("/apis/{group}/{version}/{plural}")));
+}
+
+#[test]
+fn calico_with_ranges_of_its_own_disagrees_in_ipvs_mode() {
+    let mut cluster = small_cluster();
+    Role::of_chart().grant(&mut cluster);
+    define(&cluster, ("crd.projectcalico.org", "v1"), ("FelixConfiguration", "felixconfigurations"), "Cluster");
     let felix = json!({
         "apiVersion": "crd.projectcalico.org/v1",
         "kind": "FelixConfiguration",
         "metadata": {"name": "default"},
         "spec": {"kubeNodePortRanges": ["30000:30063", 30100]},
     });
-    until("kind of its own", || cluster.api().text("/apis/crd.projectcalico.org/v1/felixconfigurations"));
     cluster.api().create(&felix);
     let agent = Agent::start(&cluster, &["--proxy-mode", "ipvs"]);
     let (summary, _) = disagreement(&cluster, &agent);

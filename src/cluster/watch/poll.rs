@@ -23,14 +23,14 @@ const POLLS_UNTIL_GONE: u32 = 5;
 const FEW_NODES: usize = 500;
 
 /// Polls the settings: RBAC by name permits no watch, and they hardly ever change.
-pub(super) async fn poll_settings(feed: ResourceFeed) {
+pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
     let mut failures = 0;
     // The places that held something when the settings were last read as a whole.
     let mut known: Option<BTreeSet<SettingsPlace>> = None;
     // In how many polls in succession one of them was absent.
     let mut polls_absent = 0;
     loop {
-        let read = async { Ok(settings_places::read(&feed.connect().await?).await) };
+        let read = async { Ok(settings_places::read(&feed.connect().await?, own).await) };
         let failed = match read.await {
             Err(error) => Some(error),
             Ok(SettingsRead { facts, found, absent, failed }) => {

@@ -62,7 +62,7 @@ pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: E
         watcher(feed(Resource::Pods), Collection::of::<Pod>(), pod_selections),
         poll_nodes(feed(Resource::Nodes), own.as_deref(), node_count),
         poll_waiting_pods(feed(Resource::WaitingPods), nodes),
-        poll_settings(feed(Resource::Settings)),
+        poll_settings(feed(Resource::Settings), own.as_deref()),
         async {
             while endpoints_of.changed().await.is_ok() {
                 let names = Arc::clone(&endpoints_of.borrow_and_update());
