@@ -25,10 +25,9 @@ pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
 
     let node_ports: Vec<(&Service, Port)> =
         served_node_ports(services).map(|(service, port, number)| (service, (port.protocol, number))).collect();
-    let claims =
-        services.iter().flat_map(|service| ExternalAddress::of(service)).filter(|claim| addresses.contains(&claim.ip));
-    let claims: Vec<(&Service, Port)> = claims
-        .flat_map(|claim| claim.service.ports.iter().map(move |port| (claim.service, (port.protocol, port.port))))
+    let claiming = services.iter().filter(|it| ExternalAddress::of(it).any(|claim| addresses.contains(&claim.ip)));
+    let claims: Vec<(&Service, Port)> = claiming
+        .flat_map(|service| service.ports.iter().map(|port| (service.as_ref(), (port.protocol, port.port))))
         .collect();
     let listeners = kernel.listeners.seen().into_iter().flatten().map(|socket| (socket.protocol, socket.local_port));
     let pods = cluster.pods.seen().map_or(&[][..], Vec::as_slice);

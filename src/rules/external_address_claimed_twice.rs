@@ -22,7 +22,7 @@
 //! Give one of the Services another address or another port, or delete it.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     net::IpAddr,
     sync::Arc,
 };
@@ -51,6 +51,9 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
+/// Who writes a Service chooses how many addresses it has, and how many ports: of one so many pairs are compared.
+const MOST_DESTINATIONS: usize = 4096;
+
 /// Where a connection arrives.
 type Destination = (IpAddr, u16, Protocol);
 
@@ -58,7 +61,17 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let services = view.now.cluster.services.get()?;
     let claiming = services.iter().map(Arc::as_ref).filter(|service| ExternalAddress::of(service).next().is_some());
     let mut claims: BTreeMap<Destination, Vec<ExternalAddress<'_>>> = BTreeMap::new();
-    for claim in each_service(claiming).flat_map(ExternalAddress::of) {
+    let mut services_of: HashMap<IpAddr, usize> = HashMap::new();
+    for service in each_service(services.iter().map(Arc::as_ref)) {
+        let all = ExternalAddress::of(service).chain(ExternalAddress::cluster_ips(service));
+        let all: HashSet<IpAddr> = all.map(|claim| claim.ip).collect();
+        all.into_iter().for_each(|ip| *services_of.entry(ip).or_default() += 1);
+    }
+    let shared = each_service(claiming).flat_map(|service| {
+        let most = (MOST_DESTINATIONS / service.ports.len().max(1)).max(1);
+        ExternalAddress::of(service).filter(|claim| services_of[&claim.ip] > 1).take(most)
+    });
+    for claim in shared {
         for port in &claim.service.ports {
             claims.entry((claim.ip, port.port, port.protocol)).or_default().push(claim);
         }
@@ -125,7 +138,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Service, Snapshot, Why,
+            Service, ServicePort, Snapshot, Why,
             healthy::{World, gap, ip, seen},
         },
         findings::{Scope, StepKind},
@@ -170,6 +183,21 @@ mod tests {
         assert_eq!(judgements.len(), 1 + 2 * MOST_LISTED, "one of the first, and of the others a few");
         let evidence = expect_problem(&RULE, &world, &subject("third"));
         assert!(evidence.values.len() <= 4 * MOST_LISTED, "{evidence:#?}");
+    }
+
+    #[test]
+    fn of_many_addresses_with_many_ports_so_many_pairs_are_compared() {
+        let many: Vec<IpAddr> = (0..=255).map(|n| ip(&format!("198.51.100.{n}"))).collect();
+        let greedy = |it: World| {
+            it.with(|service| {
+                let port = service.ports[0].clone();
+                service.ports = (1..=1024).map(|number| ServicePort { port: number, ..port.clone() }).collect();
+                service.external_ips.clone_from(&many);
+            })
+        };
+        let world = Snapshot::healthy().service("first", greedy).service("second", greedy);
+        let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        assert_eq!(judgements.len(), 2 * MOST_DESTINATIONS);
     }
 
     #[test]

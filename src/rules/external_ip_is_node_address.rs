@@ -36,7 +36,7 @@ use super::{
     node_addresses::{kind_in_words, nodes_by_address},
     remedies::{move_off, release},
     socket_needs::{Ports, SocketNeed},
-    wording::{listed, service_in_words},
+    wording::{MOST_LISTED, listed, service_in_words},
 };
 use crate::{
     dataplane::{
@@ -80,6 +80,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     if claims.is_empty() {
         return Ok(Vec::new());
     }
+    let claims = most_of_each_service(snapshot, claims);
     let here = Here {
         snapshot,
         alone: nodes.len() == 1,
@@ -116,6 +117,8 @@ struct Here<'a> {
 }
 
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
+/// A claim, and whose address it is.
+type Claim<'a, 'b> = (ExternalAddress<'a>, &'b Owners<'a>);
 
 impl Here<'_> {
     fn judge(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Vec<Judgement> {
@@ -368,6 +371,19 @@ impl Here<'_> {
 /// Every node knows the addresses in Node objects; one that only a link of this node has is known to this node alone.
 fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
+}
+
+/// Who writes a Service chooses how many addresses of Nodes it has, and each is told with the way to take all back: of one
+/// Service so many count, before others those of this node, where somebody may listen.
+fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, mut claims: Vec<Claim<'a, 'b>>) -> Vec<Claim<'a, 'b>> {
+    claims.sort_by_key(|(claim, _)| !is_on_link(snapshot, claim.ip));
+    let mut told: HashMap<*const Service, usize> = HashMap::new();
+    claims.retain(|(claim, _)| {
+        let told = told.entry(std::ptr::from_ref(claim.service)).or_default();
+        *told += 1;
+        *told <= MOST_LISTED
+    });
+    claims
 }
 
 /// Whether a link of this node has an address, other than the one where an ipvs proxy keeps those of Services.

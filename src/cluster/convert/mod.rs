@@ -5,6 +5,8 @@ mod pod;
 mod typed;
 mod workload;
 
+use std::{collections::HashSet, net::IpAddr};
+
 pub(super) use self::{
     node::{node, other_hostname},
     pod::{PodFacts, pod},
@@ -55,12 +57,12 @@ pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Se
     Some(Service {
         families: families(spec.ip_families, &cluster_ips, errors),
         cluster_ips,
-        external_ips: addresses(spec.external_ips, "spec.externalIPs", errors),
-        load_balancer_ips: each(ingress, "status.loadBalancer.ingress", errors, |entry, path, errors| {
+        external_ips: distinct(addresses(spec.external_ips, "spec.externalIPs", errors)),
+        load_balancer_ips: distinct(each(ingress, "status.loadBalancer.ingress", errors, |entry, path, errors| {
             let proxied = entry.ip_mode.seen().is_some_and(|mode| mode == "Proxy");
             let ip = entry.ip.take(format_args!("{path}.ip"), errors).filter(|ip| !ip.is_empty() && !proxied)?;
             address(&ip, format_args!("{path}.ip"), errors)
-        }),
+        })),
         external_local: spec.external_traffic_policy.take("spec.externalTrafficPolicy", errors).as_deref()
             == Some("Local"),
         internal_local: spec.internal_traffic_policy.take("spec.internalTrafficPolicy", errors).as_deref()
@@ -81,6 +83,14 @@ pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Se
         uid: metadata.uid.take("metadata.uid", errors),
         kind,
     })
+}
+
+/// The addresses of a list in their order, each once: nothing keeps the author of a Service from writing one a thousand times,
+/// and rules compare each of a list with each port.
+fn distinct(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+    let mut seen = HashSet::new();
+    addresses.retain(|ip| seen.insert(*ip));
+    addresses
 }
 
 /// An EndpointSlice; `None` for those of no Service and for FQDN slices, which no proxy uses.

@@ -296,3 +296,18 @@ fn of_several_addresses_of_one_service_the_last_is_taken_back_first() {
     assert_eq!(paths, [true, false, false], "{remedy:?}");
     assert!(remedy.steps[1].text.contains("/spec/externalIPs/0"), "{remedy:?}");
 }
+
+#[test]
+fn of_many_addresses_of_nodes_a_few_are_told_and_those_of_this_node_first() {
+    let mut world = trap(PEER).listens("0.0.0.0:6666");
+    let many = (0..200).map(|n| ip(&format!("198.51.100.{n}")));
+    let mut nodes = objects(&mut world.cluster.nodes);
+    let kind = NodeAddressKind::InternalIp;
+    nodes[1].addresses.extend(many.clone().map(|ip| NodeAddress { kind, ip }));
+    objects(&mut world.cluster.services)[0].external_ips = many.chain([ip(PRIMARY[0])]).collect();
+    let judgements = (RULE.check)(View { now: &world, before: None }, &Limits::default()).expect("it can judge");
+    assert_eq!(judgements.len(), 1 + MOST_LISTED);
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert_eq!(evidence.severity, Severity::Critical, "what a process of this node loses");
+    assert!(evidence.remedies.iter().all(|it| it.steps.len() <= 2 + MOST_LISTED), "{:?}", evidence.remedies);
+}
