@@ -14,7 +14,8 @@
 //! Listing nft tables and iptables chains needs CAP_NET_ADMIN. Without it that part is unknown.
 //!
 //! ## Fix
-//! `kube-proxy --cleanup` removes every generation, the present one too; then restart kube-proxy. After ipvs mode, a
+//! `kube-proxy --cleanup` removes every generation, the present one too; then restart kube-proxy, unless Cilium is in its
+//! place. It clears all of IPVS, also what keepalived or kube-router has there. After ipvs mode, a
 //! first run of 1.36 ends with an error, since it comes to two chains while others still lead to them: a second one
 //! takes them away. A stale address can be deleted by hand.
 
@@ -67,8 +68,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let mut problems = Vec::new();
     let mut gaps: Vec<Gap> = Vec::new();
     match &mode {
-        Ok(mode) => problems.extend(left_behind(&traces, mode.value)),
-        Err(_) if traces.len() > 1 => problems.push(several(&traces)),
+        Ok(mode) => problems.extend(left_behind(snapshot, interfaces, &traces, mode.value)),
+        Err(_) if traces.len() > 1 => problems.push(several(snapshot, interfaces, &traces)),
         Err(gap) if traces.len() == 1 => gaps.push(gap.clone()),
         Err(_) => {}
     }
@@ -98,7 +99,7 @@ type Traces = BTreeMap<Mode, Vec<(&'static str, String)>>;
 
 fn traces(snapshot: &Snapshot, interfaces: &Interfaces) -> Traces {
     let mut traces = Traces::new();
-    for name in IPVS_LINKS.iter().filter(|name| interfaces.links.iter().any(|link| link.name == **name)) {
+    for name in links_of_ipvs(interfaces) {
         let addresses: BTreeSet<_> = interfaces.of(name).map(|address| address.ip).collect();
         let held = if addresses.is_empty() { "no address".to_owned() } else { listed(addresses) };
         traces.entry(Mode::Ipvs).or_default().push(("device", format!("{name} with {held}")));
@@ -127,6 +128,21 @@ fn traces(snapshot: &Snapshot, interfaces: &Interfaces) -> Traces {
     traces
 }
 
+/// The links that proxies in ipvs mode make, as far as they are there.
+fn links_of_ipvs(interfaces: &Interfaces) -> impl Iterator<Item = &'static str> {
+    IPVS_LINKS.into_iter().filter(|name| interfaces.links.iter().any(|link| link.name == *name))
+}
+
+/// Whether IPVS has, or may have, virtual servers that were not made for Services.
+fn serves_others(snapshot: &Snapshot, interfaces: &Interfaces) -> bool {
+    let all = match &snapshot.kernel.ip_vs {
+        Reading::Seen(servers) => servers.len(),
+        Reading::Gap(gap) => return gap.why != Why::NotSupported,
+    };
+    // The first link is kube-proxy's. Those of kube-router are live where kube-proxy has only left something behind.
+    all > servers_of_services(snapshot, interfaces).len() || links_of_ipvs(interfaces).any(|link| link != IPVS_LINKS[0])
+}
+
 /// Virtual servers that were certainly made for Services: on an address of the proxy's device, or on a cluster IP.
 fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> Vec<&'a VirtualServer> {
     let Some(servers) = snapshot.kernel.ip_vs.seen().filter(|servers| !servers.is_empty()) else { return Vec::new() };
@@ -139,32 +155,33 @@ fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> V
 }
 
 /// What is in the kernel of every mode but the present one.
-fn left_behind(traces: &Traces, present: Mode) -> impl Iterator<Item = Evidence> {
+fn left_behind(
+    snapshot: &Snapshot,
+    interfaces: &Interfaces,
+    traces: &Traces,
+    present: Mode,
+) -> impl Iterator<Item = Evidence> {
     traces.iter().filter(move |(mode, _)| **mode != present).map(move |(mode, found)| {
         let summary =
             format!("The proxy runs in {present} mode, but the kernel still holds what {mode} mode programmed.");
         let mut evidence = Evidence::new(Severity::Warning, summary);
         evidence.values.extend(found.iter().cloned());
-        remove_all(evidence, *mode)
+        let evidence = evidence.remedy(clean_up(Some(present), serves_others(snapshot, interfaces)));
+        match mode {
+            Mode::Ipvs => evidence.remedy(remove_ipvs(&links_of_ipvs(interfaces).collect::<Vec<_>>())),
+            Mode::Nftables => evidence.remedy(remove_nftables()),
+            Mode::Iptables | Mode::Cilium => evidence,
+        }
     })
 }
 
 /// The mode is not known, but there can only be one.
-fn several(traces: &Traces) -> Evidence {
+fn several(snapshot: &Snapshot, interfaces: &Interfaces, traces: &Traces) -> Evidence {
     let modes: Vec<&str> = traces.keys().map(|mode| mode.name()).collect();
     let summary = format!("The kernel holds what {} mode programmed: only one of them is in use.", modes.join(" and "));
     let mut evidence = Evidence::new(Severity::Warning, summary);
     evidence.values.extend(traces.values().flatten().cloned());
-    evidence.remedy(clean_up())
-}
-
-fn remove_all(evidence: Evidence, mode: Mode) -> Evidence {
-    let evidence = evidence.remedy(clean_up());
-    match mode {
-        Mode::Ipvs => evidence.remedy(remove_ipvs()),
-        Mode::Nftables => evidence.remedy(remove_nftables()),
-        Mode::Iptables | Mode::Cilium => evidence,
-    }
+    evidence.remedy(clean_up(None, serves_others(snapshot, interfaces)))
 }
 
 /// Addresses on a proxy's device that no Service explains.
@@ -177,6 +194,10 @@ fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a 
     let explained: HashSet<IpAddr> =
         snapshot.cluster.services.get()?.iter().flat_map(|service| addresses_of(service)).collect();
     held.retain(|address| !explained.contains(&address.ip));
+    // A Service that could not be read whole may explain one: to delete it would take that Service off this node.
+    if let Some(gap) = snapshot.cluster.unread_service().filter(|_| !held.is_empty()) {
+        return Err(gap.clone());
+    }
     held.sort_by_key(|address| (address.ip, &*address.link));
     Ok(held)
 }

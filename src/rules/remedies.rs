@@ -5,7 +5,7 @@ use super::needed_ports::NeededPorts;
 use crate::{
     dataplane::{ExternalAddress, Field, UNNAMED, owner_name},
     facts::{
-        Address, Controller, PortRange, PortSet, Protocol, Reading, Service, ServicePort, Snapshot, Socket,
+        Address, Controller, Mode, PortRange, PortSet, Protocol, Reading, Service, ServicePort, Snapshot, Socket,
         text::shell_word,
     },
     findings::{Remedy, Step},
@@ -154,17 +154,34 @@ pub(super) fn delete_rule(chain: &str, handle: u64) -> Step {
 }
 
 /// Removes what every proxy mode of kube-proxy programmed.
-pub(super) fn clean_up() -> Remedy {
-    let lasting = "kube-proxy --cleanup, once more where it ends with an error, then restart kube-proxy: it removes the present mode's rules too";
-    Remedy::from(Step::command("kube-proxy --cleanup").lasting(lasting))
-        .then(Step::advice("run it once more where it ends with an error"))
-        .then(Step::advice("restart kube-proxy: the present mode's rules were removed too"))
+///
+/// Cilium in kube-proxy's place loses nothing by it, a kube-proxy that runs everything. Of IPVS it clears all (kubernetes
+/// pkg/proxy/ipvs/proxier.go, `cleanupLeftovers`), also what is `of_others`.
+pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
+    const AGAIN: &str = "once more where it ends with an error";
+    let caution = of_others.then(|| {
+        Step::advice(
+            "see whose the other virtual servers of `ipvsadm --list --numeric` are: the next command clears all of IPVS",
+        )
+    });
+    let restart =
+        (present != Some(Mode::Cilium)).then_some("restart kube-proxy: the present mode's rules were removed too");
+    let lasting = match restart {
+        Some(_) => {
+            format!("kube-proxy --cleanup, {AGAIN}, then restart kube-proxy: it removes the present mode's rules too")
+        }
+        None => format!("kube-proxy --cleanup, {AGAIN}"),
+    };
+    let command = Step::command("kube-proxy --cleanup").lasting(lasting);
+    let steps = caution.into_iter().chain([command, Step::advice(format!("run it {AGAIN}"))]);
+    steps.chain(restart.map(Step::advice)).collect::<Vec<_>>().into()
 }
 
-/// Removes what ipvs mode left.
-pub(super) fn remove_ipvs() -> Remedy {
+/// Removes what ipvs mode left, these links of it.
+pub(super) fn remove_ipvs(links: &[&str]) -> Remedy {
+    let links: String = links.iter().map(|link| format!(" && ip link delete {link}")).collect();
     Remedy::from(Step::advice("make sure that nothing else on this node uses IPVS"))
-        .then(Step::command("ipvsadm --clear && ip link delete kube-ipvs0"))
+        .then(Step::command(format!("ipvsadm --clear{links}")))
 }
 
 /// Removes what nftables mode left.

@@ -52,7 +52,10 @@ fn the_device_of_ipvs_is_left_over_in_every_other_mode() {
             format!("The proxy runs in {mode} mode, but the kernel still holds what ipvs mode programmed.")
         );
         assert!(evidence.values.contains(&("device", "kube-ipvs0 with 10.96.0.10".to_owned())));
-        assert!(evidence.remedies[0].steps[0].text.starts_with("kube-proxy --cleanup"), "{:?}", evidence.remedies);
+        let steps = &evidence.remedies[0].steps;
+        assert!(steps[0].text.starts_with("kube-proxy --cleanup"), "{steps:?}");
+        let restarts = steps.iter().any(|step| step.text.contains("restart kube-proxy"));
+        assert_eq!(restarts, mode != Mode::Cilium, "there is none to restart: {steps:?}");
     }
 }
 
@@ -64,6 +67,25 @@ fn so_are_virtual_servers_of_services_but_not_somebody_elses() {
     seen(&mut world.kernel.ip_vs).push(virtual_server("10.96.0.10"));
     let evidence = expect_problem(&RULE, &world, &subject());
     assert!(evidence.values.contains(&("virtual servers", "10.96.0.10:80/tcp".to_owned())), "{evidence:?}");
+}
+
+#[test]
+fn whoever_else_uses_ipvs_is_not_cleared_without_a_word() {
+    let caution = |world: &Snapshot| {
+        let evidence = expect_problem(&RULE, world, &subject());
+        let steps = &evidence.remedies[0].steps;
+        (steps[0].text.contains("ipvsadm --list"), evidence.remedies[1].steps[1].text.clone())
+    };
+    let mut world = node(Mode::Iptables, &[], &[]).address("kube-ipvs0", "10.96.0.10");
+    world.kernel.ip_vs = Reading::Seen(vec![virtual_server("10.96.0.10")]);
+    assert_eq!(caution(&world), (false, "ipvsadm --clear && ip link delete kube-ipvs0".to_owned()));
+    seen(&mut world.kernel.ip_vs).push(virtual_server("192.0.2.200"));
+    assert!(caution(&world).0, "keepalived's");
+    world.kernel.ip_vs = gap(Source::IpVs, Why::NotPermitted);
+    assert!(caution(&world).0);
+    let mut router = node(Mode::Iptables, &[], &[]).address("kube-dummy-if", "10.96.0.10");
+    router.kernel.ip_vs = Reading::Seen(vec![virtual_server("10.96.0.10")]);
+    assert_eq!(caution(&router), (true, "ipvsadm --clear && ip link delete kube-dummy-if".to_owned()));
 }
 
 #[test]
@@ -87,6 +109,8 @@ fn an_address_that_no_service_explains_is_stale_in_ipvs_mode_too() {
     assert_eq!(evidence.remedies, [Step::command("ip addr del 10.96.0.99/32 dev kube-ipvs0").into()]);
     let explained = world.clone().service("lb", |it| it.external_ip("10.96.0.99"));
     expect_healthy(&RULE, &explained, &subject());
+    let unread = world.clone().rejects(Source::Services);
+    assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Services);
     world.cluster.services = gap(Source::Services, Why::NotAsked);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
 }

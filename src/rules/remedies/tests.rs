@@ -69,7 +69,11 @@ fn every_command() {
     all.extend(commands(reserve(&world, &PortRange::DEFAULT_NODE_PORTS.into())));
     all.extend(commands(choose_from(PortRange { first: 32768, last: 65535 })));
     all.extend(commands(give_node_ports_back()));
-    all.extend([clean_up(), remove_ipvs(), remove_nftables(), untracked().into()].into_iter().flat_map(commands));
+    all.extend(
+        [clean_up(None, false), remove_ipvs(&["kube-ipvs0"]), remove_nftables(), untracked().into()]
+            .into_iter()
+            .flat_map(commands),
+    );
     insta::assert_snapshot!("commands", serde_json::to_string_pretty(&all).expect("JSON"));
 }
 
