@@ -318,16 +318,17 @@ impl Settings {
     }
 }
 
-/// Whether Cilium leaves masquerading to iptables, by its ConfigMap. Nothing where that does not tell: a node may have
-/// settings of its own, and what an agent does by default depends on its version.
+/// Whether Cilium leaves masquerading to iptables, by its ConfigMap. Nothing where that leaves it at the default, which is
+/// iptables (cilium `daemon/cmd/daemon_main.go`, 1.15 to 1.20).
 fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
     let is = |key: &str, word: &str| value(key).is_some_and(|text| text.trim() == word);
     let family = |enabled: bool, key: &str| enabled && !is(key, "false") && !is("masquerade", "false");
     let ipv4 = family(!is("enable-ipv4", "false"), "enable-ipv4-masquerade");
     let ipv6 = family(is("enable-ipv6", "true"), "enable-ipv6-masquerade");
-    match value("enable-bpf-masquerade")?.trim() {
-        "true" => Some(false),
-        "false" => Some(ipv4 || ipv6),
+    match value("enable-bpf-masquerade").map(str::trim) {
+        Some("true") => Some(false),
+        _ if !(ipv4 || ipv6) => Some(false),
+        Some("false") => Some(true),
         _ => None,
     }
 }
@@ -353,6 +354,7 @@ fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str>) -> CiliumConfig {
             () => WithoutBackend::Reject,
         },
         host_namespace_only: is("bpf-lb-sock-hostns-only", "true"),
+        sctp: is("enable-sctp", "true"),
         allows_bind: is("node-port-bind-protection", "false"),
         reserves_nothing: is("enable-auto-protect-node-port-range", "false"),
     }

@@ -206,6 +206,7 @@ mappings! {
         sockets_of_host_only: NumberOrText = "bpf-lb-sock-hostns-only",
         bind_protection: NumberOrText = "node-port-bind-protection",
         auto_protect: NumberOrText = "enable-auto-protect-node-port-range",
+        sctp: NumberOrText = "enable-sctp",
         ipv4: NumberOrText = "enable-ipv4",
         ipv6: NumberOrText = "enable-ipv6",
         ipv4_masquerade: NumberOrText = "enable-ipv4-masquerade",

@@ -199,6 +199,7 @@ fn candidates(
     let cilium = config.cilium.clone().unwrap_or_default();
     if by_device {
         settings.families_off.clone_from(&cilium.families_off);
+        settings.sctp = cilium.sctp;
     }
     if needs(Setting::WithoutBackend) {
         settings.without_backend = cilium.without_backend;

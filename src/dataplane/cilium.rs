@@ -12,7 +12,7 @@ use super::{
     plane::{Connection, DataPlane},
     settings::{Setting, Settings},
 };
-use crate::facts::{CiliumConfig, Family, Mode, ProxyConfig, Snapshot, Vantage, WithoutBackend};
+use crate::facts::{CiliumConfig, Family, Mode, Protocol, ProxyConfig, Snapshot, Vantage, WithoutBackend};
 
 pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Cilium,
@@ -31,22 +31,30 @@ pub(super) static PLANE: DataPlane = DataPlane {
 pub(super) const ONE_ADDRESS: &str =
     ", for remote clients on one address of each device; set nodeport-addresses to have others served";
 
-/// Whether it refuses `bind` on every NodePort: in the node's network namespace, on the wildcard and on each address that it
-/// takes. Who listens there already stays, and cannot begin again.
-pub(crate) fn refuses_bind(snapshot: &Snapshot) -> bool {
+/// Whether it refuses `bind` of this protocol and family on every NodePort: in the node's network namespace, on the wildcard
+/// and on each address that it takes. Who listens there already stays, and cannot begin again.
+pub(crate) fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> bool {
     let serves = snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium);
     let config = snapshot.proxy_config().ok().and_then(|config| config.cilium.as_ref());
-    serves && !config.is_some_and(|config| config.allows_bind)
+    let allows = |config: &CiliumConfig| config.allows_bind || config.families_off.contains(&family);
+    serves && by_sockets(protocol) && !config.is_some_and(allows)
 }
 
-/// Each way to answer without an endpoint.
+/// Whether its programs of sockets, of `connect` and `bind`, know the protocol (cilium `bpf/bpf_sock.c`).
+fn by_sockets(protocol: Protocol) -> bool {
+    protocol != Protocol::Sctp
+}
+
+/// Each way to answer without an endpoint, and with SCTP or without.
 fn unread() -> Vec<ProxyConfig> {
     let ways = [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass];
-    let of = |(without_backend, host_namespace_only)| {
-        let cilium = CiliumConfig { without_backend, host_namespace_only, ..CiliumConfig::default() };
+    let of = |(without_backend, host_namespace_only, sctp)| {
+        let cilium = CiliumConfig { without_backend, host_namespace_only, sctp, ..CiliumConfig::default() };
         ProxyConfig { cilium: Some(cilium), ..ProxyConfig::default() }
     };
-    ways.into_iter().flat_map(|way| [(way, false), (way, true)]).map(of).collect()
+    let either = [false, true].into_iter();
+    let pairs = either.clone().flat_map(|one| either.clone().map(move |other| (one, other)));
+    ways.into_iter().flat_map(|way| pairs.clone().map(move |(only, sctp)| (way, only, sctp))).map(of).collect()
 }
 
 /// It is complete but for the devices.
@@ -69,13 +77,14 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     // Where pods are not served as they connect, they are as their packets arrive: all the same, but for refusals.
     let by_socket = match connection.from {
         Vantage::Remote => false,
-        Vantage::Pods => !settings.host_namespace_only,
+        Vantage::Pods => !settings.host_namespace_only && by_sockets(connection.protocol),
         Vantage::Node | Vantage::Loopback => true,
     };
     let refused = match settings.without_backend {
         WithoutBackend::Reject => Outcome::Refused,
         WithoutBackend::Drop | WithoutBackend::Pass => Outcome::TimedOut,
     };
+    let is_own = matches!(connection.from, Vantage::Node | Vantage::Loopback);
     let backing = connection.backing;
     // The node and its pods are inside, for which internalTrafficPolicy is.
     let is_inside = connection.from != Vantage::Remote;
@@ -86,6 +95,8 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let passes = settings.without_backend == WithoutBackend::Pass && backing != Backing::ElsewhereOutside;
     match () {
         () if !(connection.captured && is_on(settings, connection.to)) => Outcome::Listener,
+        // By its sources, not measured: what is not translated in `connect` goes to the process, but for pods' packets.
+        () if !by_sockets(connection.protocol) && (!settings.sctp || is_own) => Outcome::Listener,
         () if is_empty && passes => Outcome::Listener,
         () if is_empty && by_socket => Outcome::Unreachable,
         () if is_empty || is_elsewhere && !is_inside => refused,

@@ -1,6 +1,9 @@
 //! The settings on which data planes' answers depend, with one value assumed for each.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::LazyLock,
+};
 
 use ipnet::IpNet;
 
@@ -10,6 +13,31 @@ use crate::facts::{Address, Family, Interfaces, ProxyConfig, WithoutBackend};
 /// What the words of `nodePortAddresses` stand for (Kubernetes 1.37).
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 const EVERY: [&str; 2] = ["0.0.0.0/0", "::/0"];
+
+/// What Cilium calls private (cilium pkg/ip/ip.go), as far as it is no link-local address and none of loopback.
+const PRIVATE: [&str; 15] = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/4",
+    "100::/64",
+    "2001:2::/48",
+    "2001:db8::/48",
+    "fc00::/7",
+];
+
+fn is_private(ip: IpAddr) -> bool {
+    static NETWORKS: LazyLock<Vec<IpNet>> =
+        LazyLock::new(|| PRIVATE.iter().filter_map(|cidr| cidr.parse().ok()).collect());
+    NETWORKS.iter().any(|network| network.contains(&ip))
+}
 
 /// A setting that a data plane may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +54,7 @@ pub(super) enum Setting {
     NftablesLocalhost,
     /// The version of kube-proxy.
     Version,
-    /// Which devices Cilium serves, their addresses, and of which families.
+    /// Which devices Cilium serves, their addresses, of which families, and whether SCTP.
     Devices,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     WithoutBackend,
@@ -81,6 +109,8 @@ pub(super) struct Settings {
     pub(super) of_devices: Option<Vec<IpAddr>>,
     /// The families that Cilium does not serve.
     pub(super) families_off: Vec<Family>,
+    /// Whether Cilium serves SCTP.
+    pub(super) sctp: bool,
     /// What becomes of a connection to a Service without an endpoint.
     pub(super) without_backend: WithoutBackend,
     /// Whether pods are served where their packets arrive, and not where they connect.
@@ -98,6 +128,7 @@ impl Settings {
         before_1_26: false,
         of_devices: None,
         families_off: Vec::new(),
+        sctp: false,
         without_backend: WithoutBackend::Reject,
         host_namespace_only: false,
     };
@@ -132,7 +163,7 @@ impl Settings {
     }
 
     /// Sets what Cilium serves: `nodeport-addresses`, as far as they are of its devices, and without them one address of
-    /// each device and family, and those of `lo`.
+    /// each device and family, `lo` among them.
     ///
     /// Its devices are those that `devices` names, or else those with the Node's addresses, and with `otherwise` every
     /// other. With `otherwise` everything else that is not known is served too: link-local addresses, and each of several
@@ -156,13 +187,18 @@ impl Settings {
             let chosen = if devices.is_empty() { has_primary(address) } else { is_named(&address.link) };
             is_lo(address) || chosen && !is_link_local(address.ip)
         };
-        // Of a device and family it is the Node's address, or the only one.
+        // Of a device and family it is the Node's address, or the only one. Where that one is public and another is private,
+        // Cilium up to 1.18 takes the Node's, and 1.19 the private one (cilium pkg/datapath/tables/node_address.go).
         let is_chosen = |address: &Address| {
             let family = |it: &&Address| {
-                it.link == address.link && Family::of(it.ip) == Family::of(address.ip) && !is_link_local(it.ip)
+                let usable = !is_link_local(it.ip) && !it.ip.is_loopback();
+                it.link == address.link && Family::of(it.ip) == Family::of(address.ip) && usable
             };
             let mut rivals = all.iter().filter(family).filter(|it| it.ip != address.ip);
             match all.iter().filter(family).find(|it| is_primary(it)) {
+                Some(primary) if !is_private(primary.ip) && all.iter().filter(family).any(|it| is_private(it.ip)) => {
+                    (primary.ip != address.ip && !is_private(address.ip)).then_some(false)
+                }
                 Some(primary) => Some(primary.ip == address.ip),
                 None => rivals.next().is_none().then_some(true),
             }
@@ -170,7 +206,7 @@ impl Settings {
         let of_devices = all.iter().filter(|it| is_of_device(it) || otherwise && may_be(it));
         self.of_devices = Some(of_devices.map(|address| address.ip).collect());
         let by_itself = all.iter().filter(|address| match is_of_device(address) {
-            true => is_lo(address) || is_chosen(address).unwrap_or(otherwise),
+            true => is_chosen(address).unwrap_or(otherwise),
             false => otherwise && may_be(address),
         });
         let networks: Vec<IpNet> = match listed {

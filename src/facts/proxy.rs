@@ -139,6 +139,9 @@ pub struct CiliumConfig {
     /// Families that are turned off: `enable-ipv4` or `enable-ipv6` is false.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families_off: Vec<Family>,
+    /// `enable-sctp`: without it, NodePorts of SCTP are not served.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sctp: bool,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     pub without_backend: WithoutBackend,
     /// `bpf-lb-sock-hostns-only`: pods are not served where they connect, but where their packets arrive.

@@ -135,7 +135,7 @@ impl Blocked<'_> {
         let services = self.snapshot.cluster.services.seen()?;
         let (service, entry, _) = served_node_ports(services)
             .find(|(_, entry, number)| (entry.protocol, *number) == (protocol, port))
-            .filter(|(service, ..)| refuses_bind(self.snapshot) && self.is_served(service, limits))?;
+            .filter(|(service, ..)| !self.refused_families(service).is_empty() && self.is_served(service, limits))?;
         let verdict = Verdict::Problem(self.refused(service, entry));
         Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
     }
@@ -143,7 +143,7 @@ impl Blocked<'_> {
     /// Whether NodePorts are served on the address that the pod declares; without one it is the wildcard.
     fn is_served(&self, service: &Service, limits: &Limits) -> bool {
         let Some(ip) = self.declared() else { return true };
-        if !service.families.contains(&Family::of(ip)) {
+        if !self.refused_families(service).contains(&Family::of(ip)) {
             return false;
         }
         let Some(interfaces) = self.snapshot.kernel.interfaces.seen() else { return false };
@@ -152,11 +152,17 @@ impl Blocked<'_> {
         ip.is_loopback() || locals.any(|local| candidates.agree(|it| it.captures(local)) == Some(true))
     }
 
+    /// The families of a Service in which Cilium refuses `bind` on its NodePort.
+    fn refused_families(&self, service: &Service) -> Vec<Family> {
+        let families = service.families.iter().copied();
+        families.filter(|family| refuses_bind(self.snapshot, self.port.protocol, *family)).collect()
+    }
+
     fn refused(&self, service: &Service, entry: &ServicePort) -> Evidence {
         let ContainerPort { port, protocol, .. } = *self.port;
         let Pod { namespace, name, .. } = self.pod;
         // A server on `::` may have the port where a Service has IPv4 alone.
-        let (of, certain) = match service.families[..] {
+        let (of, certain) = match self.refused_families(service)[..] {
             [only] if self.declared().is_none() => (format!(" of {only}"), self.is_failing()),
             _ => (String::new(), true),
         };

@@ -89,7 +89,6 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         proxy: Proxy::of(snapshot),
         ephemeral: EphemeralPorts::of(snapshot),
         alternative: free_port(snapshot),
-        bind_is_refused: refuses_bind(snapshot),
     };
     Ok(hits
         .into_iter()
@@ -110,8 +109,6 @@ struct Node<'a> {
     ephemeral: EphemeralPorts,
     /// A nodePort that a Service could have instead.
     alternative: Option<u16>,
-    /// Whether nobody can begin to listen on a NodePort.
-    bind_is_refused: bool,
 }
 
 /// A destination and a vantage point, and who answers there.
@@ -171,8 +168,9 @@ impl Node<'_> {
         let ip = socket.local.to_canonical();
         let captured = |local: &LocalAddress| self.candidates.agree(|it| it.captures(*local)) == Some(true);
         let served = || self.locals.iter().any(|local| local.ip == ip && captured(local));
-        let of_family = service.families.contains(&Family::of(ip));
-        self.bind_is_refused && of_family && (ip.is_unspecified() || ip.is_loopback() || served())
+        let family = Family::of(ip);
+        let refused = service.families.contains(&family) && refuses_bind(self.snapshot, socket.protocol, family);
+        refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 
     /// A runtime may hold a pod's hostPort with a socket of its own; that pod is another rule's subject.

@@ -14,7 +14,8 @@
 //! in the place of kube-proxy looks at what arrives before conntrack does.** Where iptables masquerades for it
 //! (`enable-bpf-masquerade: "false"` in ConfigMap `cilium-config`), an answer to a NodePort that a Service has goes to a pod
 //! of that Service, and the connection times out: seldom, and at random. There the configuration alone is a warning, once
-//! in a cluster. Cilium's own masquerading keeps off the NodePort range.
+//! in a cluster. Where it does not set `enable-bpf-masquerade`, as Helm's values have it, iptables masquerades too: that is
+//! information. Cilium's own masquerading keeps off the NodePort range.
 //!
 //! ## Silent when
 //! - the proxy is in another mode, or ipvs has no virtual server for the address and port;
@@ -81,8 +82,12 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
     }
     let config = snapshot.cluster.proxy_config.get();
     let verdict = match config.map(|config| (config, config.iptables_masquerade)) {
-        Ok((config, Some(true))) => Verdict::Problem(by_iptables(snapshot, &config.place)),
+        Ok((config, Some(true))) => Verdict::Problem(by_iptables(snapshot, Severity::Warning, "false", &config.place)),
         Ok((_, Some(false))) => Verdict::Healthy,
+        // Nobody has chosen it, and it works nearly always.
+        Ok((config, None)) if config.cilium.is_some() => {
+            Verdict::Problem(by_iptables(snapshot, Severity::Info, "not set, which is false", &config.place))
+        }
         Ok((config, None)) => {
             let detail = format!("{}: it does not tell whether Cilium masquerades by itself", config.place);
             Verdict::Unknown(Gap::new(Source::ConfigMaps, Why::Ambiguous, detail))
@@ -92,13 +97,13 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
     vec![Judgement { subject: Subject::cluster(), port: None, protocol: None, verdict }]
 }
 
-fn by_iptables(snapshot: &Snapshot, place: &str) -> Evidence {
+fn by_iptables(snapshot: &Snapshot, severity: Severity, value: &str, place: &str) -> Evidence {
     let summary = "iptables masquerades connections of pods for Cilium, and may give them a NodePort as source port: Cilium \
                    sends their answers to a pod of the Service, and these connections time out.";
-    let mut evidence = Evidence::new(Severity::Warning, summary)
+    let mut evidence = Evidence::new(severity, summary)
         .in_cluster()
         .outcome("cilium")
-        .value("enable-bpf-masquerade", format!("false (from {place})"));
+        .value("enable-bpf-masquerade", format!("{value} (from {place})"));
     if let Some(range) = snapshot.cluster.node_port_range.seen() {
         evidence = evidence.value("NodePort range", range_in_words(range));
     }
@@ -210,7 +215,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Masquerade, ProxyConfig,
+            CiliumConfig, Masquerade, ProxyConfig,
             healthy::{PRIMARY, gap, ip, seen},
         },
         findings::{Scope, Subject},
@@ -332,6 +337,12 @@ mod tests {
     #[test]
     fn who_masquerades_for_cilium_is_unknown_where_its_settings_do_not_tell() {
         assert_eq!(expect_unknown(&RULE, &cilium_world(None), &Subject::cluster()).why, Why::Ambiguous);
+        let mut by_default = cilium_world(None);
+        seen(&mut by_default.cluster.proxy_config).cilium = Some(CiliumConfig::default());
+        let evidence = expect_problem(&RULE, &by_default, &Subject::cluster());
+        assert_eq!(evidence.severity, Severity::Info);
+        let place = "not set, which is false (from ConfigMap kube-system/cilium-config)".to_owned();
+        assert!(evidence.values.contains(&("enable-bpf-masquerade", place)), "{evidence:#?}");
         let mut world = cilium_world(Some(true));
         world.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &world, &Subject::cluster()).why, Why::NotPermitted);

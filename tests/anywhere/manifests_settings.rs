@@ -258,6 +258,13 @@ fn cilium_protects_node_ports_unless_its_config_map_says_otherwise() {
     assert_eq!(read(", enable-auto-protect-node-port-range: 'false'"), (false, true));
 }
 
+#[test]
+fn cilium_serves_sctp_where_its_config_map_says_so() {
+    assert!(
+        !of_cilium("").sctp && !of_cilium(", enable-sctp: 'false'").sctp && of_cilium(", enable-sctp: 'true'").sctp
+    );
+}
+
 /// What is read of Cilium in kube-proxy's place with further settings, each with a comma before it.
 #[track_caller]
 fn of_cilium(settings: &str) -> CiliumConfig {
@@ -278,6 +285,7 @@ fn who_masquerades_for_cilium_is_in_its_config_map() {
     for (settings, expected) in [
         ("", None),
         (", enable-bpf-masquerade: ''", None),
+        (", enable-ipv4-masquerade: 'false'", Some(false)),
         (", enable-bpf-masquerade: 'true'", Some(false)),
         (", enable-bpf-masquerade: \"true\\n\"", Some(false)),
         (", enable-bpf-masquerade: 'false'", Some(true)),

@@ -70,6 +70,7 @@ pub(in crate::cluster) fn typed_config_map(object: SlimObject, errors: &mut Fiel
             "enable-auto-protect-node-port-range",
             scalar(data.auto_protect.take("data[enable-auto-protect-node-port-range]", errors)),
         ),
+        ("enable-sctp", scalar(data.sctp.take("data[enable-sctp]", errors))),
         ("enable-ipv4", scalar(data.ipv4.take("data[enable-ipv4]", errors))),
         ("enable-ipv6", scalar(data.ipv6.take("data[enable-ipv6]", errors))),
         ("enable-ipv4-masquerade", scalar(data.ipv4_masquerade.take("data[enable-ipv4-masquerade]", errors))),

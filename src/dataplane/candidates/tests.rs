@@ -197,6 +197,42 @@ fn what_is_local_inside_is_so_for_the_node_and_its_pods_under_cilium() {
 }
 
 #[test]
+fn where_cilium_chooses_among_several_addresses_of_a_device_it_is_not_known_which() {
+    let two = cilium(|_| {}).address("lo", "203.0.113.2");
+    for address in ["203.0.113.1", "203.0.113.2"] {
+        assert_eq!(under_cilium(&two, address), "??? PUP PUP", "{address} of lo");
+    }
+    // A Node with a public address beside a private one: the version of Cilium decides.
+    let public = "2001:db8:1::5";
+    let mut world = cilium(|_| {}).address("eth0", public).address("eth0", "2001:db8:1::6");
+    let addresses = &mut objects(&mut world.cluster.nodes)[0].addresses;
+    addresses.iter_mut().filter(|it| Family::of(it.ip) == Family::V6).for_each(|it| it.ip = ip(public));
+    for address in [public, PRIMARY[1]] {
+        assert_eq!(under_cilium(&world, address), "??? PUP PUP", "{address}");
+    }
+    assert_eq!(under_cilium(&world, "2001:db8:1::6"), "LLL PUP PUP", "it is neither");
+}
+
+/// By Cilium's sources; SCTP was not measured.
+#[test]
+fn cilium_serves_sctp_only_where_it_is_told_to_and_not_as_the_node_connects() {
+    let ask = |change: &dyn Fn(&mut ProxyConfig)| {
+        let candidates = candidates(&cilium(|it| change(it)));
+        let to = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
+        [Vantage::Remote, Vantage::Node, Vantage::Pods].map(|from| {
+            let outcomes = candidates.iter().map(|it| it.outcome((to, Protocol::Sctp), from, Backing::Ready));
+            outcomes.collect::<Vec<_>>().windows(2).all(|pair| pair[0] == pair[1]).then(|| {
+                candidates.iter().next().expect("a candidate").outcome((to, Protocol::Sctp), from, Backing::Ready)
+            })
+        })
+    };
+    let of = |sctp| move |it: &mut ProxyConfig| it.cilium = Some(CiliumConfig { sctp, ..CiliumConfig::default() });
+    let (pod, listener) = (Some(Outcome::Pod), Some(Outcome::Listener));
+    assert_eq!(ask(&of(false)), [listener; 3]);
+    assert_eq!(ask(&of(true)), [pod, listener, pod]);
+}
+
+#[test]
 fn cilium_leaves_a_family_alone_that_is_turned_off() {
     let config = CiliumConfig { families_off: vec![Family::V6], ..CiliumConfig::default() };
     let world = cilium(|it| it.cilium = Some(config));

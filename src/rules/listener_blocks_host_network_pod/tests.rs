@@ -331,6 +331,7 @@ fn where_cilium_refuses_bind_a_node_port_is_in_the_way_of_a_pod() {
     let allows = CiliumConfig { allows_bind: true, ..CiliumConfig::default() };
     for silent in [
         of(Protocol::Udp, |_| ()),
+        of(Protocol::Sctp, |pod| pod.ports[0].protocol = Protocol::Sctp),
         of(Protocol::Tcp, |pod| pod.ready = true),
         of(Protocol::Tcp, |pod| pod.ports[0].host_ip = Some(ip("203.0.113.9"))),
         world.with_mode(Mode::Iptables),

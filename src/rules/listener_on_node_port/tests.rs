@@ -260,6 +260,10 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
     let single = |it: World| it.node_port(30080).with(|service| service.families = vec![Family::V4]);
     let single = Snapshot::healthy().service("web", single).listens("[::]:30080").with_mode(Mode::Cilium);
     assert_eq!(after(&single), None, "of a Service of IPv4 it refuses 0.0.0.0, and not ::");
+    let both = web(30080).listens("[::]:30080").with_mode(Mode::Cilium);
+    assert!(after(&both).is_some());
+    let off = CiliumConfig { families_off: vec![Family::V6], ..CiliumConfig::default() };
+    assert_eq!(after(&both.with_config(|it| it.cilium = Some(off))), None, "nor with IPv6 turned off");
 
     let own = |it: World| {
         it.node_port(30080).each_slice(|slice| {
