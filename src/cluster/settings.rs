@@ -326,7 +326,8 @@ fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bo
     let ipv4 = family(!is("enable-ipv4", "false"), "enable-ipv4-masquerade");
     let ipv6 = family(is("enable-ipv6", "true"), "enable-ipv6-masquerade");
     match value("enable-bpf-masquerade").map(str::trim) {
-        Some("true") => Some(false),
+        // As Go reads it.
+        Some("true" | "True" | "TRUE" | "t" | "T" | "1") => Some(false),
         _ if !(ipv4 || ipv6) => Some(false),
         Some("false") => Some(true),
         _ => None,

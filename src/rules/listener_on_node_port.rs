@@ -38,6 +38,7 @@ use super::{
     node_ports::range_in_words,
     remedies::{move_off, move_service},
     socket_needs::{Ports, SocketNeed},
+    v6only::either_way,
     wording::capital,
 };
 use crate::{
@@ -126,7 +127,7 @@ impl Node<'_> {
             }
             Some(Ok(())) => return None,
             Some(Err(gap)) => Verdict::Unknown(gap),
-            None => self.verdict(service, port, (socket, is_endpoint), workers)?,
+            None => either_way(socket, |socket| self.verdict(service, port, (socket, is_endpoint), workers))?,
         };
         Some(Judgement {
             subject: Subject::service(service),

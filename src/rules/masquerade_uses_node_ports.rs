@@ -86,7 +86,7 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
         Ok((_, Some(false))) => Verdict::Healthy,
         // Nobody has chosen it, and it works nearly always.
         Ok((config, None)) if config.cilium.is_some() => {
-            Verdict::Problem(by_iptables(snapshot, Severity::Info, "not set, which is false", &config.place))
+            Verdict::Problem(by_iptables(snapshot, Severity::Info, "not set to true", &config.place))
         }
         Ok((config, None)) => {
             let detail = format!("{}: it does not tell whether Cilium masquerades by itself", config.place);
@@ -341,7 +341,7 @@ mod tests {
         seen(&mut by_default.cluster.proxy_config).cilium = Some(CiliumConfig::default());
         let evidence = expect_problem(&RULE, &by_default, &Subject::cluster());
         assert_eq!(evidence.severity, Severity::Info);
-        let place = "not set, which is false (from ConfigMap kube-system/cilium-config)".to_owned();
+        let place = "not set to true (from ConfigMap kube-system/cilium-config)".to_owned();
         assert!(evidence.values.contains(&("enable-bpf-masquerade", place)), "{evidence:#?}");
         let mut world = cilium_world(Some(true));
         world.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotPermitted);

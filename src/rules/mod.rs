@@ -49,6 +49,7 @@ mod proxy_near_fd_limit;
 mod remedies;
 mod rule;
 mod socket_needs;
+mod v6only;
 mod wording;
 
 use std::{

@@ -283,3 +283,19 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
     let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Cilium).with_config(|it| it.cilium = Some(pass));
     assert_eq!(affects(&empty), (Severity::Info, vec![]));
 }
+
+/// `/proc/net` does not tell it, and every server of Go listens so.
+#[test]
+fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
+    let with = |families: Vec<Family>, v6only| {
+        let single = |it: World| it.node_port(30080).with(move |service| service.families = families);
+        let mut world = Snapshot::healthy().service("web", single).listens("[::]:30080").with_mode(Mode::Nftables);
+        seen(&mut world.kernel.listeners)[0].v6only = v6only;
+        world
+    };
+    let of_ipv4 = with(vec![Family::V4], None);
+    assert_eq!(expect_unknown(&RULE, &of_ipv4, &subject()).source, Source::Listeners);
+    expect_problem(&RULE, &with(vec![Family::V4], Some(false)), &subject());
+    expect_healthy(&RULE, &with(vec![Family::V4], Some(true)), &subject());
+    expect_problem(&RULE, &with(Family::BOTH.to_vec(), None), &subject());
+}

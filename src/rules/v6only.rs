@@ -1,0 +1,24 @@
+//! What holds of a listener of which nobody told whether it takes IPv4 too: `/proc/net` does not, and sock_diag may be closed.
+
+use crate::{
+    facts::{Family, Gap, Socket, Source, Why},
+    findings::Verdict,
+};
+
+/// The verdict about a listener, each way where `v6only` was not told. It loses the more, the more it takes: what it loses with
+/// IPv6 alone it loses, and what it would lose with both is unknown.
+pub(super) fn either_way(socket: &Socket, verdict: impl Fn(&Socket) -> Option<Verdict>) -> Option<Verdict> {
+    if socket.serves(Family::V4).is_some() {
+        return verdict(socket);
+    }
+    let [alone, both] = [true, false].map(|only| verdict(&Socket { v6only: Some(only), ..socket.clone() }));
+    match (alone, both) {
+        (alone @ Some(Verdict::Problem(_)), _) => alone,
+        (_, None | Some(Verdict::Healthy)) => None,
+        (_, Some(Verdict::Unknown(gap))) => Some(Verdict::Unknown(gap)),
+        (_, Some(Verdict::Problem(_))) => {
+            let detail = format!("whether [::]:{} takes IPv4 too, IPV6_V6ONLY, was not told", socket.local_port);
+            Some(Verdict::Unknown(Gap::new(Source::Listeners, Why::Ambiguous, detail)))
+        }
+    }
+}
