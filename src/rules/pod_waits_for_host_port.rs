@@ -29,7 +29,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{
     Limits, Patience, Rule,
-    pods::{are_siblings, ends_in_time, ports_conflict},
+    pods::{are_siblings, ends_in_time, is_static, ports_conflict},
     remedies::another_port,
     wording::{MOST_LISTED, listed},
 };
@@ -85,7 +85,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 
 /// Whose place is taken again and again: the namespace, kind and name of what made a pod that the kubelet refused.
 fn workload_of(waiting: &WaitingPod) -> Option<(&str, &str, &str)> {
-    let controller = waiting.controller.as_ref().filter(|_| waiting.rejected)?;
+    let controller = waiting.controller.as_ref().filter(|it| waiting.rejected && !is_static(Some(*it)))?;
     Some((&waiting.namespace, &controller.kind, &controller.name))
 }
 
@@ -183,7 +183,8 @@ fn evidence(waiting: &WaitingPod, port: &ContainerPort, first: &Pod, holders: &[
         None => pod,
     };
     let mut own = Remedy::from(other(service_lb_of, another_port(namespace, name, controller.as_ref())));
-    if waiting.rejected {
+    // Nobody can delete a static pod, and it is tried again once its manifest changes.
+    if waiting.rejected && !is_static(controller.as_ref()) {
         own = own.then(Step::advice(format!("delete pod {namespace}/{name}: the kubelet does not try it again")));
     }
     evidence = evidence.remedy(own);

@@ -150,6 +150,17 @@ fn a_pod_that_the_kubelet_refused_is_not_tried_again_and_one_in_its_place_is_no_
 }
 
 #[test]
+fn static_pods_of_one_node_are_not_one_workload() {
+    let world = clash(
+        |pod| pod.controller = controller("Node", "n1"),
+        |waiting| (waiting.rejected, waiting.controller) = (true, controller("Node", "n1")),
+    );
+    let evidence = expect_problem(&RULE, &world, &subject());
+    let own = ["give pod default/late another port, in its manifest on its node"];
+    assert_eq!(evidence.remedies[0].steps.iter().map(|it| &it.text).collect::<Vec<_>>(), own);
+}
+
+#[test]
 fn of_the_refused_pods_of_a_controller_the_last_one_is_told() {
     let refused = |second: i64, name: &str, change: fn(&mut WaitingPod)| {
         let mut world = clash(
@@ -172,6 +183,8 @@ fn of_the_refused_pods_of_a_controller_the_last_one_is_told() {
     assert_eq!(told(vec![refused(1, "a", same), refused(3, "b", same), refused(2, "c", same)]), ["b"]);
     let other: fn(&mut WaitingPod) = |it| it.controller = controller("DaemonSet", "other");
     assert_eq!(told(vec![refused(1, "a", same), refused(2, "b", other)]), ["a", "b"]);
+    let of_the_node: fn(&mut WaitingPod) = |it| it.controller = controller("Node", "n1");
+    assert_eq!(told(vec![refused(1, "a", of_the_node), refused(2, "b", of_the_node)]), ["a", "b"]);
     let nobodys: fn(&mut WaitingPod) = |it| it.controller = None;
     assert_eq!(told(vec![refused(1, "a", nobodys), refused(2, "b", nobodys)]), ["a", "b"]);
     let pending: fn(&mut WaitingPod) = |it| it.rejected = false;
