@@ -145,6 +145,7 @@ mappings! {
         desired: i64 = "desiredNumberScheduled",
         conditions: Vec<Field<Condition>> = "conditions",
         containers: Vec<Field<ContainerStatus>> = "containerStatuses",
+        init_containers: Vec<Field<ContainerStatus>> = "initContainerStatuses",
         pod_ip: String = "podIP",
         pod_ips: Vec<Field<Address>> = "podIPs",
         addresses: Vec<Field<Address>> = "addresses",
