@@ -16,7 +16,8 @@
 //! - a pod that declares the hostPort has no address yet;
 //! - the rules were made by another CNI plugin, by Docker or by a person: only those of `portmap` are read;
 //! - the rules are those of the legacy iptables, which cannot be listed. Where a pod of this node has a hostPort, that is
-//!   unknown, and also where the right to list rules is missing.
+//!   unknown, and also where the right to list rules is missing, or where there are more than are read: 512 chains, or 8192
+//!   rules.
 //!
 //! ## Fix
 //! Delete the rule. The container runtime's log says why it did not ask the plugin to do so.
