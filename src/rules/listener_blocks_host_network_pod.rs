@@ -9,7 +9,9 @@
 //!
 //! A process with the port on one address is in the way of servers that want every address, and of no others. Whether
 //! the pod has such a server is not known. So it is information, and a warning where a container of the pod ended
-//! with an error and has not run again for ten minutes. UDP servers may share a port, and it is the same with them.
+//! with an error and has not run again for ten minutes. UDP servers may share a port, and it is the same with them. Two TCP
+//! servers of one user share one where both ask for it (`SO_REUSEPORT`), as HAProxy does: what was asked for is not known, and
+//! where no container ended with an error, the sentence says so.
 //!
 //! Cilium in kube-proxy's place refuses `bind` on every NodePort, with the same words, and no process is there. A pod
 //! whose port is a Service's NodePort cannot listen then, be it that Service's own. It is a warning, and information where
@@ -255,9 +257,10 @@ impl Blocked<'_> {
             true => "A process that outlived its container".to_owned(),
             false => capital(&owner_name(self.snapshot, &socket.owner)),
         };
-        let lacks = match self.is_in_every_way(socket) {
-            true => format!("the pod cannot listen on {port}/{protocol}"),
-            false => format!("the pod cannot listen on {port}/{protocol} of every address"),
+        let lacks = match (self.is_in_every_way(socket), self.is_failing()) {
+            (true, true) => format!("the pod cannot listen on {port}/{protocol}"),
+            (true, false) => format!("the pod cannot listen on {port}/{protocol} unless both ask to share it"),
+            (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),
         };
         let sentence = format!(
             "{owner} listens on {}, a port of hostNetwork pod {namespace}/{name}, which is not ready: {lacks}.",

@@ -42,8 +42,11 @@ fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
     assert_eq!(
         evidence.summary,
         "Process node_exporter listens on [::]:9100/tcp, a port of hostNetwork pod default/exporter, which is not \
-         ready: the pod cannot listen on 9100/tcp."
+         ready: the pod cannot listen on 9100/tcp unless both ask to share it."
     );
+    let failing = exporter(|pod| pod.failing = true).listens_as("[::]:9100", process());
+    let summary = expect_problem(&RULE, &failing, &subject()).summary;
+    assert!(summary.ends_with("ready: the pod cannot listen on 9100/tcp."), "{summary}");
     assert!(evidence.values.contains(&("process", "node_exporter (pid 700)".to_owned())), "{evidence:#?}");
     let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
     assert_eq!(texts[0], "move process node_exporter off port 9100/tcp");
