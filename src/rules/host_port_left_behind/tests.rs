@@ -260,9 +260,10 @@ fn several_of_one_port_are_one_finding_and_the_worst_comes_first() {
 
 #[test]
 fn of_many_left_behind_so_many_are_told_the_worst_among_them() {
-    let mut left: Vec<_> = (0..40).map(|_| redirection(8080, "10.1.0.7:80")).collect();
+    let mut left: Vec<_> = (0..40).map(|handle| Redirection { handle, ..redirection(8080, "10.1.0.7:80") }).collect();
     left.insert(30, redirection(8080, "10.1.0.8:80"));
     let evidence = expect_problem(&RULE, &with(world(), &left), &node());
     assert_eq!(evidence.severity, Severity::Critical);
     assert!(evidence.values.contains(&("redirection", "and 24 more".to_owned())), "{evidence:#?}");
+    assert_eq!(evidence.values.iter().filter(|(name, _)| *name == "redirection").count(), MOST_LISTED + 1);
 }
