@@ -6,7 +6,7 @@
 use super::{
     managed_fields::ManagedPorts,
     mapping::mappings,
-    tolerant_field::{Field, LongText, Name, NumberOrText, Present, Time},
+    tolerant_field::{Field, LeavesOut, LongText, Name, NumberOrText, Present, Time},
 };
 
 /// One object of any kind. What is large is boxed: it is handed on several times while it is read.
@@ -87,7 +87,7 @@ mappings! {
         spec: TemplateSpec = "spec",
     }
     TemplateSpec {
-        node_selector: Present = "nodeSelector",
+        node_selector: LeavesOut = "nodeSelector",
         affinity: Affinity = "affinity",
         host_network: bool = "hostNetwork",
         containers: Vec<Field<Container>> = "containers",
@@ -145,6 +145,7 @@ mappings! {
         desired: i64 = "desiredNumberScheduled",
         conditions: Vec<Field<Condition>> = "conditions",
         containers: Vec<Field<ContainerStatus>> = "containerStatuses",
+        init_containers: Vec<Field<ContainerStatus>> = "initContainerStatuses",
         pod_ip: String = "podIP",
         pod_ips: Vec<Field<Address>> = "podIPs",
         addresses: Vec<Field<Address>> = "addresses",

@@ -327,3 +327,20 @@ impl<T: FieldType> FieldType for Vec<Field<T>> {
         Ok(Ok(items))
     }
 }
+
+/// Whether a node selector leaves a node with Linux out: most charts ask for Linux, and for nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeavesOut(pub(super) bool);
+
+impl FieldType for LeavesOut {
+    const EXPECTED: &'static str = "labels";
+
+    fn from_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<Result<Self, String>, A::Error> {
+        let mut leaves_out = false;
+        while let Some((label, value)) = map.next_entry::<Field<String>, Field<String>>()? {
+            let words = [label.seen(), value.seen()].map(|it| it.map(String::as_str));
+            leaves_out |= words != [Some("kubernetes.io/os"), Some("linux")];
+        }
+        Ok(Ok(Self(leaves_out)))
+    }
+}

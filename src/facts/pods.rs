@@ -35,7 +35,8 @@ pub struct Pod {
     pub finished: bool,
     /// The condition `Ready` is true.
     pub ready: bool,
-    /// Whether any of its containers runs, by `status.containerStatuses`; `None` where there are none.
+    /// Whether any of its containers runs, by `status.containerStatuses` and those of init containers, of which some run
+    /// beside the others; `None` where there are none.
     #[serde(default)]
     pub running: Option<bool>,
     /// A container that is not ready ended with an error, now or when it last ran.

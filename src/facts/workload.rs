@@ -17,7 +17,8 @@ pub struct Workload {
     pub name: String,
     /// `spec.template.spec.hostNetwork`.
     pub host_network: bool,
-    /// Its template has a node selector or a node affinity that is required: it may be meant for some nodes only.
+    /// Its template has a node selector that asks for more than Linux, or a node affinity that is required: it may be meant
+    /// for some nodes only.
     #[serde(default)]
     pub restricted: bool,
     /// `spec.template.spec.containers[].ports` that are the node's: those with a hostPort, or all in the host's network.

@@ -18,13 +18,15 @@ use names::{
 };
 
 /// Chains that exist once a Service or an endpoint: thousands that show no more than `KUBE-SERVICES` does
-/// (kubernetes pkg/proxy/iptables/proxier.go).
-const ONE_A_SERVICE: [&str; 6] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", "KUBE-XLB-"];
+/// (kubernetes pkg/proxy/iptables/proxier.go); and once a pod or a network policy, which show nothing of a proxy
+/// (kube-router pkg/controllers/netpol).
+const ONE_AN_OBJECT: [&str; 8] =
+    ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", "KUBE-XLB-", "KUBE-POD-FW-", "KUBE-NWPLCY-"];
 
 /// The tables that the legacy iptables made, which only root can read.
 const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 
-/// Reads tables, chains whose name begins with `KUBE-`, those of single Services left out, and where hostPorts are
+/// Reads tables, chains whose name begins with `KUBE-`, those of single objects left out, and where hostPorts are
 /// redirected.
 ///
 /// # Errors
@@ -79,7 +81,7 @@ pub(super) fn chain(message: &Message<'_>) -> Result<Option<String>, Malformed> 
         return Ok(None);
     }
     let chain = attribute(message, NFTA_CHAIN_NAME)?;
-    if !chain.starts_with("KUBE-") || ONE_A_SERVICE.iter().any(|prefix| chain.starts_with(prefix)) {
+    if !chain.starts_with("KUBE-") || ONE_AN_OBJECT.iter().any(|prefix| chain.starts_with(prefix)) {
         return Ok(None);
     }
     Ok(Some(format!("{} {} {chain}", family(message)?, attribute(message, NFTA_CHAIN_TABLE)?)))
@@ -115,9 +117,11 @@ mod tests {
     }
 
     #[test]
-    fn chains_of_a_proxy_are_kept_and_those_of_single_services_are_not() {
+    fn chains_of_a_proxy_are_kept_and_those_of_single_objects_are_not() {
         assert_eq!(chain_of("nat", "KUBE-NODEPORTS").as_deref(), Some("ip nat KUBE-NODEPORTS"));
-        assert_eq!(chain_of("nat", "KUBE-SVC-NPX46M4PTMTKRN6Y"), None);
+        for single in ["KUBE-SVC-NPX46M4PTMTKRN6Y", "KUBE-POD-FW-NPX46M4PTMTKRN6Y", "KUBE-NWPLCY-NPX46M4PTMTKRN6Y"] {
+            assert_eq!(chain_of("nat", single), None, "{single}");
+        }
         assert_eq!(chain_of("nat", "DOCKER"), None);
     }
 

@@ -223,11 +223,20 @@ fn evidence(
             Some(range) => evidence.remedy(choose_from(range)),
             None => evidence,
         },
-        Whose::Pod(_) => evidence.remedy(Step::advice(
-            "set spec.securityContext.sysctls of the pod: name net.ipv4.ip_local_port_range, value \"1024 65535\"",
-        )),
+        Whose::Pod(pod)
+            if pod.ip_local_port_range.is_some_and(|it| it.first <= WIDEST.first && it.last == WIDEST.last) =>
+        {
+            evidence
+        }
+        Whose::Pod(_) => evidence.remedy(Step::advice(format!(
+            "set spec.securityContext.sysctls of the pod: name net.ipv4.ip_local_port_range, value \"{} {}\"",
+            WIDEST.first, WIDEST.last
+        ))),
     }
 }
+
+/// The range of a pod that needs many ports: all that need no privilege.
+const WIDEST: PortRange = PortRange { first: 1024, last: u16::MAX };
 
 /// The host's range with its upper end raised, where there is room: first to where it ends by default.
 fn wider(snapshot: &Snapshot) -> Option<PortRange> {
@@ -353,6 +362,7 @@ mod tests {
         let evidence = expect_problem(&RULE, &world, &subject);
         assert_eq!(evidence.severity, Severity::Critical);
         assert!(evidence.summary.starts_with("Pod default/busy uses almost every"), "{}", evidence.summary);
+        assert_eq!((assumed.remedies.len(), evidence.remedies.len()), (2, 1), "it has the widest range");
         let (world, subject) = pod(CAPACITY, Some("1024 65535"));
         expect_healthy(&RULE, &world, &subject);
     }

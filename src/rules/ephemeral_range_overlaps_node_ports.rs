@@ -188,7 +188,7 @@ impl Overlap<'_> {
             evidence = evidence.affects([Vantage::Node]);
         }
         evidence = needed.add_to(evidence).remedy(reserve(self.snapshot, &self.range.range.into()));
-        match self.above() {
+        match self.above().filter(|above| self.leaves_out_servers(*above)) {
             Some(above) => evidence.remedy(choose_from(above)),
             None => evidence,
         }
@@ -208,6 +208,13 @@ impl Overlap<'_> {
         let services = self.snapshot.cluster.services.get()?;
         let ports: PortSet = served_node_ports(services).map(|(_, _, port)| port).collect();
         Ok(ports.intersection(&self.uncovered))
+    }
+
+    /// Whether no server needs a port that the kernel may choose of a range: else another finding takes this one's place.
+    fn leaves_out_servers(&self, range: PortRange) -> bool {
+        let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.seen();
+        let choosable = reserved.map_or_else(|| range.into(), |reserved| PortSet::from(range).minus(reserved));
+        NeededPorts::among(&choosable, self.snapshot).ports().is_empty()
     }
 
     /// An ephemeral range above the NodePorts of at least the default's size: to the default's end, if that is enough.

@@ -7,7 +7,8 @@
 //!
 //! ## Silent when
 //! - none of the two is a DaemonSet: their pods may run on different nodes;
-//! - one of the two has a node selector or a node affinity: they may be meant for different nodes;
+//! - one of the two has a node affinity, or a node selector that asks for more than `kubernetes.io/os: linux`: they may be
+//!   meant for different nodes;
 //! - they want the port on different addresses of the node (`hostIP`), or for different protocols;
 //! - pods of one of the two are there too: `pod-waits-for-host-port` says which of them wait;
 //! - one of the two wants no pods: `replicas: 0`.

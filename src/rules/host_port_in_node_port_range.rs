@@ -8,7 +8,7 @@
 //! Where a Service has the number as its healthCheckNodePort, what load balancers ask of the node may reach the pod.
 //!
 //! So that and Cilium make it a warning, and it is information elsewhere. It is no more than a warning, because another CNI plugin
-//! that is chained to Cilium (`portmap`) can redirect the port all the same, and that is not read.
+//! that is chained to Cilium (`portmap`) can redirect the port all the same, and the rule does not ask for its rules.
 //!
 //! ## Silent when
 //! - a Service has the number and protocol: `host-port-equals-node-port` reports that;
@@ -23,14 +23,11 @@ use std::collections::BTreeMap;
 
 use super::{
     Limits, Patience, Rule,
-    node_ports::{ports_in_words, range_in_words},
+    node_ports::{cilium_range, ports_in_words, range_in_words},
 };
 use crate::{
     dataplane::{host_ports, mode_in_words, served_health_checks},
-    facts::{
-        Claimant, ContainerPort, Gap, Mode, NodePortRange, Pod, PortRange, PortSet, Protocol, Service, Snapshot,
-        Source, View,
-    },
+    facts::{ContainerPort, Mode, NodePortRange, Pod, PortSet, Protocol, Service, Snapshot, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
@@ -96,14 +93,6 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// Cilium's own NodePort range: what it was told, else its default.
-fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
-    match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
-        Some(claim) => Ok(claim.ranges.get()?.iter().copied().collect()),
-        None => Ok(PortRange::DEFAULT_NODE_PORTS.into()),
-    }
-}
-
 /// What becomes of a hostPort in the range.
 enum Stakes<'a> {
     /// Cilium does not serve it, for it lies in this range of its own.
@@ -155,7 +144,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            RangeClaim, Reading, ServiceKind, Why,
+            Claimant, PortRange, RangeClaim, Reading, ServiceKind, Why,
             healthy::{World, gap},
         },
         rules::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},

@@ -8,15 +8,16 @@
 //! rule comes later: the versions of the plugin that most clusters have ask the oldest rule first.
 //!
 //! It is critical where somebody has the port now and gets no connections. It is information where the rule of a pod
-//! that lives is asked first; and where no pod of this node has an address in the same network, unless it keeps
-//! connections from a pod: the container may be one that Kubernetes does not know.
+//! that lives is asked first; and where a link of this node has the address's network and none of its pods is in there,
+//! unless it keeps connections from a pod: the container may be one that Kubernetes does not know.
 //!
 //! ## Silent when
-//! - a pod of this node has the address, and declares the hostPort;
+//! - a pod of this node has the address, and declares the hostPort; or had it until it ended, and nobody else wants the port;
 //! - a pod that declares the hostPort has no address yet;
 //! - the rules were made by another CNI plugin, by Docker or by a person: only those of `portmap` are read;
 //! - the rules are those of the legacy iptables, which cannot be listed. Where a pod of this node has a hostPort, that is
-//!   unknown, and also where the right to list rules is missing.
+//!   unknown, and also where the right to list rules is missing, or where there are more than are read: 512 chains, or 8192
+//!   rules.
 //!
 //! ## Fix
 //! Delete the rule. The container runtime's log says why it did not ask the plugin to do so.
@@ -26,10 +27,10 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use super::{Limits, Patience, Rule, remedies::delete_rule};
+use super::{Limits, Patience, Rule, remedies::delete_rule, wording::MOST_LISTED};
 use crate::{
     dataplane::{ByPort, by_port, host_ports, own_network_pods, owner_name},
-    facts::{Family, Gap, Netfilter, Pod, Protocol, Redirection, Snapshot, Socket, Source, View, Why},
+    facts::{Address, Family, Gap, Netfilter, Pod, Protocol, Redirection, Snapshot, Socket, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
@@ -38,7 +39,7 @@ pub(super) static RULE: Rule = Rule {
     title: "A hostPort still leads to a pod that is gone",
     ceiling: Severity::Critical,
     needs: &[Source::Pods],
-    uses: &[Source::Netfilter, Source::Listeners],
+    uses: &[Source::Netfilter, Source::Listeners, Source::Addresses],
     socket_needs: &[],
     patience: Patience::TwoScans,
     page: include_str!("host_port_left_behind.rs"),
@@ -68,9 +69,11 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     for ((protocol, port), asked) in by_number {
         let starts = host_ports(snapshot, pods)
             .any(|(pod, host, number)| number == port && host.protocol == protocol && pod.ips.is_empty());
-        let problems = asked.iter().enumerate().filter_map(|(place, _)| node.judge(&asked, place));
-        if let Some(evidence) = problems.filter(|_| !starts).reduce(Evidence::merge) {
-            let verdict = Verdict::Problem(evidence);
+        let problems = if starts { Vec::new() } else { node.judge(&asked) };
+        let all = problems.len();
+        let told = problems.into_iter().take(MOST_LISTED).map(|it| node.evidence(it)).reduce(Evidence::merge);
+        if let Some(evidence) = told {
+            let verdict = Verdict::Problem(evidence.and_more("redirection", all, MOST_LISTED));
             judgements.push(Judgement {
                 subject: subject.clone(),
                 port: Some(port),
@@ -107,6 +110,13 @@ struct Loser {
     asked_from: Vec<Vantage>,
 }
 
+/// A redirection that no pod needs any more.
+struct LeftBehind<'a> {
+    severity: Severity,
+    redirection: &'a Redirection,
+    loser: Option<Loser>,
+}
+
 /// From where a redirection takes connections: of every address, or of one.
 fn asked_from(redirection: &Redirection) -> Vec<Vantage> {
     let loopback = redirection.ip.is_none().then_some(Vantage::Loopback);
@@ -114,17 +124,30 @@ fn asked_from(redirection: &Redirection) -> Vec<Vantage> {
 }
 
 impl Node<'_> {
-    /// What is wrong with one redirection of a port, among all of the same number.
-    fn judge(&self, asked: &[&Redirection], place: usize) -> Option<Evidence> {
-        let redirection = asked[place];
-        if self.pod_of(redirection).is_some() {
-            return None;
-        }
-        let with = |other: &&&Redirection| table(other) == table(redirection) && meet(other, redirection);
-        let lives = |other: &&&Redirection| with(other) && self.pod_of(other).is_some();
-        let shadowed = asked[..place].iter().any(|other| lives(&other));
-        let later = asked[place..].iter().find(lives).and_then(|other| self.pod_of(other));
-        let pod = later.map(|pod| Loser {
+    /// What is wrong with the redirections of one port, in the order in which they are asked: the worst first.
+    fn judge<'b>(&self, asked: &[&'b Redirection]) -> Vec<LeftBehind<'b>> {
+        let lives = |(place, other): (usize, &&'b Redirection)| {
+            Some((place, *other, self.pod_of(other).filter(|pod| !pod.finished)?))
+        };
+        let alive: Vec<_> = asked.iter().enumerate().filter_map(lives).collect();
+        let problems = asked.iter().enumerate().filter(|(place, _)| alive.iter().all(|(its, ..)| its != place));
+        let mut found: Vec<_> = problems.filter_map(|(place, it)| self.left_behind(it, place, &alive)).collect();
+        found.sort_by_key(|it| std::cmp::Reverse(it.severity));
+        found
+    }
+
+    /// What is wrong with one of them, among those of pods that live.
+    fn left_behind<'b>(
+        &self,
+        redirection: &'b Redirection,
+        place: usize,
+        alive: &[(usize, &Redirection, &Pod)],
+    ) -> Option<LeftBehind<'b>> {
+        let mut with =
+            alive.iter().filter(|(_, other, _)| table(other) == table(redirection) && meet(other, redirection));
+        let first = with.next();
+        let shadowed = first.is_some_and(|(its, ..)| *its < place);
+        let pod = first.map(|(_, _, pod)| Loser {
             name: format!("pod {}/{}", pod.namespace, pod.name),
             asked_from: asked_from(redirection),
         });
@@ -133,33 +156,32 @@ impl Node<'_> {
         let loser = if shadowed { None } else { pod.or_else(process) };
         let severity = match loser {
             Some(_) => Severity::Critical,
+            // Its pod has ended, and the plugin may still be called.
+            None if self.pod_of(redirection).is_some() => return None,
             None if shadowed || !self.is_of_pods(redirection.to) => Severity::Info,
             None => Severity::Warning,
         };
-        Some(self.evidence(severity, redirection, loser))
+        Some(LeftBehind { severity, redirection, loser })
     }
 
-    /// The pod for which a redirection was made.
+    /// The pod for which a redirection was made: one that lives, or else one that ended.
     fn pod_of(&self, redirection: &Redirection) -> Option<&Pod> {
-        let declares = |pod: &&&Pod| {
+        let declares = |pod: &&Pod| {
             pod.ips.contains(&redirection.to)
                 && pod.ports.iter().any(|port| {
                     (port.protocol, port.host_port) == (redirection.protocol, Some(redirection.port))
                         && port.host_ip.filter(|ip| !ip.is_unspecified()) == redirection.ip
                 })
         };
-        self.pods.iter().find(declares).copied()
+        self.pods.iter().copied().filter(declares).min_by_key(|pod| pod.finished)
     }
 
-    /// Whether an address is one of the network of this node's pods: the CNI plugins that use `portmap` give each node a
-    /// network of 256 IPv4 addresses or fewer, and each a /64 of IPv6.
+    /// Whether an address is not of a container that Kubernetes does not know. Of those a bridge of the node has the network,
+    /// and no pod is in it. Pods may be in a network of the node's own link, or in none that a link has.
     fn is_of_pods(&self, ip: IpAddr) -> bool {
-        let near = |other: &IpAddr| match (ip, other) {
-            (IpAddr::V4(one), IpAddr::V4(other)) => one.octets()[..3] == other.octets()[..3],
-            (IpAddr::V6(one), IpAddr::V6(other)) => one.octets()[..8] == other.octets()[..8],
-            _ => false,
-        };
-        self.pods.iter().flat_map(|pod| &pod.ips).any(near)
+        let Some(interfaces) = self.snapshot.kernel.interfaces.seen() else { return false };
+        let mut networks = interfaces.addresses.iter().filter(|it| is_in_network(ip, it));
+        networks.all(|network| self.pods.iter().flat_map(|pod| &pod.ips).any(|other| is_in_network(*other, network)))
     }
 
     /// A process that listens where the redirection takes the connections.
@@ -175,10 +197,14 @@ impl Node<'_> {
         Some(Loser { name: owner_name(self.snapshot, &socket.owner), asked_from })
     }
 
-    fn evidence(&self, severity: Severity, redirection: &Redirection, loser: Option<Loser>) -> Evidence {
+    fn evidence(&self, LeftBehind { severity, redirection, loser }: LeftBehind<'_>) -> Evidence {
         let Redirection { protocol, port, to, to_port, chain, handle, .. } = redirection;
         let to = SocketAddr::new(*to, *to_port);
-        let who = match self.pods.iter().find(|pod| pod.ips.contains(&redirection.to)) {
+        let holder = self.pods.iter().filter(|pod| pod.ips.contains(&redirection.to)).min_by_key(|pod| pod.finished);
+        let who = match holder {
+            Some(Pod { namespace, name, finished: true, .. }) => {
+                format!("an address that pod {namespace}/{name} had until it ended")
+            }
             Some(pod) => format!("an address of pod {}/{}, which declares no such hostPort", pod.namespace, pod.name),
             None => "an address that no pod of this node has".to_owned(),
         };
@@ -191,6 +217,18 @@ impl Node<'_> {
             evidence = evidence.value("gets nothing", loser.name).affects(loser.asked_from);
         }
         evidence.remedy(delete_rule(chain, *handle))
+    }
+}
+
+/// Whether an address is in the network of a link.
+fn is_in_network(ip: IpAddr, network: &Address) -> bool {
+    let differ = |one: u128, other: u128, bits: u8| {
+        (one ^ other).checked_shr(u32::from(bits.saturating_sub(network.prefix))).unwrap_or(0) != 0
+    };
+    match (ip, network.ip) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => !differ(one.to_bits().into(), other.to_bits().into(), 32),
+        (IpAddr::V6(one), IpAddr::V6(other)) => !differ(one.to_bits(), other.to_bits(), 128),
+        _ => false,
     }
 }
 

@@ -10,12 +10,13 @@
 //! ## Silent when
 //! - the pod's `hostIP` is an address on which the process does not listen;
 //! - the pod uses the host's network, is finished, runs on another node, or waits for one;
+//! - it is about to start, and has no address yet;
+//! - Cilium in place of kube-proxy leaves the hostPort out: `host-port-in-node-port-range` says so;
 //! - the port is a Service's NodePort: `host-port-equals-node-port` says more;
 //! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not.
 //!
 //! It is information only where one process has a socket on each of the node's hostPorts, and there are several: a
-//! runtime may hold them for its pods, as CRI-O did up to 1.30. Those of a pod that is about to start, and has no address
-//! yet, do not count: nobody holds them.
+//! runtime may hold them for its pods, as CRI-O did up to 1.30.
 //!
 //! ## Fix
 //! Move the process to another port, or give the pod another hostPort.
@@ -25,6 +26,7 @@ use std::collections::BTreeSet;
 use super::{
     Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
+    node_ports::is_left_out_by_cilium,
     remedies::move_off,
     socket_needs::{Ports, SocketNeed},
     wording::capital,
@@ -59,11 +61,12 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 
     let node_ports: BTreeSet<_> =
         served_node_ports(services).map(|(_, port, number)| (port.protocol, number)).collect();
-    let all = host_ports(snapshot, pods).filter(|(pod, ..)| has_begun(pod));
-    let all: BTreeSet<_> = all.map(|(_, port, number)| (port.protocol, number)).collect();
+    let begun: Vec<_> = host_ports(snapshot, pods).filter(|(pod, ..)| has_begun(pod)).collect();
+    let all: BTreeSet<_> = begun.iter().map(|(_, port, number)| (port.protocol, *number)).collect();
     let (locals, ephemeral) = (local_addresses(interfaces), EphemeralPorts::of(snapshot));
     let node = Node { snapshot, interfaces, locals, ephemeral, listening, all };
-    Ok(host_ports(snapshot, pods)
+    Ok(begun
+        .into_iter()
         .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
         .flat_map(|(pod, port, number)| {
             let sockets = node.listening.at((port.protocol, number));
@@ -92,10 +95,11 @@ impl Node<'_> {
         if affected.is_empty() {
             return None;
         }
-        let verdict = match self.ephemeral.may_be_client(socket) {
-            Ok(true) => return None,
-            Err(gap) => Verdict::Unknown(gap),
-            Ok(false) => Verdict::Problem(self.evidence(pod, port, socket, &affected)),
+        let is_left_out = is_left_out_by_cilium(self.snapshot, socket.local_port);
+        let verdict = match (self.ephemeral.may_be_client(socket), is_left_out) {
+            (Ok(true), _) | (_, Ok(true)) => return None,
+            (Err(gap), _) | (_, Err(gap)) => Verdict::Unknown(gap),
+            (Ok(false), Ok(false)) => Verdict::Problem(self.evidence(pod, port, socket, &affected)),
         };
         Some(Judgement {
             subject: Subject::pod(pod),
@@ -151,8 +155,8 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Why,
-            healthy::{PRIMARY, gap, ip},
+            Mode, Why,
+            healthy::{PRIMARY, gap, ip, objects},
         },
         findings::Vantage,
         rules::expectations::{expect_healthy, expect_problem, expect_unknown},
@@ -211,6 +215,31 @@ mod tests {
         let world = edge(|pod| pod.ports[0].host_port = Some(30080)).listens("0.0.0.0:30080");
         expect_problem(&RULE, &world, &subject());
         expect_healthy(&RULE, &world.service("web", |it| it.node_port(30080)), &subject());
+    }
+
+    #[test]
+    fn what_cilium_leaves_out_goes_to_the_process() {
+        let at = |number: u16, mode: Mode| {
+            let mut world = edge(|_| ()).with_mode(mode).listens(&format!("0.0.0.0:{number}"));
+            objects(&mut world.cluster.pods)[0].ports[0].host_port = Some(number);
+            world
+        };
+        expect_healthy(&RULE, &at(30080, Mode::Cilium), &subject());
+        expect_problem(&RULE, &at(80, Mode::Cilium), &subject());
+        expect_problem(&RULE, &at(30080, Mode::Iptables), &subject());
+        let unknown = |number: u16| at(number, Mode::Cilium).without_proxy();
+        expect_problem(&RULE, &unknown(80), &subject());
+        expect_unknown(&RULE, &unknown(30080), &subject());
+    }
+
+    #[test]
+    fn a_pod_that_is_about_to_start_takes_nothing_yet() {
+        let starts = |pod: &mut Pod| {
+            pod.ready = false;
+            pod.ips.clear();
+        };
+        expect_healthy(&RULE, &edge(starts).listens("0.0.0.0:80"), &subject());
+        expect_problem(&RULE, &edge(|pod| pod.ready = false).listens("0.0.0.0:80"), &subject());
     }
 
     #[test]

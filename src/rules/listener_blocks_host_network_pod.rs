@@ -9,11 +9,14 @@
 //!
 //! A process with the port on one address is in the way of servers that want every address, and of no others. Whether
 //! the pod has such a server is not known. So it is information, and a warning where a container of the pod ended
-//! with an error and has not run again for ten minutes. UDP servers may share a port, and it is the same with them.
+//! with an error and has not run again for ten minutes. UDP servers may share a port, and it is the same with them. Two TCP
+//! servers of one user share one where both ask for it (`SO_REUSEPORT`), as HAProxy does: what was asked for is not known, and
+//! where no container ended with an error, the sentence says so.
 //!
 //! Cilium in kube-proxy's place refuses `bind` on every NodePort, with the same words, and no process is there. A pod
 //! whose port is a Service's NodePort cannot listen then, be it that Service's own. It is a warning, and information where
-//! the Service has one family, so that a server may listen on the other, and no container ended with an error.
+//! the Service has one family, so that a server may listen on the other, and no container ended with an error. It is unknown
+//! where the proxy's mode or the Services could not be read.
 //!
 //! ## Silent when
 //! - the pod is ready, is ending or finished, or runs on another node;
@@ -35,6 +38,7 @@ use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     free_ports::free_port,
+    node_ports::cilium_range,
     pods::{are_siblings, ends_in_time},
     remedies::{another_port, move_off, move_service, reserve},
     socket_needs::{Ports, SocketNeed},
@@ -45,7 +49,9 @@ use crate::{
         Candidates, Holding, by_port, holding, local_addresses, owner_evidence, owner_name, place, pod_of,
         refuses_bind, served_node_ports, service_port, socket_in_words, unready_host_network_pods, workers,
     },
-    facts::{ContainerPort, Family, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, View},
+    facts::{
+        ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, View, Why,
+    },
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict},
 };
 
@@ -132,24 +138,43 @@ impl Blocked<'_> {
     /// Nobody listens there, and Cilium refuses `bind`.
     fn by_node_port(&self, limits: &Limits) -> Option<Judgement> {
         let ContainerPort { port, protocol, .. } = *self.port;
-        let services = self.snapshot.cluster.services.seen()?;
-        let (service, entry, _) = served_node_ports(services)
-            .find(|(_, entry, number)| (entry.protocol, *number) == (protocol, port))
-            .filter(|(service, ..)| !self.refused_families(service).is_empty() && self.is_served(service, limits))?;
-        let verdict = Verdict::Problem(self.refused(service, entry));
+        let verdict = match self.node_port(limits) {
+            Ok(node_port) => node_port.map(|(service, entry)| Verdict::Problem(self.refused(service, entry)))?,
+            Err(gap) => Verdict::Unknown(gap),
+        };
         Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
     }
 
-    /// Whether NodePorts are served on the address that the pod declares; without one it is the wildcard.
-    fn is_served(&self, service: &Service, limits: &Limits) -> bool {
-        let Some(ip) = self.declared() else { return true };
-        if !self.refused_families(service).contains(&Family::of(ip)) {
-            return false;
+    /// The NodePort for which Cilium keeps the port from the pod.
+    fn node_port(&self, limits: &Limits) -> Result<Option<(&Service, &ServicePort)>, Gap> {
+        let ContainerPort { port, protocol, .. } = *self.port;
+        let mode = self.snapshot.proxy_mode();
+        let refused = |family: &Family| refuses_bind(self.snapshot, protocol, *family);
+        if mode.is_ok() && !Family::BOTH.iter().any(refused) {
+            return Ok(None);
         }
-        let Some(interfaces) = self.snapshot.kernel.interfaces.seen() else { return false };
+        let in_range = || cilium_range(self.snapshot).map_or(true, |range| range.contains(port));
+        let services = match &self.snapshot.cluster.services {
+            Reading::Gap(gap) if gap.why == Why::NotAsked || !in_range() => return Ok(None),
+            services => services.get()?,
+        };
+        let is_its = |(_, entry, number): &(&Service, &ServicePort, u16)| (entry.protocol, *number) == (protocol, port);
+        let Some((service, entry, _)) = served_node_ports(services).find(is_its) else { return Ok(None) };
+        mode?;
+        let is_refused = !self.refused_families(service).is_empty();
+        Ok((is_refused && self.is_served(service, limits)?).then_some((service, entry)))
+    }
+
+    /// Whether NodePorts are served on the address that the pod declares; without one it is the wildcard.
+    fn is_served(&self, service: &Service, limits: &Limits) -> Result<bool, Gap> {
+        let Some(ip) = self.declared() else { return Ok(true) };
+        if !self.refused_families(service).contains(&Family::of(ip)) {
+            return Ok(false);
+        }
+        let interfaces = self.snapshot.kernel.interfaces.get()?;
         let candidates = Candidates::of(self.snapshot, interfaces, limits.proxy_lag_seconds);
         let mut locals = local_addresses(interfaces).into_iter().filter(|local| local.ip == ip);
-        ip.is_loopback() || locals.any(|local| candidates.agree(|it| it.captures(local)) == Some(true))
+        Ok(ip.is_loopback() || locals.any(|local| candidates.agree(|it| it.captures(local)) == Some(true)))
     }
 
     /// The families of a Service in which Cilium refuses `bind` on its NodePort.
@@ -240,9 +265,10 @@ impl Blocked<'_> {
             true => "A process that outlived its container".to_owned(),
             false => capital(&owner_name(self.snapshot, &socket.owner)),
         };
-        let lacks = match self.is_in_every_way(socket) {
-            true => format!("the pod cannot listen on {port}/{protocol}"),
-            false => format!("the pod cannot listen on {port}/{protocol} of every address"),
+        let lacks = match (self.is_in_every_way(socket), self.is_failing()) {
+            (true, true) => format!("the pod cannot listen on {port}/{protocol}"),
+            (true, false) => format!("the pod cannot listen on {port}/{protocol} unless both ask to share it"),
+            (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),
         };
         let sentence = format!(
             "{owner} listens on {}, a port of hostNetwork pod {namespace}/{name}, which is not ready: {lacks}.",

@@ -10,7 +10,8 @@
 //!
 //! ## Silent when
 //! - no Node's status names the address, as with virtual addresses of kube-vip, keepalived and MetalLB;
-//! - this node's own object names it too; or has an InternalIP in common with the other Node, of which every InternalIP is
+//! - this node's own object names it too, also where the kubelets of several virtual machines behind NAT registered one
+//!   address: which node has it of right is not known. Or this node's object has an InternalIP in common with the other Node, of which every InternalIP is
 //!   here or on this node's own object: then the other object is this machine under an older name;
 //! - it is another Node's ExternalIP on `lo` or a dummy link: servers behind a load balancer share an address like this;
 //! - it is on the device of an ipvs proxy: `ipvs-holds-foreign-address` and `external-ip-is-node-address` report that;
@@ -21,8 +22,9 @@
 //! another node. `arping -D -I LINK ADDRESS` on a node asks the network.
 //!
 //! ## Fix
-//! Find what put the address there and keep it from doing so, then delete it from the link. Where the other Node's kubelet
-//! registered an address that is not its own alone, give that Node another: each virtual machine behind NAT may have
+//! Find what put the address there and keep it from doing so, then delete it from the link: unless it is a virtual address,
+//! which others may need here. Where the other Node's kubelet registered an address that is not its own alone, give that Node
+//! another: each virtual machine behind NAT may have
 //! 10.0.2.15, each node 172.17.0.1 on docker0, and a virtual address moves.
 
 use std::{collections::BTreeSet, net::IpAddr};
@@ -170,7 +172,8 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         let ExternalAddress { service, ip, field } = claim;
         evidence = evidence.value("claimed by", format!("{}/{} ({field} {ip})", service.namespace, service.name));
     }
-    let cause = "find what put the address there, such as kube-vip, keepalived or a network configuration, and keep it from doing so";
+    let cause = "where it is no virtual address that moves between nodes: find what put the address there, such as kube-vip, \
+                 keepalived or a network configuration, and keep it from doing so";
     let peer = Step::advice(format!(
         "where the address is this node's own, or moves between nodes: give Node {nodes} an address that nobody else has, \
          with --node-ip of its kubelet"
@@ -179,7 +182,12 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         return evidence.remedy(peer).remedy(Step::advice(cause));
     }
     let remedy = claims.first().map(release).into_iter().chain(deleted);
-    evidence.remedy(remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then)).remedy(peer)
+    let remedy = remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then);
+    // Of an address that no Service explains, and that may move, deleting it is the worse guess: others may need it here.
+    match claims.is_empty() && held.iter().any(|it| is_of_full_length(it.address)) {
+        true => evidence.remedy(peer).remedy(remedy),
+        false => evidence.remedy(remedy).remedy(peer),
+    }
 }
 
 /// Whether an address looks like one that the node was given: the first one of its link and family, with a network.
@@ -187,8 +195,11 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
 fn is_configured(interfaces: &Interfaces, address: &Address) -> bool {
     let family = Family::of(address.ip);
     let mut of_link = interfaces.addresses.iter().filter(|it| it.link == address.link && Family::of(it.ip) == family);
-    let full = if address.ip.is_ipv4() { 32 } else { 128 };
-    address.prefix < full && of_link.find(|it| !is_link_local(it.ip)) == Some(address)
+    !is_of_full_length(address) && of_link.find(|it| !is_link_local(it.ip)) == Some(address)
+}
+
+fn is_of_full_length(address: &Address) -> bool {
+    address.prefix >= if address.ip.is_ipv4() { 32 } else { 128 }
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use super::wording::MOST_LISTED;
 use crate::{
-    facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Why, kubernetes_version},
+    facts::{
+        Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Why,
+        kubernetes_version,
+    },
     findings::Severity,
 };
 
@@ -55,6 +58,23 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
         return Err(Gap::new(Source::NodePortRange, Why::Ambiguous, detail));
     }
     Ok(range)
+}
+
+/// Cilium's own NodePort range: what it was told, else its default.
+pub(super) fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
+    match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
+        Some(claim) => Ok(claim.ranges.get()?.iter().copied().collect()),
+        None => Ok(PortRange::DEFAULT_NODE_PORTS.into()),
+    }
+}
+
+/// Whether Cilium in kube-proxy's place leaves a hostPort out, since its number may be a Service's.
+pub(super) fn is_left_out_by_cilium(snapshot: &Snapshot, number: u16) -> Result<bool, Gap> {
+    let in_range = cilium_range(snapshot).map(|range| range.contains(number));
+    if in_range == Ok(false) || snapshot.proxy_mode()?.value != Mode::Cilium {
+        return Ok(false);
+    }
+    in_range
 }
 
 /// Every allocated number, healthCheckNodePorts included, with one Service that has it.

@@ -12,9 +12,12 @@
 //! - nobody on this node has the port, with the same protocol and an address that both want;
 //! - the pod is meant for another node, is nominated for one, or has got one meanwhile;
 //! - who has the port is being deleted, until a minute after its time has passed;
-//! - the kubelet refused it, and a later one of the same controller too: one stands for all;
+//! - an older pod of the same controller waits for the same place: one stands for all;
 //! - it is a pod of the same workload, for ten minutes: a rollout takes the old one away. Of one that the kubelet refused
-//!   it is the pod in its place.
+//!   it is the pod in its place;
+//! - the kubelet refused it, and a pod of the same workload is ready on this node.
+//!
+//! Beyond 256 on one node it says that there are more, and no longer which.
 //!
 //! A pod may be refused on other nodes for other reasons, such as taints, and on this one, too. The rule does not know the
 //! labels and taints of nodes: unless each node lacks the port, it says so of who has it here.
@@ -25,16 +28,16 @@
 //! ## Fix
 //! Give one of the two another port, or let them run on different nodes.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::{HashMap, HashSet};
 
 use super::{
     Limits, Patience, Rule,
-    pods::{are_siblings, ends_in_time, ports_conflict},
+    pods::{are_siblings, ends_in_time, is_static, ports_conflict},
     remedies::another_port,
     wording::{MOST_LISTED, listed},
 };
 use crate::{
-    facts::{ContainerPort, Pod, Reading, ServiceName, Snapshot, Source, View, WaitingPod, Why},
+    facts::{ContainerPort, Controller, Gap, Pod, Reading, ServiceName, Snapshot, Source, View, WaitingPod, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, SubjectKind, Verdict},
 };
 
@@ -52,6 +55,8 @@ pub(super) static RULE: Rule = Rule {
 
 /// So long a rollout may take, in seconds: as long as a Deployment waits unless told otherwise.
 const ROLLOUT: i64 = 600;
+/// So many are told at most: whoever may make pods may make any number that wait.
+const MOST_TOLD: usize = 256;
 
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
@@ -64,52 +69,78 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let node = snapshot.node_name();
     let is_here = |pod: &&Pod| pod.node.as_deref() == Some(node) && !pod.finished;
     let here: Vec<&Pod> = pods.iter().map(AsRef::as_ref).filter(is_here).collect();
+    let arrived: HashSet<_> = here.iter().map(|pod| (&pod.namespace, &pod.name)).collect();
+    let waits_here = |pod: &&WaitingPod| {
+        pod.may_be_on(node) && !arrived.contains(&(&pod.namespace, &pod.name)) && !is_over(&here, pod)
+    };
     let mut judgements = Vec::new();
-    let newest = newest_refused(waiting);
-    for waiting in waiting.iter().filter(|it| it.may_be_on(node)) {
-        if workload_of(waiting).and_then(|workload| newest.get(&workload)).is_some_and(|it| !Arc::ptr_eq(it, waiting)) {
-            continue;
-        }
-        let arrived = |pod: &&Pod| (&pod.namespace, &pod.name) == (&waiting.namespace, &waiting.name);
-        if here.iter().any(arrived) {
-            continue;
-        }
-        for port in &waiting.ports {
+    for alike in all_alike(waiting.iter().map(AsRef::as_ref).filter(waits_here)) {
+        for port in &alike.oldest.ports {
             let holders: Vec<&Pod> =
-                here.iter().copied().filter(|pod| keeps(snapshot, pod, waiting, port)).take(MOST_LISTED).collect();
-            judgements.extend(judge(snapshot, waiting, port, &holders));
+                here.iter().copied().filter(|pod| keeps(snapshot, pod, alike.oldest, port)).take(MOST_LISTED).collect();
+            judgements.extend(judge(snapshot, &alike, port, &holders));
+            if judgements.len() > MOST_TOLD {
+                judgements.truncate(MOST_TOLD);
+                judgements.push(more(snapshot));
+                return Ok(judgements);
+            }
         }
     }
     Ok(judgements)
 }
 
-/// Whose place is taken again and again: the namespace, kind and name of what made a pod that the kubelet refused.
-fn workload_of(waiting: &WaitingPod) -> Option<(&str, &str, &str)> {
-    let controller = waiting.controller.as_ref().filter(|_| waiting.rejected)?;
-    Some((&waiting.namespace, &controller.kind, &controller.name))
+/// Waiting pods of one controller that are meant for one place. They are the same but for their names.
+struct Alike<'a> {
+    /// It stays the same from look to look, whatever the controller makes.
+    oldest: &'a WaitingPod,
+    all: usize,
 }
 
-/// Of the refused pods of a controller the last one. It makes another for each, so that thousands may be there.
-fn newest_refused(waiting: &[Arc<WaitingPod>]) -> HashMap<(&str, &str, &str), &Arc<WaitingPod>> {
-    let mut newest: HashMap<_, &Arc<WaitingPod>> = HashMap::new();
+/// Each that has no like by itself, the oldest first. A controller makes another for each that is refused, so that
+/// thousands may be there.
+fn all_alike<'a>(waiting: impl Iterator<Item = &'a WaitingPod>) -> Vec<Alike<'a>> {
+    let age = |pod: &'a WaitingPod| (pod.since, &pod.namespace, &pod.name);
+    let (mut single, mut alike): (Vec<Alike<'_>>, HashMap<_, Alike<'_>>) = Default::default();
     for pod in waiting {
-        if let Some(workload) = workload_of(pod) {
-            let known = newest.entry(workload).or_insert(pod);
-            if (known.since, &known.name) < (pod.since, &pod.name) {
-                *known = pod;
-            }
+        let Some(controller) = pod.controller.as_ref().filter(|it| !is_static(Some(*it))) else {
+            single.push(Alike { oldest: pod, all: 1 });
+            continue;
+        };
+        let key = (&pod.namespace, &controller.kind, &controller.name, &pod.meant_for, pod.rejected);
+        let known = alike.entry(key).or_insert(Alike { oldest: pod, all: 0 });
+        known.all += 1;
+        if age(pod) < age(known.oldest) {
+            known.oldest = pod;
         }
     }
-    newest
+    single.extend(alike.into_values());
+    single.sort_by_key(|it| age(it.oldest));
+    single
 }
 
-fn judge(snapshot: &Snapshot, waiting: &WaitingPod, port: &ContainerPort, holders: &[&Pod]) -> Option<Judgement> {
+/// Whether the kubelet refused a pod, and another of its workload serves: nobody takes the refused ones away.
+fn is_over(here: &[&Pod], waiting: &WaitingPod) -> bool {
+    waiting.rejected && here.iter().any(|pod| pod.ready && is_sibling(pod, waiting))
+}
+
+fn is_sibling(pod: &Pod, waiting: &WaitingPod) -> bool {
+    are_siblings((&pod.namespace, pod.controller.as_ref()), (&waiting.namespace, waiting.controller.as_ref()))
+}
+
+/// There are more than are told.
+fn more(snapshot: &Snapshot) -> Judgement {
+    let detail = format!("more than {MOST_TOLD} hostPorts of pods that wait");
+    let verdict = Verdict::Unknown(Gap::new(Source::WaitingPods, Why::TooMuch, detail));
+    Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }
+}
+
+fn judge(snapshot: &Snapshot, alike: &Alike<'_>, port: &ContainerPort, holders: &[&Pod]) -> Option<Judgement> {
     let first = holders.first()?;
     Some(Judgement {
-        subject: subject(snapshot, waiting),
+        subject: subject(snapshot, alike.oldest),
         port: Some(port.host_port?),
         protocol: Some(port.protocol),
-        verdict: Verdict::Problem(evidence(waiting, port, first, holders)),
+        verdict: Verdict::Problem(evidence(alike, port, first, holders)),
     })
 }
 
@@ -117,8 +148,7 @@ fn judge(snapshot: &Snapshot, waiting: &WaitingPod, port: &ContainerPort, holder
 fn keeps(snapshot: &Snapshot, pod: &Pod, waiting: &WaitingPod, wanted: &ContainerPort) -> bool {
     let on_host = |port: &ContainerPort| port.host_port.or(pod.host_network.then_some(port.port));
     let conflicts = |port: &ContainerPort| on_host(port) == wanted.host_port && ports_conflict(port, wanted);
-    let siblings =
-        are_siblings((&pod.namespace, pod.controller.as_ref()), (&waiting.namespace, waiting.controller.as_ref()));
+    let siblings = is_sibling(pod, waiting);
     let is_new = waiting.since.is_some_and(|since| snapshot.at.as_second() - since.as_second() < ROLLOUT);
     pod.ports.iter().any(conflicts) && !ends_in_time(snapshot, pod) && !(siblings && (is_new || waiting.rejected))
 }
@@ -137,7 +167,8 @@ fn subject(snapshot: &Snapshot, waiting: &WaitingPod) -> Subject {
     Subject { kind, namespace: Some(namespace.clone()), name: name.clone(), uid }
 }
 
-fn evidence(waiting: &WaitingPod, port: &ContainerPort, first: &Pod, holders: &[&Pod]) -> Evidence {
+fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Pod]) -> Evidence {
+    let waiting = alike.oldest;
     let WaitingPod { namespace, name, controller, service_lb_of, meant_for, .. } = waiting;
     let number = format!("{}/{}", port.host_port.unwrap_or(port.port), port.protocol);
     let has_it = match (&first.service_lb_of, holders) {
@@ -158,6 +189,7 @@ fn evidence(waiting: &WaitingPod, port: &ContainerPort, first: &Pod, holders: &[
     let since = if waiting.rejected { "refused since" } else { "pending since" };
     let mut evidence = Evidence::new(Severity::Warning, sentence)
         .value(state, format!("pod {namespace}/{name}"))
+        .and_more(state, alike.all, 1)
         .value("hostPort", format!("{number} on {address}"));
     for holder in holders {
         let node = holder.node.as_deref().unwrap_or_default();
@@ -173,7 +205,7 @@ fn evidence(waiting: &WaitingPod, port: &ContainerPort, first: &Pod, holders: &[
     if meant_for.is_none() {
         evidence = evidence.in_cluster();
     }
-    if are_siblings((&first.namespace, first.controller.as_ref()), (namespace, controller.as_ref())) {
+    if is_sibling(first, waiting) {
         let replace = "have the update strategy take the old pod away first: maxSurge 0, maxUnavailable 1";
         let fewer = "ask for no more pods than there are nodes: each node has the port once";
         return evidence.remedy(Step::advice(replace)).remedy(Step::advice(fewer));
@@ -183,8 +215,17 @@ fn evidence(waiting: &WaitingPod, port: &ContainerPort, first: &Pod, holders: &[
         None => pod,
     };
     let mut own = Remedy::from(other(service_lb_of, another_port(namespace, name, controller.as_ref())));
-    if waiting.rejected {
-        own = own.then(Step::advice(format!("delete pod {namespace}/{name}: the kubelet does not try it again")));
+    // Nobody can delete a static pod, and it is tried again once its manifest changes.
+    if waiting.rejected && !is_static(controller.as_ref()) {
+        let refused = match controller {
+            Some(Controller { kind, name }) => {
+                format!(
+                    "delete all pods of {kind} {namespace}/{name} that the kubelet refused: it tries none of them again"
+                )
+            }
+            None => format!("delete pod {namespace}/{name}: the kubelet does not try it again"),
+        };
+        own = own.then(Step::advice(refused));
     }
     evidence = evidence.remedy(own);
     if certain {

@@ -4,6 +4,8 @@ use crate::facts::{ContainerPort, Controller, Pod, Snapshot, Workload, WorkloadK
 
 /// So long after a pod should have ended, in seconds, it counts as one that does not.
 pub(super) const OVERDUE: i64 = 60;
+/// The kind of a static pod's controller.
+const STATIC: &str = "Node";
 
 /// Whether a pod is being deleted, and gives its ports back in time.
 pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
@@ -12,8 +14,8 @@ pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
 
 /// Whether two pods, each by its namespace and its controller, are of one workload: one replaces the other.
 pub(super) fn are_siblings(one: (&str, Option<&Controller>), other: (&str, Option<&Controller>)) -> bool {
-    let (Some(mine), Some(theirs)) = (one.1, other.1) else { return false };
-    one.0 == other.0 && mine.kind == theirs.kind && workload_name(mine) == workload_name(theirs)
+    let (Some(mine), Some(theirs)) = (one.1.and_then(workload), other.1.and_then(workload)) else { return false };
+    one.0 == other.0 && mine == theirs
 }
 
 /// Whether two ports of a node with one number are one for the scheduler (kubernetes pkg/scheduler/framework/types.go
@@ -24,17 +26,33 @@ pub(super) fn ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool
 }
 
 /// Whether a pod is one of a workload.
-pub(super) fn is_of(pod: &Pod, workload: &Workload) -> bool {
-    let Some(controller) = &pod.controller else { return false };
-    let kind = if workload.kind == WorkloadKind::Deployment { "ReplicaSet" } else { workload.kind.name() };
-    pod.namespace == workload.namespace && controller.kind == kind && workload_name(controller) == workload.name
+pub(super) fn is_of(pod: &Pod, of: &Workload) -> bool {
+    let workload = pod.controller.as_ref().and_then(workload);
+    pod.namespace == of.namespace && workload == Some((of.kind.name(), of.name.as_str()))
 }
 
-/// The name of what is rolled out: a Deployment names each of its ReplicaSets after itself and a hash.
-fn workload_name(controller: &Controller) -> &str {
-    let name = controller.name.as_str();
-    let deployment = name.rsplit_once('-').filter(|_| controller.kind == "ReplicaSet");
-    deployment.map_or(name, |(deployment, _)| deployment)
+/// The kind and the name of what is rolled out: a Deployment names each of its ReplicaSets after itself and a hash.
+/// Nothing rolls out static pods, which have their node for a controller (kubernetes pkg/kubelet/pod/mirror_client.go).
+pub(super) fn workload(controller: &Controller) -> Option<(&str, &str)> {
+    let (kind, name) = (controller.kind.as_str(), controller.name.as_str());
+    match kind {
+        STATIC => None,
+        "ReplicaSet" => Some(match name.rsplit_once('-').filter(|(_, hash)| is_hash(hash)) {
+            Some((deployment, _)) => (WorkloadKind::Deployment.name(), deployment),
+            None => (kind, name),
+        }),
+        _ => Some((kind, name)),
+    }
+}
+
+/// Whether a node's kubelet made a pod from a file of that node.
+pub(super) fn is_static(controller: Option<&Controller>) -> bool {
+    controller.is_some_and(|it| it.kind == STATIC)
+}
+
+/// By the letters in it (kubernetes apimachinery/pkg/util/rand `SafeEncodeString`).
+fn is_hash(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|letter| "bcdfghjklmnpqrstvwxz2456789".contains(letter))
 }
 
 #[cfg(test)]
@@ -51,6 +69,8 @@ mod tests {
         let set = of("DaemonSet", "web");
         assert!(siblings(&set, &set) && !siblings(&set, &of("StatefulSet", "web")));
         assert!(!are_siblings(("a", Some(&set)), ("b", Some(&set))));
+        assert!(!siblings(&of("ReplicaSet", "my-app"), &of("ReplicaSet", "my-api")), "no Deployment made them");
+        assert!(!siblings(&of("Node", "n1"), &of("Node", "n1")), "two static pods");
         assert!(!are_siblings(("a", Some(&set)), ("a", None)) && !are_siblings(("a", None), ("a", None)));
     }
 }

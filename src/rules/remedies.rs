@@ -1,7 +1,10 @@
 //! What rules advise. Every command of every remedy is written here and nowhere else, so that one test can hand each
 //! of them to a shell; whatever a tenant can write is quoted.
 
-use super::needed_ports::NeededPorts;
+use super::{
+    needed_ports::NeededPorts,
+    pods::{is_static, workload},
+};
 use crate::{
     dataplane::{ExternalAddress, Field, UNNAMED, owner_name},
     facts::{
@@ -89,8 +92,9 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
 
 /// Gives a pod another port, where what makes it declares it.
 pub(super) fn another_port(namespace: &str, name: &str, controller: Option<&Controller>) -> Step {
-    let place = match controller {
-        Some(controller) => format!("in {} {namespace}/{}", controller.kind, controller.name),
+    let place = match controller.and_then(workload) {
+        Some((kind, workload)) => format!("in {kind} {namespace}/{workload}"),
+        None if is_static(controller) => "in its manifest on its node".to_owned(),
         None => "where its containers are declared".to_owned(),
     };
     Step::advice(format!("give pod {namespace}/{name} another port, {place}"))

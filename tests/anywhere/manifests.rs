@@ -320,6 +320,9 @@ fn of_workloads_the_ports_of_nodes_are_kept() {
     let affinity =
         |kind: &str| restricted(&format!("affinity: {{nodeAffinity: {{{kind}: {{nodeSelectorTerms: []}}}}}}, "));
     assert!(!restricted("") && restricted("nodeSelector: {disk: ssd}, "));
+    assert!(!restricted("nodeSelector: {}, ") && !restricted("nodeSelector: {kubernetes.io/os: linux}, "));
+    assert!(restricted("nodeSelector: {kubernetes.io/os: windows}, "));
+    assert!(restricted("nodeSelector: {kubernetes.io/os: linux, disk: ssd}, ") && restricted("nodeSelector: all, "));
     assert!(affinity("requiredDuringSchedulingIgnoredDuringExecution"));
     assert!(!affinity("preferredDuringSchedulingIgnoredDuringExecution"));
     let broken = facts_of(&[workload("DaemonSet", "a", "{containers: [{ports: [{containerPort: x, hostPort: 80}]}]}")]);

@@ -63,6 +63,13 @@ fn containers_show_whether_a_pod_runs_and_whether_it_fails() {
     assert_eq!(states(&format!("{{ready: true, state: {{running: {{}}}}}}, {crashes}")), (Some(true), true));
     assert_eq!(states("{ready: false, state: {terminated: {exitCode: 2}}}"), (Some(false), true));
     assert_eq!(states("{ready: false, state: {terminated: {exitCode: 0}}}"), (Some(false), false));
+    let beside = |state: &str| {
+        let init = format!("initContainerStatuses: [{{ready: false, state: {{{state}: {{exitCode: 1}}}}}}]");
+        let pod = here("", &format!("containerStatuses: [{crashes}], {init}"));
+        (pod.running, pod.failing)
+    };
+    assert_eq!(beside("running"), (Some(true), true), "an init container that runs beside the others");
+    assert_eq!(beside("terminated"), (Some(false), true));
     let recovered = "{ready: true, state: {running: {}}, lastState: {terminated: {exitCode: 1}}}";
     assert_eq!(states(recovered), (Some(true), false));
     let restarted = |list: &str| here("", &format!("containerStatuses: [{list}]")).restarted.map(|at| at.to_string());

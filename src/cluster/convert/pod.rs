@@ -51,6 +51,8 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
     }
     let conditions = each(status.conditions, "status.conditions", errors, |condition, _, _| Some(condition));
     let containers = each(status.containers, "status.containerStatuses", errors, |container, _, _| Some(container));
+    let init_containers =
+        each(status.init_containers, "status.initContainerStatuses", errors, |container, _, _| Some(container));
     let annotations = metadata.annotations.take("metadata.annotations", errors).unwrap_or_default();
     let security = spec.security_context.take("spec.securityContext", errors).unwrap_or_default();
     let labels = metadata.labels.take("metadata.labels", errors).unwrap_or_default();
@@ -98,9 +100,7 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
         host_network,
         finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
         ready: conditions.iter().any(|condition| is(condition, "Ready", "True")),
-        running: (!containers.is_empty()).then(|| {
-            containers.iter().any(|container| container.state.seen().is_some_and(|it| it.running.seen().is_some()))
-        }),
+        running: (!containers.is_empty()).then(|| containers.iter().chain(&init_containers).any(runs)),
         failing: containers.iter().any(failed),
         restarted: restarted(&containers),
         ips,
@@ -147,6 +147,10 @@ fn is_on_every_node(message: &str) -> bool {
 fn is_refused_for_its_ports(condition: &Condition) -> bool {
     is(condition, "PodScheduled", "False")
         && condition.message.seen().is_some_and(|message| message.0.contains(NO_FREE_PORTS))
+}
+
+fn runs(container: &ContainerStatus) -> bool {
+    container.state.seen().is_some_and(|state| state.running.seen().is_some())
 }
 
 /// Whether a container that is not ready ended with an error, now or when it last ran.

@@ -5,7 +5,7 @@ use crate::{
         convert::pod::ports_of_the_node,
         field_values::{name, namespace},
         slim_object::SlimObject,
-        tolerant_field::FieldErrors,
+        tolerant_field::{Field, FieldErrors, LeavesOut},
     },
     facts::{Workload, WorkloadKind},
 };
@@ -28,7 +28,12 @@ pub(in crate::cluster) fn workload(
     let spec = template.spec.take("spec.template.spec", errors).unwrap_or_default();
     let host_network = spec.host_network.take("spec.template.spec.hostNetwork", errors).unwrap_or(false);
     let affinity = spec.affinity.seen().and_then(|it| it.node.seen());
-    let restricted = spec.node_selector.seen().is_some() || affinity.is_some_and(|it| it.required.seen().is_some());
+    let selects = match spec.node_selector {
+        Field::Absent => false,
+        Field::Value(LeavesOut(leaves_out)) => leaves_out,
+        Field::WrongType(_) => true,
+    };
+    let restricted = selects || affinity.is_some_and(|it| it.required.seen().is_some());
     let containers = (spec.containers, spec.init_containers);
     let ports = ports_of_the_node(containers, "spec.template.spec", host_network, errors);
     if ports.is_empty() {

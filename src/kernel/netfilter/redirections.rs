@@ -11,12 +11,14 @@ use super::{
     rule::{Rule, rule},
 };
 use crate::{
-    facts::{Gap, Redirection, Source},
+    facts::{Gap, Redirection, Source, Why},
     kernel::netlink::{Connection, Malformed, Message, Request, Transport, bytes_at},
 };
 
-/// Chains that are read at most. A node has fewer pods; where there are more, some of these are left behind already.
+/// Chains that are read at most: each is asked for by itself. A node has fewer pods.
 const MOST_CHAINS: usize = 512;
+/// Redirections that are kept at most.
+const MOST_REDIRECTIONS: usize = 8192;
 
 /// The chain of iptables that leads to one chain for each pod.
 const ALL_PODS: &str = "CNI-HOSTPORT-DNAT";
@@ -50,7 +52,8 @@ pub(super) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
 /// What these chains redirect, in the order in which the kernel asks them.
 ///
 /// # Errors
-/// A gap where a dump of rules failed.
+/// A gap where a dump of rules failed, and where there is more than is read: without the last ones, which are of the pods
+/// that came last, nobody can say who loses connections.
 pub(super) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
     connection: &mut Connection<S, O>,
     mut chains: Vec<Chain>,
@@ -72,11 +75,20 @@ pub(super) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
     let mut placed: Vec<(usize, Chain)> =
         chains.into_iter().filter_map(|chain| Some((place(&chain)?, chain))).collect();
     placed.sort_by_key(|(place, _)| *place);
+    at_most(MOST_CHAINS, "chains of hostPorts", placed.len())?;
     let mut found = Vec::new();
-    for (_, chain) in placed.into_iter().take(MOST_CHAINS) {
+    for (_, chain) in placed {
         found.extend(rules(connection, &chain)?.into_iter().filter_map(|rule| rule.redirection));
+        at_most(MOST_REDIRECTIONS, "redirections of hostPorts", found.len())?;
     }
     Ok(found)
+}
+
+fn at_most(most: usize, what: &str, are: usize) -> Result<(), Gap> {
+    match are > most {
+        true => Err(Gap::new(Source::Netfilter, Why::TooMuch, format!("more than {most} {what}"))),
+        false => Ok(()),
+    }
 }
 
 fn rules<S: Transport, O: FnMut() -> io::Result<S>>(
@@ -99,4 +111,24 @@ fn rules<S: Transport, O: FnMut() -> io::Result<S>>(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::netlink::{Family, script};
+
+    #[test]
+    fn more_than_is_read_is_too_much_and_not_nothing() {
+        let of_chains = |count: usize| {
+            let chain = Chain { family: 2, table: TABLE.to_owned(), name: CHAINS[0].to_owned() };
+            let silent = (0..8).map(|_| Vec::new()).collect();
+            let read = read(&mut script::connection(Family::Netfilter, silent), vec![chain; count]);
+            read.expect_err("a kernel that says nothing").why
+        };
+        assert_eq!(of_chains(MOST_CHAINS + 1), Why::TooMuch);
+        assert_ne!(of_chains(MOST_CHAINS), Why::TooMuch, "the first one is asked for");
+        assert_eq!(at_most(2, "things", 2), Ok(()));
+        assert_eq!(at_most(2, "things", 3).expect_err("too many").detail, "more than 2 things");
+    }
 }

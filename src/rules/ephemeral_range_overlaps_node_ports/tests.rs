@@ -158,6 +158,8 @@ fn a_pod_on_the_hosts_network_needs_its_port() {
     let evidence = problem(&world);
     assert_eq!(value(&evidence, "needed by a pod"), "40000/udp of pod default/media");
     assert_eq!(evidence.remedies.len(), 1, "the default range has the port too: {evidence:#?}");
+    let remedies = |reserved: &str| problem(&world.clone().ephemeral("1024 65535", reserved)).remedies.len();
+    assert_eq!((remedies(""), remedies("40000")), (1, 2), "nor does a range above the NodePorts leave it out");
     expect_healthy(&RULE, &world.ephemeral("32768 60999", "40000"), &subject());
 }
 

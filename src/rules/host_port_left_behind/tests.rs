@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     facts::{
         Reading,
-        healthy::{daemon, gap},
+        healthy::{daemon, gap, seen},
     },
     rules::expectations::{expect_healthy, expect_problem, expect_unknown},
 };
@@ -154,10 +154,29 @@ fn a_process_that_has_the_port_now_gets_no_connections() {
 
 #[test]
 fn an_address_outside_the_pods_network_may_be_of_a_container_that_is_no_pod() {
+    let world = || {
+        let mut world = world();
+        let interfaces = std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces));
+        for (ip, prefix, link) in
+            [("10.1.0.1", 24, "cni0"), ("10.88.0.1", 16, "podman0"), ("2001:db8:1::1", 64, "podman0")]
+        {
+            interfaces.addresses.push(Address { ip: ip.parse().expect("an address"), prefix, link: link.into() });
+        }
+        world
+    };
+    let severity = |world: Snapshot, to: &str| {
+        expect_problem(&RULE, &with(world.listens("0.0.0.0:9090"), &[redirection(9090, to)]), &node()).severity
+    };
     let of_podman = with(world().listens("0.0.0.0:9090"), &[redirection(9090, "10.88.0.7:80")]);
     let evidence = expect_problem(&RULE, &of_podman, &node());
     assert_eq!(evidence.severity, Severity::Info);
     assert!(evidence.affects.is_empty());
+    for to in ["10.1.0.7:80", "10.2.9.7:80", "10.87.0.7:80"] {
+        assert_eq!(severity(world(), to), Severity::Critical, "{to}: a pod's network may be wide, or no link's");
+    }
+    let mut unread = world();
+    unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+    assert_eq!(severity(unread, "10.1.0.7:80"), Severity::Info);
     let (of_podman, alive) = (redirection(8080, "10.88.0.7:80"), redirection(8080, "10.1.0.8:80"));
     let evidence = expect_problem(&RULE, &with(world(), &[of_podman, alive]), &node());
     assert_eq!(evidence.severity, Severity::Critical, "whoever it is, the pod loses");
@@ -165,6 +184,33 @@ fn an_address_outside_the_pods_network_may_be_of_a_container_that_is_no_pod() {
     assert_eq!(expect_problem(&RULE, &with(world(), std::slice::from_ref(&left)), &node()).severity, Severity::Info);
     let near = world().pod("six", |pod| pod.ips = vec!["2001:db8:1::8".parse().expect("an address")]);
     assert_eq!(expect_problem(&RULE, &with(near, &[left]), &node()).severity, Severity::Warning);
+}
+
+#[test]
+fn a_finished_pods_redirection_is_left_behind_where_somebody_else_wants_the_port() {
+    let job = |name: &str, ip: &str, finished: bool, world: Snapshot| {
+        world.pod(name, |pod| {
+            (pod.finished, pod.ips) = (finished, vec![ip.parse().expect("an address")]);
+            pod.host_port(80, 7070);
+        })
+    };
+    let ended = || job("first", "10.1.0.5", true, world());
+    let (old, new) = (redirection(7070, "10.1.0.5:80"), redirection(7070, "10.1.0.6:80"));
+    expect_healthy(&RULE, &with(ended(), std::slice::from_ref(&old)), &node());
+    let both = with(job("second", "10.1.0.6", false, ended()), &[old.clone(), new.clone()]);
+    let evidence = expect_problem(&RULE, &both, &node());
+    assert_eq!(evidence.severity, Severity::Critical);
+    assert_eq!(
+        evidence.summary,
+        "hostPort 7070/tcp leads to 10.1.0.5:80, an address that pod default/first had until it ended: pod \
+         default/second gets no connections."
+    );
+    let process = with(ended().listens("0.0.0.0:7070"), std::slice::from_ref(&old));
+    assert_eq!(expect_problem(&RULE, &process, &node()).severity, Severity::Critical);
+    let behind = with(ended(), &[old.clone(), redirection(7070, "10.1.0.4:80")]);
+    assert_eq!(expect_problem(&RULE, &behind, &node()).severity, Severity::Warning, "nobody alive is asked first");
+    let reused = with(job("second", "10.1.0.5", false, ended()), &[old]);
+    expect_healthy(&RULE, &reused, &node());
 }
 
 #[test]
@@ -210,4 +256,14 @@ fn several_of_one_port_are_one_finding_and_the_worst_comes_first() {
     assert_eq!(judgements.iter().map(|it| it.port).collect::<Vec<_>>(), [Some(9090), Some(9091)]);
     let Verdict::Problem(evidence) = &judgements[0].verdict else { panic!("{judgements:?}") };
     assert_eq!(evidence.values.iter().filter(|(name, _)| *name == "redirection").count(), 2);
+}
+
+#[test]
+fn of_many_left_behind_so_many_are_told_the_worst_among_them() {
+    let mut left: Vec<_> = (0..40).map(|handle| Redirection { handle, ..redirection(8080, "10.1.0.7:80") }).collect();
+    left.insert(30, redirection(8080, "10.1.0.8:80"));
+    let evidence = expect_problem(&RULE, &with(world(), &left), &node());
+    assert_eq!(evidence.severity, Severity::Critical);
+    assert!(evidence.values.contains(&("redirection", "and 24 more".to_owned())), "{evidence:#?}");
+    assert_eq!(evidence.values.iter().filter(|(name, _)| *name == "redirection").count(), MOST_LISTED + 1);
 }

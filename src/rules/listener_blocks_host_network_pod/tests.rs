@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     facts::{
         Cgroup, CiliumConfig, Controller, Gap, Mode, Owner, Reading, State, Why,
-        healthy::{PRIMARY, SECOND, daemon, gap, held, ip, seen, squatter},
+        healthy::{PRIMARY, SECOND, daemon, gap, held, ip, objects, seen, squatter},
     },
     findings::StepKind,
     rules::{
@@ -42,8 +42,11 @@ fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
     assert_eq!(
         evidence.summary,
         "Process node_exporter listens on [::]:9100/tcp, a port of hostNetwork pod default/exporter, which is not \
-         ready: the pod cannot listen on 9100/tcp."
+         ready: the pod cannot listen on 9100/tcp unless both ask to share it."
     );
+    let failing = exporter(|pod| pod.failing = true).listens_as("[::]:9100", process());
+    let summary = expect_problem(&RULE, &failing, &subject()).summary;
+    assert!(summary.ends_with("ready: the pod cannot listen on 9100/tcp."), "{summary}");
     assert!(evidence.values.contains(&("process", "node_exporter (pid 700)".to_owned())), "{evidence:#?}");
     let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
     assert_eq!(texts[0], "move process node_exporter off port 9100/tcp");
@@ -339,4 +342,31 @@ fn where_cilium_refuses_bind_a_node_port_is_in_the_way_of_a_pod() {
     ] {
         expect_healthy(&RULE, &silent, &subject());
     }
+}
+
+#[test]
+fn what_cilium_refuses_is_unknown_where_it_could_not_be_read() {
+    let world = |port: u16, mode: Mode| {
+        let mut world = exporter(|_| ()).service("web", |it| it.node_port(port)).with_mode(mode);
+        objects(&mut world.cluster.pods)[0].ports[0].port = port;
+        world
+    };
+    let without = |blind: fn(&mut Snapshot), port: u16, mode: Mode| {
+        let mut world = world(port, mode);
+        blind(&mut world);
+        world
+    };
+    let services: fn(&mut Snapshot) = |it| it.cluster.services = gap(Source::Services, Why::NotPermitted);
+    assert_eq!(expect_unknown(&RULE, &without(services, 30100, Mode::Cilium), &subject()).source, Source::Services);
+    expect_healthy(&RULE, &without(services, 9100, Mode::Cilium), &subject());
+    expect_healthy(&RULE, &without(services, 30100, Mode::Iptables), &subject());
+    let not_asked: fn(&mut Snapshot) = |it| it.cluster.services = gap(Source::Services, Why::NotAsked);
+    expect_healthy(&RULE, &without(not_asked, 30100, Mode::Cilium), &subject());
+    let unknown_mode = world(30100, Mode::Cilium).without_proxy();
+    assert_eq!(expect_unknown(&RULE, &unknown_mode, &subject()).source, Source::ProxyMode);
+    let addresses: fn(&mut Snapshot) = |it| {
+        it.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+        objects(&mut it.cluster.pods)[0].ports[0].host_ip = Some(ip(PRIMARY[0]));
+    };
+    assert_eq!(expect_unknown(&RULE, &without(addresses, 30100, Mode::Cilium), &subject()).source, Source::Addresses);
 }

@@ -290,7 +290,8 @@ fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
     let with = |families: Vec<Family>, v6only| {
         let single = |it: World| it.node_port(30080).with(move |service| service.families = families);
         let mut world = Snapshot::healthy().service("web", single).listens("[::]:30080").with_mode(Mode::Nftables);
-        seen(&mut world.kernel.listeners)[0].v6only = v6only;
+        let listeners = seen(&mut world.kernel.listeners);
+        listeners.iter_mut().filter(|it| it.local_port == 30080).for_each(|it| it.v6only = v6only);
         world
     };
     let of_ipv4 = with(vec![Family::V4], None);

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::{
     facts::{
@@ -142,6 +144,10 @@ fn a_pod_that_the_kubelet_refused_is_not_tried_again_and_one_in_its_place_is_no_
     assert!(names(&rejected).contains(&"refused since"));
     let evidence = expect_problem(&RULE, &rejected, &subject());
     assert!(evidence.values.contains(&("refused by the kubelet", "pod default/late".to_owned())), "{evidence:#?}");
+    let delete = "delete all pods of DaemonSet default/late that the kubelet refused: it tries none of them again";
+    assert_eq!(evidence.remedies[0].steps[1].text, delete);
+    let alone = clash(|_| (), |waiting| (waiting.rejected, waiting.controller) = (true, None));
+    let evidence = expect_problem(&RULE, &alone, &subject());
     assert_eq!(evidence.remedies[0].steps[1].text, "delete pod default/late: the kubelet does not try it again");
     silent(&clash(
         |pod| pod.controller = controller("ReplicaSet", "web-7d9"),
@@ -150,32 +156,81 @@ fn a_pod_that_the_kubelet_refused_is_not_tried_again_and_one_in_its_place_is_no_
 }
 
 #[test]
-fn of_the_refused_pods_of_a_controller_the_last_one_is_told() {
-    let refused = |second: i64, name: &str, change: fn(&mut WaitingPod)| {
-        let mut world = clash(
-            |_| (),
-            |waiting| {
-                (waiting.rejected, waiting.name) = (true, name.to_owned());
-                waiting.since = jiff::Timestamp::from_second(second).ok();
-                change(waiting);
-            },
-        );
-        seen(&mut world.cluster.waiting_pods).pop().expect("a pod")
+fn static_pods_of_one_node_are_not_one_workload() {
+    let world = clash(
+        |pod| pod.controller = controller("Node", "n1"),
+        |waiting| (waiting.rejected, waiting.controller) = (true, controller("Node", "n1")),
+    );
+    let evidence = expect_problem(&RULE, &world, &subject());
+    let own = ["give pod default/late another port, in its manifest on its node"];
+    assert_eq!(evidence.remedies[0].steps.iter().map(|it| &it.text).collect::<Vec<_>>(), own);
+}
+
+#[test]
+fn refused_pods_are_over_once_another_of_their_workload_is_ready_here() {
+    let world = |ready: bool, name: &str| {
+        let refused = |it: &mut WaitingPod| (it.rejected, it.controller) = (true, controller("ReplicaSet", "web-5c4"));
+        clash(|_| (), refused)
+            .pod("web-7d9-x", |pod| (pod.ready, pod.controller) = (ready, controller("ReplicaSet", name)))
     };
-    let told = |pods: Vec<Arc<WaitingPod>>| {
-        let mut world = clash(|_| (), |_| ());
-        *seen(&mut world.cluster.waiting_pods) = pods;
-        let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
-        judgements.into_iter().map(|it| it.subject.name).collect::<Vec<_>>()
-    };
-    let same: fn(&mut WaitingPod) = |_| ();
-    assert_eq!(told(vec![refused(1, "a", same), refused(3, "b", same), refused(2, "c", same)]), ["b"]);
-    let other: fn(&mut WaitingPod) = |it| it.controller = controller("DaemonSet", "other");
-    assert_eq!(told(vec![refused(1, "a", same), refused(2, "b", other)]), ["a", "b"]);
-    let nobodys: fn(&mut WaitingPod) = |it| it.controller = None;
-    assert_eq!(told(vec![refused(1, "a", nobodys), refused(2, "b", nobodys)]), ["a", "b"]);
-    let pending: fn(&mut WaitingPod) = |it| it.rejected = false;
-    assert_eq!(told(vec![refused(1, "a", pending), refused(2, "b", pending)]), ["a", "b"]);
+    silent(&world(true, "web-7d9"));
+    expect_problem(&RULE, &world(false, "web-7d9"), &subject());
+    expect_problem(&RULE, &world(true, "api-7d9"), &subject());
+}
+
+fn judged(pods: Vec<WaitingPod>) -> Vec<Judgement> {
+    let mut world = clash(|_| (), |_| ());
+    *seen(&mut world.cluster.waiting_pods) = pods.into_iter().map(Arc::new).collect();
+    check(View { now: &world, before: None }, &Limits::default()).expect("judged")
+}
+
+fn waits(second: i64, name: &str, change: fn(&mut WaitingPod)) -> WaitingPod {
+    let world = clash(
+        |_| (),
+        |it| {
+            (it.name, it.since) = (name.to_owned(), jiff::Timestamp::from_second(second).ok());
+            change(it);
+        },
+    );
+    WaitingPod::clone(&world.cluster.waiting_pods.seen().expect("pods")[0])
+}
+
+#[test]
+fn of_the_waiting_pods_of_a_controller_the_oldest_is_told() {
+    let told = |pods| judged(pods).into_iter().map(|it| it.subject.name).collect::<Vec<_>>();
+    let same: [fn(&mut WaitingPod); 2] = [|_| (), |it| it.rejected = true];
+    for same in same {
+        assert_eq!(told(vec![waits(2, "c", same), waits(1, "a", same), waits(3, "b", same)]), ["a"]);
+    }
+    let changes: [fn(&mut WaitingPod); 6] = [
+        |it| it.controller = controller("DaemonSet", "other"),
+        |it| it.controller = None,
+        |it| it.controller = controller("Node", "n1"),
+        |it| it.namespace = "other".to_owned(),
+        |it| it.meant_for = None,
+        |it| it.rejected = true,
+    ];
+    for change in changes {
+        assert_eq!(told(vec![waits(2, "b", change), waits(1, "a", |_| ())]), ["a", "b"]);
+    }
+    for nobodys in [changes[1], changes[2]] {
+        assert_eq!(told(vec![waits(1, "a", nobodys), waits(2, "b", nobodys)]), ["a", "b"]);
+    }
+    let judgements = judged(vec![waits(1, "a", |_| ()), waits(2, "b", |_| ()), waits(3, "c", |_| ())]);
+    let Verdict::Problem(evidence) = &judgements[0].verdict else { panic!("{judgements:?}") };
+    assert!(evidence.values.contains(&("pending", "and 2 more".to_owned())), "{evidence:#?}");
+}
+
+#[test]
+fn of_any_number_so_many_are_told_and_that_there_are_more() {
+    let judgements =
+        |count: usize| judged((0..count).map(|it| waits(1, &it.to_string(), |pod| pod.controller = None)).collect());
+    let all = judgements(MOST_TOLD);
+    assert!(all.iter().all(|it| matches!(it.verdict, Verdict::Problem(_))) && all.len() == MOST_TOLD);
+    let cut = judgements(MOST_TOLD + 9);
+    let [told @ .., last] = &cut[..] else { panic!("{cut:?}") };
+    assert_eq!(told.len(), MOST_TOLD);
+    assert!(matches!(&last.verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch), "{last:?}");
 }
 
 #[test]

@@ -78,6 +78,20 @@ fn every_command() {
 }
 
 #[test]
+fn a_port_is_changed_where_the_change_lasts() {
+    for (kind, name, place) in [
+        ("DaemonSet", "web", "in DaemonSet shop/web"),
+        ("ReplicaSet", "web-5c4", "in Deployment shop/web"),
+        ("ReplicaSet", "my-app", "in ReplicaSet shop/my-app"),
+        ("Node", "n1", "in its manifest on its node"),
+    ] {
+        let controller = Controller { kind: kind.to_owned(), name: name.to_owned() };
+        let step = another_port("shop", "web-1", Some(&controller));
+        assert_eq!(step.text, format!("give pod shop/web-1 another port, {place}"));
+    }
+}
+
+#[test]
 fn a_patch_changes_nothing_of_a_service_that_has_changed() {
     let service = service("web", "default");
     for (index, port) in service.ports.iter().enumerate() {
