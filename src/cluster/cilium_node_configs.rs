@@ -18,26 +18,16 @@ use super::{
     error::Error,
     field_values::short,
     requests::{Server, encoded},
+    settings::{CILIUM_NODE_CONFIG, NodeSettings},
 };
 use crate::facts::Why;
 
-/// The kind of these objects.
-pub(super) const KIND: &str = "CiliumNodeConfig";
 /// Where they are, in the namespace of the ConfigMap. `v2` is served by Cilium 1.16 and newer, and only `v2alpha1` by 1.13 to
 /// 1.15.
 const PATHS: [&str; 2] = [
     "/apis/cilium.io/v2/namespaces/kube-system/ciliumnodeconfigs",
     "/apis/cilium.io/v2alpha1/namespaces/kube-system/ciliumnodeconfigs",
 ];
-
-/// What they put over the ConfigMap on one node.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct NodeSettings {
-    /// The names of those that apply, in the order in which they do.
-    pub(super) names: Vec<String>,
-    /// Their settings.
-    pub(super) values: BTreeMap<String, String>,
-}
 
 /// What applies to `node`. Nothing where the cluster has no such objects.
 ///
@@ -51,7 +41,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Result<N
     }
     let Some(node) = node else {
         let names: Vec<_> = configs.iter().map(|config| config.name.as_str()).take(3).collect();
-        return Ok(Err(format!("{KIND} {}: which node this is is not known", names.join(", "))));
+        return Ok(Err(format!("{CILIUM_NODE_CONFIG} {}: which node this is is not known", names.join(", "))));
     };
     let labels = labels(server, node).await?;
     configs.retain(|config| selects(&config.selector, &labels));
@@ -63,7 +53,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Result<N
 /// All of them; `None` where the cluster does not know the kind.
 async fn list(server: &Server) -> Result<Option<Vec<CiliumNodeConfig>>, Error> {
     for path in PATHS {
-        match server.only::<CiliumNodeConfigs>(path, KIND).await {
+        match server.only::<CiliumNodeConfigs>(path, CILIUM_NODE_CONFIG).await {
             Ok(list) if list.metadata.continue_.as_ref().is_some_and(|token| !token.is_empty()) => {
                 return Err(server.not_a_list(path, "it goes on with another page"));
             }

@@ -10,11 +10,10 @@ use std::{
 use k8s_openapi::api::core::v1;
 
 use super::{
-    cilium_node_configs::{self, NodeSettings},
     convert::{self, PodFacts},
     error::Error,
     memory::Memory,
-    settings::Settings,
+    settings::{CILIUM_NODE_CONFIG, NodeSettings, Settings},
     slim_object::SlimObject,
     tolerant_field::{FieldErrors, quoted},
 };
@@ -121,7 +120,7 @@ impl FactsBuilder {
                 Source::ConfigMaps
             }
             // A file says of no node which labels it has.
-            ("" | "cilium.io", cilium_node_configs::KIND) => {
+            ("" | "cilium.io", CILIUM_NODE_CONFIG) => {
                 let detail = format!("{place}: {kind} {title} may change Cilium's settings on this node");
                 self.settings
                     .mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::NotSupported, detail));
@@ -181,7 +180,7 @@ impl FactsBuilder {
         let mut errors = FieldErrors::default();
         let mut by = names.iter().take(MOST_CONFIGS).cloned().collect::<Vec<_>>().join(", ");
         by.push_str(if names.len() > MOST_CONFIGS { " and more" } else { "" });
-        let object = format!("ConfigMap {} with {} {by}", convert::title(&map.metadata), cilium_node_configs::KIND);
+        let object = format!("ConfigMap {} with {} {by}", convert::title(&map.metadata), CILIUM_NODE_CONFIG);
         let mut data = map.data.unwrap_or_default();
         data.extend(values);
         self.settings.cilium_settings(object.clone(), &data, &mut errors);

@@ -23,8 +23,19 @@ use crate::facts::{
 const CILIUM: &str = "ConfigMap kube-system/cilium-config";
 /// How many of Cilium's `nodeport-addresses` and `devices` are kept.
 const MOST_ADDRESSES: usize = 256;
+/// The kind of what is put over them on some nodes.
+pub(super) const CILIUM_NODE_CONFIG: &str = "CiliumNodeConfig";
 /// Where Calico's are.
 const FELIX: &str = "FelixConfiguration default";
+
+/// What CiliumNodeConfigs put over the ConfigMap on one node.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct NodeSettings {
+    /// The names of those that apply, in the order in which they do.
+    pub(super) names: Vec<String>,
+    /// Their settings.
+    pub(super) values: BTreeMap<String, String>,
+}
 
 /// Settings from every place that was read. [`Settings::node_port_range`] and [`Settings::proxy_config`] choose among
 /// them.

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 
 use super::{
-    cilium_node_configs::{self, NodeSettings},
+    cilium_node_configs,
     collection::Collection,
     error::Error,
     facts_builder::FactsBuilder,
     requests::{Server, encoded},
+    settings::NodeSettings,
 };
 use crate::facts::{Claimant, Gap, Source, Why};
 
