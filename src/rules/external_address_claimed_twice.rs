@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     dataplane::{ExternalAddress, Field},
-    facts::{Protocol, Source, View},
+    facts::{Protocol, Service, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
@@ -61,15 +61,22 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let services = view.now.cluster.services.get()?;
     let claiming = services.iter().map(Arc::as_ref).filter(|service| ExternalAddress::of(service).next().is_some());
     let mut claims: BTreeMap<Destination, Vec<ExternalAddress<'_>>> = BTreeMap::new();
-    let mut services_of: HashMap<IpAddr, usize> = HashMap::new();
-    for service in each_service(services.iter().map(Arc::as_ref)) {
-        let all = ExternalAddress::of(service).chain(ExternalAddress::cluster_ips(service));
-        let all: HashSet<IpAddr> = all.map(|claim| claim.ip).collect();
-        all.into_iter().for_each(|ip| *services_of.entry(ip).or_default() += 1);
+    let claiming: Vec<&Service> = each_service(claiming).collect();
+    // Each claimed address, with the first that has it; and those that a Service of another name has too.
+    let mut first: HashMap<IpAddr, _> = HashMap::new();
+    for claim in claiming.iter().copied().flat_map(ExternalAddress::of) {
+        first.entry(claim.ip).or_insert(title(&claim));
     }
-    let shared = each_service(claiming).flat_map(|service| {
+    let cluster_ips =
+        services.iter().map(Arc::as_ref).filter(|_| !first.is_empty()).flat_map(ExternalAddress::cluster_ips);
+    let all = claiming.iter().copied().flat_map(ExternalAddress::of).chain(cluster_ips);
+    let shared: HashSet<IpAddr> = all
+        .filter(|claim| first.get(&claim.ip).is_some_and(|its| *its != title(claim)))
+        .map(|claim| claim.ip)
+        .collect();
+    let shared = claiming.into_iter().flat_map(|service| {
         let most = (MOST_DESTINATIONS / service.ports.len().max(1)).max(1);
-        ExternalAddress::of(service).filter(|claim| services_of[&claim.ip] > 1).take(most)
+        ExternalAddress::of(service).filter(|claim| shared.contains(&claim.ip)).take(most)
     });
     for claim in shared {
         for port in &claim.service.ports {
@@ -138,7 +145,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Service, ServicePort, Snapshot, Why,
+            ServicePort, Snapshot, Why,
             healthy::{World, gap, ip, seen},
         },
         findings::{Scope, StepKind},
@@ -183,6 +190,13 @@ mod tests {
         assert_eq!(judgements.len(), 1 + 2 * MOST_LISTED, "one of the first, and of the others a few");
         let evidence = expect_problem(&RULE, &world, &subject("third"));
         assert!(evidence.values.len() <= 4 * MOST_LISTED, "{evidence:#?}");
+    }
+
+    /// One file may hold a Service twice, and only the second copy has the address.
+    #[test]
+    fn a_second_copy_of_a_service_claims_what_the_first_does_not() {
+        let world = Snapshot::healthy().service("first", |it| it).service("first", balanced);
+        expect_problem(&RULE, &world.service("second", balanced), &subject("second"));
     }
 
     #[test]
