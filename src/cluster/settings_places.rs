@@ -82,11 +82,11 @@ fn claimant(place: SettingsPlace) -> Option<Claimant> {
 pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     let pods = Collection::in_namespace::<Pod>(NAMESPACE);
     let api_servers = format!("&labelSelector={}", encoded("component=kube-apiserver"));
-    let [kube_proxy, kubeadm, _] = CONFIG_MAPS.map(|name| config_map(server, name));
+    let [proxy_name, kubeadm_name, cilium_name] = CONFIG_MAPS;
     let (api_servers, kube_proxy, kubeadm, cilium, felix, openshift, flagz) = tokio::join!(
         server.list(&pods, &api_servers),
-        kube_proxy,
-        kubeadm,
+        config_map(server, proxy_name),
+        config_map(server, kubeadm_name),
         cilium(server, node),
         server.objects(FELIX_CONFIGURATION, "FelixConfiguration"),
         server.objects(OPENSHIFT_NETWORK, "Network"),
@@ -101,7 +101,6 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
         facts
     };
     read.note("kube-apiserver", Source::NodePortRange, api_servers.map(arguments));
-    let [proxy_name, kubeadm_name, cilium_name] = CONFIG_MAPS;
     for (place, answer) in [
         (proxy_name, kube_proxy),
         (cilium_name, cilium),

@@ -37,11 +37,11 @@ pub(crate) fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Fami
     let serves = snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium);
     let config = snapshot.proxy_config().ok().and_then(|config| config.cilium.as_ref());
     let allows = |config: &CiliumConfig| config.allows_bind || config.families_off.contains(&family);
-    serves && by_sockets(protocol) && !config.is_some_and(allows)
+    serves && is_translated(protocol) && !config.is_some_and(allows)
 }
 
-/// Whether its programs of sockets, of `connect` and `bind`, know the protocol (cilium `bpf/bpf_sock.c`).
-fn by_sockets(protocol: Protocol) -> bool {
+/// Whether its programs of `connect` and `bind` know the protocol (cilium `bpf/bpf_sock.c`).
+fn is_translated(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
 }
 
@@ -77,7 +77,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     // Where pods are not served as they connect, they are as their packets arrive: all the same, but for refusals.
     let by_socket = match connection.from {
         Vantage::Remote => false,
-        Vantage::Pods => !settings.host_namespace_only && by_sockets(connection.protocol),
+        Vantage::Pods => !settings.host_namespace_only && is_translated(connection.protocol),
         Vantage::Node | Vantage::Loopback => true,
     };
     let refused = match settings.without_backend {
@@ -96,7 +96,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     match () {
         () if !(connection.captured && is_on(settings, connection.to)) => Outcome::Listener,
         // By its sources, not measured: what is not translated in `connect` goes to the process, but for pods' packets.
-        () if !by_sockets(connection.protocol) && (!settings.sctp || is_own) => Outcome::Listener,
+        () if !is_translated(connection.protocol) && (!settings.sctp || is_own) => Outcome::Listener,
         () if is_empty && passes => Outcome::Listener,
         () if is_empty && by_socket => Outcome::Unreachable,
         () if is_empty || is_elsewhere && !is_inside => refused,

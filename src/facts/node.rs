@@ -178,6 +178,11 @@ impl Address {
     pub fn is_ipvs(&self) -> bool {
         IPVS_LINKS.contains(&&*self.link)
     }
+
+    /// Whether no other address is in its network, as with addresses that stand beside a node's own ones.
+    pub fn is_alone(&self) -> bool {
+        self.prefix >= if self.ip.is_ipv4() { 32 } else { 128 }
+    }
 }
 
 /// One line of `/proc/net/ip_vs`: a virtual server.

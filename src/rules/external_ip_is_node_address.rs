@@ -43,7 +43,10 @@ use crate::{
         ByPort, Endpoints, ExternalAddress, Field, Own, Proxy, answering_vantage_points, by_port, mode_in_words,
         owner_evidence, owner_name, socket_in_words, vantage_points,
     },
-    facts::{Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, View},
+    facts::{
+        Address, Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source,
+        View,
+    },
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
@@ -240,9 +243,8 @@ impl Here<'_> {
 
     /// Whether an address that no Node's status names stands beside the node's own ones.
     fn is_virtual(&self, ip: IpAddr) -> bool {
-        let length = if ip.is_ipv4() { 32 } else { 128 };
         let addresses = self.snapshot.kernel.interfaces.seen().into_iter().flat_map(|it| &it.addresses);
-        addresses.filter(|it| it.ip == ip).all(|it| it.prefix == length)
+        addresses.filter(|it| it.ip == ip).all(Address::is_alone)
     }
 
     /// Where a listener is, as an endpoint of the host's network has it.
@@ -376,7 +378,7 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
 /// Who writes a Service chooses how many addresses of Nodes it has, and each is told with the way to take all back: of one
 /// Service so many count, before others those of this node, where somebody may listen.
 fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, mut claims: Vec<Claim<'a, 'b>>) -> Vec<Claim<'a, 'b>> {
-    claims.sort_by_key(|(claim, _)| !is_on_link(snapshot, claim.ip));
+    claims.sort_by_cached_key(|(claim, _)| !is_on_link(snapshot, claim.ip));
     let mut told: HashMap<*const Service, usize> = HashMap::new();
     claims.retain(|(claim, _)| {
         let told = told.entry(std::ptr::from_ref(claim.service)).or_default();

@@ -27,6 +27,8 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use ipnet::IpNet;
+
 use super::{Limits, Patience, Rule, remedies::delete_rule, wording::MOST_LISTED};
 use crate::{
     dataplane::{ByPort, by_port, host_ports, own_network_pods, owner_name},
@@ -126,12 +128,15 @@ fn asked_from(redirection: &Redirection) -> Vec<Vantage> {
 impl Node<'_> {
     /// What is wrong with the redirections of one port, in the order in which they are asked: the worst first.
     fn judge<'b>(&self, asked: &[&'b Redirection]) -> Vec<LeftBehind<'b>> {
-        let lives = |(place, other): (usize, &&'b Redirection)| {
-            Some((place, *other, self.pod_of(other).filter(|pod| !pod.finished)?))
-        };
-        let alive: Vec<_> = asked.iter().enumerate().filter_map(lives).collect();
-        let problems = asked.iter().enumerate().filter(|(place, _)| alive.iter().all(|(its, ..)| its != place));
-        let mut found: Vec<_> = problems.filter_map(|(place, it)| self.left_behind(it, place, &alive)).collect();
+        let (mut alive, mut others) = (Vec::new(), Vec::new());
+        for (place, it) in asked.iter().copied().enumerate() {
+            match self.pod_of(it).filter(|pod| !pod.finished) {
+                Some(pod) => alive.push((place, it, pod)),
+                None => others.push((place, it)),
+            }
+        }
+        let mut found: Vec<_> =
+            others.into_iter().filter_map(|(place, it)| self.left_behind(it, place, &alive)).collect();
         found.sort_by_key(|it| std::cmp::Reverse(it.severity));
         found
     }
@@ -222,14 +227,7 @@ impl Node<'_> {
 
 /// Whether an address is in the network of a link.
 fn is_in_network(ip: IpAddr, network: &Address) -> bool {
-    let differ = |one: u128, other: u128, bits: u8| {
-        (one ^ other).checked_shr(u32::from(bits.saturating_sub(network.prefix))).unwrap_or(0) != 0
-    };
-    match (ip, network.ip) {
-        (IpAddr::V4(one), IpAddr::V4(other)) => !differ(one.to_bits().into(), other.to_bits().into(), 32),
-        (IpAddr::V6(one), IpAddr::V6(other)) => !differ(one.to_bits(), other.to_bits(), 128),
-        _ => false,
-    }
+    IpNet::new(network.ip, network.prefix).is_ok_and(|network| network.contains(&ip))
 }
 
 /// Family and table.

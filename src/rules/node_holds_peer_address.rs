@@ -184,7 +184,7 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
     let remedy = claims.first().map(release).into_iter().chain(deleted);
     let remedy = remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then);
     // Of an address that no Service explains, and that may move, deleting it is the worse guess: others may need it here.
-    match claims.is_empty() && held.iter().any(|it| is_of_full_length(it.address)) {
+    match claims.is_empty() && held.iter().any(|it| it.address.is_alone()) {
         true => evidence.remedy(peer).remedy(remedy),
         false => evidence.remedy(remedy).remedy(peer),
     }
@@ -195,11 +195,7 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
 fn is_configured(interfaces: &Interfaces, address: &Address) -> bool {
     let family = Family::of(address.ip);
     let mut of_link = interfaces.addresses.iter().filter(|it| it.link == address.link && Family::of(it.ip) == family);
-    !is_of_full_length(address) && of_link.find(|it| !is_link_local(it.ip)) == Some(address)
-}
-
-fn is_of_full_length(address: &Address) -> bool {
-    address.prefix >= if address.ip.is_ipv4() { 32 } else { 128 }
+    !address.is_alone() && of_link.find(|it| !is_link_local(it.ip)) == Some(address)
 }
 
 #[cfg(test)]
