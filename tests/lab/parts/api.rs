@@ -9,7 +9,7 @@ use kube::{
     client::Body,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
 /// Connects from the network namespace of the calling thread.
@@ -89,6 +89,17 @@ impl Api {
     #[track_caller]
     pub fn create(&self, object: &Value) -> Value {
         self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal}: {object:#}"))
+    }
+
+    /// Creates a Pod that has these addresses, as a kubelet tells them once its network is there.
+    #[track_caller]
+    pub fn create_running(&self, pod: &Value, addresses: &[&str]) {
+        self.create(pod);
+        let addresses: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
+        let status = json!({"status": {"phase": "Running", "podIP": addresses[0]["ip"], "podIPs": addresses}});
+        let to = format!("{}/status", path(pod));
+        self.send("PATCH", &to, "application/merge-patch+json", &status)
+            .unwrap_or_else(|refusal| panic!("{refusal}: {status:#}"));
     }
 
     /// Sends an object to a path, and returns the answer, or why it was refused.

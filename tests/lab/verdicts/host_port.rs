@@ -64,7 +64,8 @@ pub fn agrees(mode: &str) {
     cluster.api().create(&objects::service_account());
     for Row { host: HostPort { port, protocol, address }, service: behind, .. } in &rows {
         let upper = protocol.to_string().to_uppercase();
-        cluster.api().create(&objects::host_port_pod(&format!("edge-{port}"), &upper, *port, *address));
+        let pod = objects::host_port_pod(&format!("edge-{port}"), &upper, *port, *address);
+        cluster.api().create_running(&pod, &Wired::HERE);
         if let Some(behind) = behind {
             let service = service(&format!("web-{port}"), *protocol, 80, Some(*port));
             behind.create(cluster.api(), service, Wired::PORT);

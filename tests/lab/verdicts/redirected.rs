@@ -86,7 +86,8 @@ pub fn agrees(mode: &str) {
     // As if a pod had asked for the redirection: that can be seen, and comes in the same order.
     for (protocol, port) in node_ports.clone() {
         let upper = protocol.to_string().to_uppercase();
-        cluster.api().create(&objects::host_port_pod(&format!("edge-{port}"), &upper, port, None));
+        let pod = objects::host_port_pod(&format!("edge-{port}"), &upper, port, None);
+        cluster.api().create_running(&pod, &Wired::HERE);
     }
     let seen = snapshot(&cluster.kubeconfig("admin"));
     for (protocol, port) in node_ports {
