@@ -1,5 +1,5 @@
 //! The processor time that answers to requests may take, apart from that of looks. There is one budget for what anybody may
-//! read and one for documents: whoever uses up the first keeps nobody from the second.
+//! read and one for documents: whoever uses up the first keeps nobody from the second who has a connection.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},

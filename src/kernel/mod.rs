@@ -14,6 +14,7 @@ mod freshness;
 pub mod fuzzing;
 mod health;
 mod http;
+mod in_time;
 mod interfaces;
 mod ip_vs;
 mod known;

@@ -15,6 +15,7 @@ use crate::{
     facts::{Cgroup, FdUse, Gap, Process, Source, Why, text},
     kernel::{
         cgroup::cgroup_of_process,
+        in_time::in_time,
         proc_net::why,
         root::{read_unsized, read_unsized_text},
     },
@@ -27,6 +28,8 @@ const COMMAND_LINE: usize = 512;
 /// What is read of a file of one line, and of one of many, at most, in bytes.
 const ONE_LINE: u64 = 4096;
 const ONE_FILE: u64 = 64 * 1024;
+/// How long the command line of one process is waited for.
+const SLOW_MEMORY: Duration = Duration::from_secs(2);
 /// The inode of the initial pid namespace (include/linux/proc_ns.h `PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
@@ -149,15 +152,24 @@ impl<'a> Processes<'a> {
     /// Nothing when the process ended, or the pid has become another one.
     fn describe(&self, pid: u32, started: u64) -> io::Result<Option<Process>> {
         let command = read_unsized(&self.path(pid, "comm"), ONE_LINE)?;
-        // A process can make its own terabytes long (prctl(2) `PR_SET_MM`).
-        let command_line = || read_unsized(&self.path(pid, "cmdline"), ONE_LINE);
-        let command_line = self.command_lines.then(command_line).transpose()?;
+        let command_line = if self.command_lines { self.command_line(pid)? } else { None };
         Ok((self.started(pid)? == started).then(|| Process {
             pid,
             command: text::clean(&String::from_utf8_lossy(&command), COMMAND),
             command_line: command_line.map(|line| text::clean(&arguments(&line), COMMAND_LINE)),
             started,
         }))
+    }
+
+    /// The command line of a process; nothing where it does not come in time: it is read from the memory of the process, which
+    /// may be a file of a file system of its own that never answers. It may also be made terabytes long (prctl(2)
+    /// `PR_SET_MM`).
+    fn command_line(&self, pid: u32) -> io::Result<Option<Vec<u8>>> {
+        let path = self.path(pid, "cmdline");
+        match in_time(SLOW_MEMORY, move || read_unsized(&path, ONE_LINE)) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
+            read => read.map(Some),
+        }
     }
 }
 

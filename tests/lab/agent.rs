@@ -145,7 +145,7 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     });
     drop(agent);
 
-    // A watch is told when it ends, a moment after its client.
+    // An answer is told a moment after its client has it.
     let has = |verb: &str, path: &str| {
         let asked = || audit.of("observer").into_iter().find(|it| it.verb == verb && it.uri.starts_with(path));
         until(path, asked)
@@ -250,7 +250,6 @@ fn endpoints_are_read_when_something_is_on_a_port_and_no_request_makes_an_agent_
     let quiet = cluster.api().create(&objects::service("quiet", &[objects::port(80, Some(30081))]));
     cluster.api().create(&objects::endpoint_slice(&quiet, Some(("10.244.0.6", "n2")), "IPv4"));
     let agent = Agent::start(cluster, &Trouble::MODE);
-    // Watches are told when they have ended.
     let asked = || {
         let asked = audit.of("observer").into_iter().map(|it| it.uri);
         asked.filter(|uri| uri.contains("endpointslices")).collect::<Vec<_>>()

@@ -1,12 +1,12 @@
 //! The audit log of an API server: who asked for what, and what was said.
 
-use std::fs;
+use std::{collections::HashSet, fs};
 
 use serde_json::Value;
 
 use super::directory::Directory;
 
-const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, ResponseStarted]\n\
+const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
                       rules: [{level: Metadata}]\n";
 
 /// An audit log; it has to outlive the server that writes it.
@@ -36,7 +36,7 @@ impl Audit {
         [format!("--audit-policy-file={}", path("policy.yaml")), format!("--audit-log-path={}", path("audit.log"))]
     }
 
-    /// What a user has asked so far, watches once they have ended.
+    /// What a user has asked so far, each request once: a watch is told as it begins, and again as it ends.
     #[track_caller]
     pub fn of(&self, user: &str) -> Vec<Asked> {
         let log = fs::read_to_string(self.0.path().join("audit.log")).expect("an audit log");
@@ -44,7 +44,8 @@ impl Audit {
         let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         let told = lines.map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
         let word = |value: &Value| value.as_str().expect("a word").to_owned();
-        told.filter(|it| it["user"]["username"] == user)
+        let mut seen = HashSet::new();
+        told.filter(|it| it["user"]["username"] == user && seen.insert(it["auditID"].to_string()))
             .map(|it| Asked {
                 verb: word(&it["verb"]),
                 uri: word(&it["requestURI"]),
