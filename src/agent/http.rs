@@ -98,7 +98,7 @@ pub(super) struct Shared {
     documents: Documents,
     metrics: KeptMetrics,
     /// One page is made at a time.
-    pages: Semaphore,
+    pages: Arc<Semaphore>,
     /// For what anybody may read.
     public: Arc<RequestBudget>,
     /// For documents.
@@ -127,7 +127,7 @@ impl Shared {
             authorization: Authorization::new(reviewer),
             documents: Documents::new(Arc::clone(&private)),
             metrics: KeptMetrics::new(Arc::clone(&public)),
-            pages: Semaphore::new(1),
+            pages: Arc::new(Semaphore::new(1)),
             public,
             private,
         }
@@ -260,7 +260,7 @@ impl ServerState {
 }
 
 async fn html_page(State(state): State<ServerState>, Extension(way): Extension<Way>) -> Response {
-    let _alone = state.shared.pages.acquire().await;
+    let alone = Arc::clone(&state.shared.pages).acquire_owned().await;
     let (detail, budget) = match way {
         Way::Network => (PageDetail::AsMetrics, Arc::clone(&state.shared.public)),
         Way::Socket => (PageDetail::Everything, Arc::clone(&state.shared.private)),
@@ -270,6 +270,8 @@ async fn html_page(State(state): State<ServerState>, Extension(way): Extension<W
     }
     let last = state.last();
     let written = spawn_blocking(move || {
+        // Whoever asked may have gone: the next one waits all the same.
+        let _alone = alone;
         let begun = thread_cpu_time();
         let mut html = Vec::new();
         let report = last.as_ref().map(|(snapshot, board)| Report::of(snapshot, board));

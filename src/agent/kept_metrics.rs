@@ -16,16 +16,17 @@ use crate::sinks::metrics::{Exposition, Telling, metrics};
 /// How old a text may be where time is short.
 const OLDEST: Duration = Duration::from_secs(15);
 
-/// The last text of each form. One is made at a time.
+/// The last text of each form. One is made at a time, and whoever asked for it may have gone: it is made, charged and kept
+/// all the same, so that nobody makes an agent work for nobody's account.
 pub(super) struct KeptMetrics {
     budget: Arc<RequestBudget>,
-    open: Mutex<Option<(Instant, Bytes)>>,
-    plain: Mutex<Option<(Instant, Bytes)>>,
+    open: Arc<Mutex<Option<(Instant, Bytes)>>>,
+    plain: Arc<Mutex<Option<(Instant, Bytes)>>>,
 }
 
 impl KeptMetrics {
     pub(super) fn new(budget: Arc<RequestBudget>) -> Self {
-        Self { budget, open: Mutex::default(), plain: Mutex::default() }
+        Self { budget, open: Arc::default(), plain: Arc::default() }
     }
 
     /// The text in one of the two forms.
@@ -33,31 +34,35 @@ impl KeptMetrics {
     /// # Errors
     /// When it cannot be made.
     pub(super) async fn text(&self, form: Exposition, telling: impl FnOnce() -> Telling) -> Result<Bytes, fmt::Error> {
-        let mut last = match form {
-            Exposition::OpenMetrics => self.open.lock().await,
-            Exposition::Text => self.plain.lock().await,
+        let kept = match form {
+            Exposition::OpenMetrics => &self.open,
+            Exposition::Text => &self.plain,
         };
+        let mut last = Arc::clone(kept).lock_owned().await;
         if let Some((_, text)) = last.as_ref().filter(|(made, _)| made.elapsed() < OLDEST)
             && self.budget.wait().is_some()
         {
             return Ok(text.clone());
         }
-        let telling = telling();
+        let (telling, budget) = (telling(), Arc::clone(&self.budget));
         let made = spawn_blocking(move || {
             let begun = thread_cpu_time();
-            (metrics(telling, form), thread_cpu_time().saturating_sub(begun))
+            let text = metrics(telling, form);
+            budget.charge(thread_cpu_time().saturating_sub(begun));
+            let text = Bytes::from(text?);
+            *last = Some((Instant::now(), text.clone()));
+            Ok(text)
         });
-        let (text, cost) = made.await.map_err(|_| fmt::Error)?;
-        self.budget.charge(cost);
-        let text = Bytes::from(text?);
-        *last = Some((Instant::now(), text.clone()));
-        Ok(text)
+        made.await.map_err(|_| fmt::Error)?
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::{
+        cell::Cell,
+        task::{Context, Waker},
+    };
 
     use super::*;
     use crate::sinks::metrics::{ProcessUse, Work};
@@ -87,5 +92,26 @@ mod tests {
         let aged = Instant::now().checked_sub(OLDEST).expect("this machine runs longer than that");
         kept.plain.lock().await.as_mut().expect("a text").0 = aged;
         assert!(scrape(Exposition::Text).await.contains("portreeve_scans_total 5"), "the last one was too old");
+    }
+
+    /// hyper drops the answer of a client that hangs up.
+    #[tokio::test]
+    async fn a_text_that_nobody_waits_for_any_more_is_charged_and_kept_and_no_second_one_is_begun_beside_it() {
+        let budget = Arc::new(RequestBudget::public(0.2, Instant::now()));
+        let (kept, made) = (KeptMetrics::new(Arc::clone(&budget)), Cell::new(0));
+        let telling = || {
+            made.set(made.get() + 1);
+            let work = Work { scans: made.get(), ..Work::default() };
+            Telling { look: None, work, views: Vec::new(), events: None, process: ProcessUse::default() }
+        };
+        let mut gone = Box::pin(kept.text(Exposition::Text, telling));
+        assert!(gone.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(gone);
+        let debt = Duration::from_secs(60);
+        budget.charge(debt);
+        let text = kept.text(Exposition::Text, telling).await.expect("a text");
+        assert!(String::from_utf8_lossy(&text).contains("portreeve_scans_total 1"));
+        assert_eq!(made.get(), 1, "it was kept");
+        assert!(budget.spent() > debt, "it was charged");
     }
 }

@@ -164,6 +164,10 @@ pub(super) async fn configured(merged: Kubeconfig, context: Option<String>) -> R
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
     let mut config = Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| causes(&error))?;
     config.cluster_url = without_user(config.cluster_url);
+    // kubectl would take it for plain HTTP.
+    if config.cluster_url.scheme().is_none() {
+        return Err(format!("the server is {}, wanted https://HOST or https://HOST:PORT", config.cluster_url));
+    }
     Ok(config)
 }
 
@@ -306,6 +310,20 @@ mod tests {
         assert_eq!(without_user(url), "https://192.0.2.10:6443/clusters/c1");
         let url = Uri::from_static("https://[2001:db8::1]:6443");
         assert_eq!(without_user(url.clone()), url);
+    }
+
+    #[tokio::test]
+    async fn a_server_without_a_scheme_is_named_and_no_panic() {
+        for server in ["127.0.0.1:6443", "me:secret@localhost", "5"] {
+            let text = format!(
+                "{{current-context: c, clusters: [{{name: c, cluster: {{server: {server:?}}}}}], \
+                 contexts: [{{name: c, context: {{cluster: c, user: u}}}}], users: [{{name: u, user: {{token: t}}}}]}}"
+            );
+            let file = Kubeconfig::from_yaml(&text).expect("a kubeconfig");
+            let said = configured(file, None).await.expect_err("no scheme");
+            assert!(said.starts_with("the server is ") && said.contains("https://"), "{said}");
+            assert!(!said.contains("secret"), "{said}");
+        }
     }
 
     /// The parser's own words show the lines around an error, and the words of the wrong type.

@@ -38,6 +38,9 @@ pub(super) fn each<T: FieldType, U>(
     let items = list.take(&path, errors).unwrap_or_default();
     let mut converted = Vec::with_capacity(items.len());
     for (index, item) in items.into_iter().enumerate() {
+        if matches!(item, Field::Absent) {
+            errors.note(format_args!("{path}[{index}]"), "null", "a value");
+        }
         let item = item.take(format_args!("{path}[{index}]"), errors);
         converted.extend(item.and_then(|item| convert(item, format_args!("{path}[{index}]"), errors)));
     }
@@ -117,11 +120,14 @@ pub(super) fn families(
             None
         }
     });
-    if !listed.is_empty() {
-        return listed;
+    let of_addresses = cluster_ips.iter().copied().map(Family::of);
+    let mut families = Vec::new();
+    // There are two; a file may repeat them.
+    for family in if listed.is_empty() { of_addresses.collect() } else { listed } {
+        if !families.contains(&family) {
+            families.push(family);
+        }
     }
-    let mut families: Vec<_> = cluster_ips.iter().copied().map(Family::of).collect();
-    families.dedup();
     if families.is_empty() { vec![Family::V4] } else { families }
 }
 

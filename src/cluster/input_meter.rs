@@ -6,9 +6,11 @@ use std::{
     io::{self, Read},
 };
 
-use super::meter::{OBJECT, WHOLE};
+use super::meter::WHOLE;
 use crate::facts::Why;
 
+/// The longest object of an input, in bytes. An API server takes 3 MiB.
+const OBJECT: usize = 4 << 20;
 /// The most objects in an input.
 const OBJECTS: u64 = 500_000;
 

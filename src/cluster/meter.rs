@@ -6,13 +6,16 @@ use std::{
     sync::Arc,
 };
 
-use super::allowance::{Allowance, Share};
+use super::{
+    allowance::{Allowance, Share},
+    value_counter::ValueCounter,
+};
 
-/// The longest object, in bytes. An API server takes 3 MiB, etcd stores none of more than 1.5 MB, and JSON is longer than what
-/// it stores.
-pub(super) const OBJECT: usize = 4 << 20;
-/// The most values in one object: the commas in its text.
-pub(super) const VALUES: usize = 100_000;
+/// The longest object of an API server, in bytes. etcd stores none of more than 1.5 MB, and of a text JSON may take six bytes
+/// for one: apimachinery's encoder writes `<` as `\u003c`. Nobody who may write an object is to keep others from being read.
+pub(super) const OBJECT: usize = 16 << 20;
+/// The most values in one object: the commas between them. In 1.5 MB of Protobuf there is room for some 750,000.
+pub(super) const VALUES: usize = 1_000_000;
 /// All answers to one LIST together, or one input of manifests, in bytes.
 pub(super) const WHOLE: usize = 1 << 30;
 
@@ -33,7 +36,7 @@ pub(super) enum Stopped {
 pub(super) struct Meter {
     /// Since the last object was complete.
     bytes: Cell<usize>,
-    values: Cell<usize>,
+    values: Cell<ValueCounter>,
     /// In this page.
     objects_of_page: Cell<usize>,
     /// Altogether.
@@ -71,13 +74,17 @@ impl Meter {
         if let Some(stopped) = &*self.stopped.borrow() {
             return Err(io::Error::other(stopped.clone()));
         }
-        let values = bytes.iter().filter(|byte| **byte == b',').count();
-        for (counter, more, most, what) in [
-            (&self.bytes, bytes.len(), OBJECT, "bytes in one object"),
-            (&self.values, values, VALUES, "values in one object"),
-            (&self.all_bytes, bytes.len(), WHOLE, "bytes"),
+        let mut values = self.values.get();
+        values.read(bytes);
+        self.values.set(values);
+        for (now, most, what) in [
+            (add(&self.bytes, bytes.len()), OBJECT, "bytes in one object"),
+            (values.values(), VALUES, "values in one object"),
+            (add(&self.all_bytes, bytes.len()), WHOLE, "bytes"),
         ] {
-            add(counter, more, most, what)?;
+            if now > most {
+                return Err(io::Error::other(format!("it holds more than {most} {what}")));
+            }
         }
         Ok(())
     }
@@ -85,7 +92,9 @@ impl Meter {
     /// An object is complete, and `memory` bytes of it are kept.
     pub(super) fn object(&self, memory: usize) {
         self.bytes.set(0);
-        self.values.set(0);
+        let mut values = self.values.get();
+        values.begin();
+        self.values.set(values);
         self.objects_of_page.set(self.objects_of_page.get() + 1);
         if memory == 0 {
             return;
@@ -116,14 +125,15 @@ impl Meter {
     pub(super) fn next_page(&self) {
         self.objects_of_page.set(0);
         self.bytes.set(0);
-        self.values.set(0);
+        self.values.take();
     }
 }
 
-fn add(counter: &Cell<usize>, more: usize, most: usize, what: &str) -> io::Result<()> {
+/// Adds to a counter, and returns what it is then.
+fn add(counter: &Cell<usize>, more: usize) -> usize {
     let sum = counter.get().saturating_add(more);
     counter.set(sum);
-    if sum > most { Err(io::Error::other(format!("it holds more than {most} {what}"))) } else { Ok(()) }
+    sum
 }
 
 #[cfg(test)]
@@ -137,8 +147,13 @@ mod tests {
             meter.read(&vec![b' '; OBJECT]).expect("a long object");
             meter.object(1);
         }
+        meter.read(format!("\"{}\"", ",".repeat(2 * VALUES)).as_bytes()).expect("a text with commas");
+        meter.object(1);
         let error = meter.read(&vec![b' '; OBJECT + 1]).expect_err("too long");
         assert!(error.to_string().contains("bytes in one object"), "{error}");
+        let meter = Meter::default();
+        let error = meter.read(&vec![b','; VALUES + 1]).expect_err("too many");
+        assert!(error.to_string().contains("values in one object"), "{error}");
     }
 
     #[test]

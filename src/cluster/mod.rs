@@ -55,6 +55,7 @@ mod slim_object;
 mod table_format;
 mod token;
 mod tolerant_field;
+mod value_counter;
 mod waiting_pods;
 mod watch;
 mod yaml_documents;

@@ -13,14 +13,17 @@ use super::{
     error::{Error, NO_ANSWER, causes},
     facts_builder::FactsBuilder,
     jitter::{jitter, spread},
-    meter::Meter,
+    meter::{Meter, Stopped},
     object_reader::DocumentSummary,
     object_sink::ObjectSink,
+    value_counter::ValueCounter,
 };
 
 /// The longest answer that is held whole to be read as a type of `k8s_openapi`, in bytes. etcd stores no object of more
 /// than 1.5 MB.
 const TYPED: usize = 8 << 20;
+/// The most values in one: a type of `k8s_openapi` makes some two hundred bytes of `{}`. Settings have some hundreds.
+const TYPED_VALUES: usize = 100_000;
 /// `Accept` of whole objects.
 const WHOLE: &str = "application/json, */*;q=0.8";
 /// `Accept` of a Table, from servers that know Tables.
@@ -130,6 +133,7 @@ impl Server {
             let mut answer = self.answer(WHOLE, path, None).await?;
             let body = answer.bytes(TYPED).await?;
             let mut facts = FactsBuilder::default();
+            few_values(&body).map_err(|why| answer.stopped(&why))?;
             if serde_json::from_slice(&body).is_ok_and(|object| add(&mut facts, &self.address, object)) {
                 return Ok(facts);
             }
@@ -145,6 +149,7 @@ impl Server {
         self.in_time(path, async {
             let mut answer = self.answer(WHOLE, path, None).await?;
             let body = answer.bytes(TYPED).await?;
+            few_values(&body).map_err(|why| answer.stopped(&why))?;
             // The parser's own words would show what it reads.
             serde_json::from_slice(&body)
                 .map_err(|_| answer.wrong(&format!("it is no {kind} as the server describes it")))
@@ -197,6 +202,14 @@ impl Server {
     fn request(&self, path: &str) -> String {
         format!("GET {}{}", self.address, path.split_once('?').map_or(path, |(path, _)| path))
     }
+}
+
+/// Whether a whole answer may be read as a type of `k8s_openapi`.
+fn few_values(body: &[u8]) -> Result<(), Stopped> {
+    if ValueCounter::of(body) <= TYPED_VALUES {
+        return Ok(());
+    }
+    Err(Stopped::Malformed(format!("it holds more than {TYPED_VALUES} values")))
 }
 
 /// A value in a query, percent-encoded (RFC 3986, 2.3).

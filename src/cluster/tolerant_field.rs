@@ -15,6 +15,8 @@ use crate::facts::{names, text};
 
 /// The longest text kept as it is, in bytes: settings in ConfigMaps and annotations are far shorter.
 const LONG: usize = 256 << 10;
+/// What the items of one list may take, in bytes: some 80,000 ports. The API server takes objects of 3 MiB.
+const LIST: usize = 16 << 20;
 /// How much of a wrong value is shown.
 const SHOWN: usize = 64;
 
@@ -320,9 +322,15 @@ impl<T: FieldType> FieldType for Vec<Field<T>> {
     const EXPECTED: &'static str = "a list";
 
     fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Result<Self, String>, A::Error> {
+        let most = LIST / size_of::<Field<T>>();
         let mut items = Self::new();
         while let Some(item) = list.next_element()? {
             items.push(item);
+            if items.len() > most {
+                drop(items);
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                return Ok(Err(format!("a list of more than {most} items")));
+            }
         }
         Ok(Ok(items))
     }

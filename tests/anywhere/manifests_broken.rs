@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use portreeve::facts::{ClusterFacts, Gap, Source, Why};
+use portreeve::facts::{ClusterFacts, Family, Gap, Source, Why};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -58,6 +58,8 @@ fn a_field_of_the_wrong_shape_is_named_and_the_rest_goes_on() {
             "spec.ports[0].port is 100000000000000000000, wanted a number",
         ),
         ("spec: {ports: [80]}", "spec.ports[0] is 80, wanted a mapping"),
+        ("spec: {ports: [null]}", "spec.ports[0] is null, wanted a value"),
+        ("spec: {externalIPs: [null]}", "spec.externalIPs[0] is null, wanted a value"),
         ("spec: {ports: {a: {b: [c]}}}", "spec.ports is a mapping, wanted a list"),
         ("spec: {clusterIP: x}", "spec.clusterIP is \"x\", wanted an IP address"),
         ("spec: {externalIPs: [300.0.0.1]}", "spec.externalIPs[0] is \"300.0.0.1\", wanted an IP address"),
@@ -76,6 +78,32 @@ fn a_field_of_the_wrong_shape_is_named_and_the_rest_goes_on() {
         assert!(names(&facts).contains(&"good"), "{spec}");
         assert!(!complaint.contains(": spec is absent") || !names(&facts).contains(&"bad"), "{spec}");
     }
+}
+
+#[test]
+fn a_pod_of_which_ports_may_be_missing_is_named() {
+    let broken = [
+        ("spec: null", "Pod bad: spec is absent, wanted a mapping"),
+        ("spec: {nodeName: n1, containers: [null]}", "Pod bad: spec.containers[0] is null, wanted a value"),
+        (
+            "spec: {nodeName: n1, containers: [{name: c, ports: [null]}]}",
+            "Pod bad: spec.containers[0].ports[0] is null, wanted a value",
+        ),
+    ];
+    for (spec, complaint) in broken {
+        let facts = facts_of(&[format!("kind: Pod\nmetadata: {{name: bad}}\n{spec}\n---{GOOD}")]);
+        assert!(only(&facts).detail.ends_with(complaint), "{}", only(&facts).detail);
+    }
+}
+
+#[test]
+fn a_family_counts_once_however_often_it_is_listed() {
+    let of = |spec: &str| {
+        let facts = facts_of(&[format!("kind: Service\nmetadata: {{name: a}}\nspec: {{{spec}}}")]);
+        facts.services.get().expect("services")[0].families.clone()
+    };
+    assert_eq!(of("ipFamilies: [IPv6, IPv4, IPv6, IPv4]"), [Family::V6, Family::V4]);
+    assert_eq!(of("clusterIPs: [10.0.0.1, 2001:db8::1, 10.0.0.2, 2001:db8::2]"), [Family::V4, Family::V6]);
 }
 
 #[test]
@@ -330,6 +358,12 @@ fn what_is_too_large_is_refused_with_its_bound_and_what_came_before_counts() {
         assert_eq!(only(&facts).why, Why::TooMuch);
         assert!(only(&facts).detail.contains("4 MiB without a whole object"), "{}", only(&facts).detail);
     }
+    // Of two million bytes of ports hundreds of megabytes would be made.
+    let facts = facts_of(&[format!(
+        r#"[{{"kind":"Service","metadata":{{"name":"bad"}},"spec":{{"ports":[5{}]}}}}]"#,
+        ",5".repeat(1_000_000)
+    )]);
+    assert!(only(&facts).detail.contains("spec.ports is a list of more than "), "{}", only(&facts).detail);
     // A text of 60 kB that is named a thousand times would become 60 MB, and one of 10 MB 990 GB.
     let scalar = "x".repeat(100_000);
     let aliases = "- *a\n".repeat(990);

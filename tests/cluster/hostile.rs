@@ -100,6 +100,22 @@ fn strings_and_items_without_end_have_an_end() {
     is_malformed(services(|_| Reply::Endless(ports, "{},".to_owned())), "values in one object");
 }
 
+/// What one person may write keeps nobody else's objects from being read: annotations hold 256 KiB, and the API server writes
+/// `<` as six bytes.
+#[test]
+fn an_object_full_of_commas_and_one_of_escapes_are_read_like_any_other() {
+    let annotated = |name: &str, text: &str| {
+        format!(r#"{{"metadata":{{"name":"{name}","annotations":{{"a":"{text}"}}}},"spec":{{"ports":[]}}}}"#)
+    };
+    let commas = annotated("commas", &",".repeat(250_000));
+    let escapes = annotated("escapes", &"\\u003c".repeat(1_500_000));
+    let fake =
+        Fake::new(move |path, _| if is_list(path) { list("Service", &[&commas, A, &escapes]) } else { small(path) });
+    let facts = fake.facts();
+    assert_eq!(facts.services.get().expect("services").len(), 3);
+    assert!(facts.rejected.is_empty(), "{:?}", facts.rejected);
+}
+
 #[test]
 fn an_answer_of_another_kind_is_none() {
     is_malformed(services(|_| list("Pod", &[])), "it is a PodList, wanted a ServiceList");

@@ -35,6 +35,9 @@ pub(in crate::cluster) enum PodFacts {
 /// A Pod; `None` for one that waits for a Node for other reasons, and for impossible ones.
 pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> Option<PodFacts> {
     let metadata = object.metadata.take("metadata", errors).unwrap_or_default();
+    if matches!(object.spec, Field::Absent) {
+        errors.note("spec", "absent", "a mapping");
+    }
     let spec = object.spec.take("spec", errors).unwrap_or_default();
     let status = object.status.take("status", errors).unwrap_or_default();
 

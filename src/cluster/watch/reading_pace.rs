@@ -15,6 +15,9 @@ const LONGEST: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_millis(100);
 /// So many frames are wanted in one batch.
 const WANTED: u32 = 64;
+/// The most frames and bytes in one batch. Only a server that sends all the time, and more than any cluster changes, fills one.
+const MOST_FRAMES: u32 = 1024;
+const MOST_BYTES: usize = 1 << 20;
 /// So many batches are read at once before there is a pause; one more is saved up in every [`LONGEST`].
 const SAVED: f64 = 32.0;
 
@@ -27,14 +30,15 @@ pub(super) struct ReadingPace {
     /// Batches that may be read without a pause; below zero it is one that was read after a pause.
     saved: f64,
     at: Instant,
-    /// The frames of the last batch.
+    /// The frames of the last batch, and their bytes.
     frames: u32,
+    bytes: usize,
 }
 
 impl ReadingPace {
     /// Nothing was read yet.
     pub(super) fn new(now: Instant) -> Self {
-        Self { saved: SAVED, at: now, frames: 0 }
+        Self { saved: SAVED, at: now, frames: 0, bytes: 0 }
     }
 
     /// How long to leave what comes next unread. It begins a batch.
@@ -42,18 +46,30 @@ impl ReadingPace {
         let passed = now.saturating_duration_since(self.at);
         self.saved = (self.saved + passed.div_duration_f64(LONGEST)).min(SAVED);
         self.at = now;
+        let is_full = self.is_full();
         let frames = std::mem::take(&mut self.frames);
+        self.bytes = 0;
         self.saved = (self.saved - 1.0).max(-1.0);
         if self.saved >= 0.0 {
             return Duration::ZERO;
+        }
+        if is_full {
+            // The last pause and what the batch took: it grows until the work is a small part of it.
+            return passed.clamp(SHORTEST, LONGEST);
         }
         // As long as it took so many to come lately.
         (passed * WANTED / frames.max(1)).clamp(SHORTEST, LONGEST)
     }
 
     /// Counts a frame of the batch.
-    pub(super) fn read(&mut self) {
+    pub(super) fn read(&mut self, bytes: usize) {
         self.frames = self.frames.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Whether the batch ends here, though more may be there already.
+    pub(super) fn is_full(&self) -> bool {
+        self.frames >= MOST_FRAMES || self.bytes >= MOST_BYTES
     }
 }
 
@@ -71,7 +87,7 @@ mod tests {
             now = (now + pause).max(last + every);
             while last + every <= now {
                 last += every;
-                pace.read();
+                pace.read(500);
             }
             batches += 1;
         }
@@ -99,6 +115,26 @@ mod tests {
         assert!(pause.abs_diff(Duration::from_millis(5) * WANTED) < Duration::from_millis(50), "{pause:?}");
         let (_, pause) = storm(Duration::from_secs(60), Duration::from_micros(50));
         assert_eq!(pause, SHORTEST);
+    }
+
+    #[test]
+    fn a_server_that_sends_all_the_time_is_read_for_a_small_part_of_it() {
+        const WORK: Duration = Duration::from_millis(30);
+        for (frames, bytes) in [(1, MOST_BYTES), (MOST_FRAMES, 1)] {
+            let begun = Instant::now();
+            let (mut now, mut pace, mut worked) = (begun, ReadingPace::new(begun), Duration::ZERO);
+            while now < begun + Duration::from_secs(3600) {
+                now += pace.pause(now);
+                while !pace.is_full() {
+                    for _ in 0..frames {
+                        pace.read(bytes);
+                    }
+                }
+                now += WORK;
+                worked += WORK;
+            }
+            assert!(worked < Duration::from_secs(36), "{worked:?} of an hour");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::cluster::{
     answer::Answer,
     error::Error,
     meter::{OBJECT, Stopped, VALUES},
+    value_counter::ValueCounter,
 };
 
 /// Cuts lines out of pieces that end anywhere.
@@ -44,7 +45,7 @@ impl LineBuffer {
         let line = unread[..=self.searched + length].to_vec();
         self.start += line.len();
         self.searched = 0;
-        if line.iter().filter(|byte| **byte == b',').count() > VALUES {
+        if ValueCounter::of(&line) > VALUES {
             return Err(format!("a line holds more than {VALUES} values"));
         }
         Ok(Some(line))
@@ -94,8 +95,8 @@ impl WatchLines {
     /// The next frame. Whoever stops waiting for it loses nothing.
     async fn frame(&mut self) -> Result<Option<Bytes>, Error> {
         let Some(pace) = &mut self.pace else { return self.answer.frame().await };
-        let together =
-            if mem::take(&mut self.in_batch) { timeout(TOGETHER, self.answer.frame()).await.ok() } else { None };
+        let goes_on = mem::take(&mut self.in_batch) && !pace.is_full();
+        let together = if goes_on { timeout(TOGETHER, self.answer.frame()).await.ok() } else { None };
         let frame = match together {
             Some(frame) => frame,
             None => {
@@ -103,7 +104,7 @@ impl WatchLines {
                 self.answer.frame().await
             }
         };
-        pace.read();
+        pace.read(frame.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len));
         self.in_batch = true;
         frame
     }
@@ -155,6 +156,8 @@ mod tests {
         buffer.push(b" ");
         assert!(buffer.next().is_err_and(|what| what.contains("longer")));
         let mut buffer = LineBuffer::default();
+        buffer.push(&[&b"\""[..], &vec![b','; VALUES + 1], b"\"\n"].concat());
+        assert!(buffer.next().is_ok_and(|line| line.is_some()), "commas of a text are no values");
         buffer.push(&vec![b','; VALUES + 1]);
         buffer.push(b"\n");
         assert!(buffer.next().is_err_and(|what| what.contains("values")));
