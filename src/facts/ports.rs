@@ -206,7 +206,7 @@ impl PortSet {
     /// The ports of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        self.0.iter().flat_map(|mine| other.0.iter().filter_map(|theirs| mine.intersection(*theirs))).collect()
+        self.0.iter().flat_map(|mine| other.meeting(*mine).filter_map(|theirs| mine.intersection(*theirs))).collect()
     }
 
     /// The ports of this set that the other lacks.
@@ -215,13 +215,19 @@ impl PortSet {
         let mut left = Vec::new();
         for range in &self.0 {
             let mut from = u32::from(range.first);
-            for cut in other.0.iter().filter(|cut| cut.intersection(*range).is_some()) {
+            for cut in other.meeting(*range) {
                 left.extend(between(from, u32::from(cut.first)));
                 from = u32::from(cut.last) + 1;
             }
             left.extend(between(from, u32::from(range.last) + 1));
         }
         left.into()
+    }
+
+    /// Its ranges that have ports of another range.
+    fn meeting(&self, range: PortRange) -> impl Iterator<Item = &PortRange> {
+        let first = self.0.partition_point(|it| it.last < range.first);
+        self.0[first..].iter().take_while(move |it| it.first <= range.last)
     }
 
     /// Every port, ascending.

@@ -27,7 +27,7 @@ use std::net::IpAddr;
 use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
-    remedies::reserve,
+    reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_SOCKETS, capital},
 };

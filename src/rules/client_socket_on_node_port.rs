@@ -31,7 +31,7 @@ use std::{
 use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
-    remedies::reserve,
+    reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_SOCKETS, capital},
 };

@@ -34,7 +34,8 @@ use super::{
     ephemeral::{effective_ephemeral, ranges_in_words},
     needed_ports::NeededPorts,
     node_ports::{at_most, counted},
-    remedies::{LAST_BY_DEFAULT, choose_from, reserve},
+    remedies::{LAST_BY_DEFAULT, choose_from},
+    reservation::reserve,
 };
 use crate::{
     dataplane::served_node_ports,

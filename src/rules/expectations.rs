@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Limits, Rule, endpoints_needed, skipped};
+use super::{Limits, Rule, endpoints_needed, reservation::FEWEST_LEFT, skipped};
 use crate::{
-    facts::{Gap, Reading, Snapshot, Source, View, Why},
+    facts::{Gap, PortRange, PortSet, Reading, Snapshot, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, Scope, Step, StepKind, Subject, SubjectKind, Verdict},
 };
 
@@ -22,7 +22,7 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
     let judgements = judge(snapshot);
     for judgement in judgements.iter().flatten() {
         if let Verdict::Problem(evidence) = &judgement.verdict {
-            evidence.remedies.iter().for_each(assert_sound);
+            evidence.remedies.iter().for_each(|remedy| assert_sound(snapshot, remedy));
             let is_cluster = judgement.subject.kind == SubjectKind::Node && evidence.scope == Scope::Cluster;
             assert!(!is_cluster, "{}: no other node reports what is about a Node", rule.id);
         }
@@ -34,14 +34,26 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
 /// Programs that a command of a remedy may begin with.
 const PROGRAMS: [&str; 9] = ["kubectl", "sysctl", "echo", "ip", "ss", "nft", "ipvsadm", "iptables-save", "kube-proxy"];
 
+/// No command takes the ports of the node's own connections.
+#[track_caller]
+fn assert_leaves_ports(snapshot: &Snapshot, command: &str) {
+    let Some(list) = command.strip_prefix("sysctl -w net.ipv4.ip_local_reserved_ports=") else { return };
+    let reserved: PortSet = list.trim_matches('"').parse().expect("a list");
+    let range = snapshot.kernel.sysctls.ip_local_port_range.seen().copied().unwrap_or(PortRange::DEFAULT_EPHEMERAL);
+    let choosable = PortSet::from(range);
+    let left = choosable.minus(&reserved).len();
+    assert!(left >= FEWEST_LEFT.min(choosable.len() * 9 / 10), "{left} ports are left: {command}");
+}
+
 /// A command is one, and words are whole without those that renderers add. That a shell takes it, `tests/anywhere` shows.
 #[track_caller]
-fn assert_sound(remedy: &Remedy) {
+fn assert_sound(snapshot: &Snapshot, remedy: &Remedy) {
     assert!(!remedy.steps.is_empty(), "nothing to do");
     for Step { kind, text, .. } in &remedy.steps {
         match kind {
             StepKind::Command => {
                 assert!(PROGRAMS.iter().any(|program| text.starts_with(&format!("{program} "))), "no command: {text}");
+                assert_leaves_ports(snapshot, text);
                 assert!(!text.contains(['\n', '<']) && !text.ends_with([',', ':']), "words in a command: {text}");
             }
             StepKind::Advice => {

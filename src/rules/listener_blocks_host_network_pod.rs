@@ -40,7 +40,8 @@ use super::{
     free_ports::free_port,
     node_ports::cilium_range,
     pods::{are_siblings, ends_in_time},
-    remedies::{another_port, move_off, move_service, reserve},
+    remedies::{another_port, move_off, move_service},
+    reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_SOCKETS, capital},
 };

@@ -20,7 +20,8 @@ use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     node_ports::{KnownAllocations, allocated_if_known, bands_here},
-    remedies::{move_off, reserve},
+    remedies::move_off,
+    reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::capital,
 };

@@ -47,6 +47,7 @@ mod proxy_health_port_taken;
 mod proxy_left_behind;
 mod proxy_near_fd_limit;
 mod remedies;
+mod reservation;
 mod rule;
 mod socket_needs;
 mod v6only;

@@ -22,7 +22,7 @@ use super::{
     Limits, Patience, Rule,
     ephemeral::effective_ephemeral,
     node_ports::{allocated, known_range, ports_in_words, range_in_words},
-    remedies::reserve,
+    reservation::reserve,
     wording::listed,
 };
 use crate::{

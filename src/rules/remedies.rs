@@ -1,16 +1,10 @@
 //! What rules advise. Every command of every remedy is written here and nowhere else, so that one test can hand each
 //! of them to a shell; whatever a tenant can write is quoted.
 
-use super::{
-    needed_ports::NeededPorts,
-    pods::{is_static, workload},
-};
+use super::pods::{is_static, workload};
 use crate::{
     dataplane::{ExternalAddress, Field, UNNAMED, owner_name},
-    facts::{
-        Address, Controller, Mode, PortRange, PortSet, Protocol, Reading, Service, ServicePort, Snapshot, Socket,
-        text::shell_word,
-    },
+    facts::{Address, Controller, Mode, PortRange, Protocol, Service, ServicePort, Snapshot, Socket, text::shell_word},
     findings::{Remedy, Step},
 };
 
@@ -110,28 +104,6 @@ pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
     Step::command(format!("ss -H{table}lnp 'sport = :{port}'"))
 }
 
-/// Keeps the kernel from choosing `ports` by itself, for now and for good. A write replaces the whole list, so what is
-/// reserved already is written again, and NodePorts and ports of servers that the kernel may choose are written too: a
-/// remedy of one finding does not undo that of another.
-pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
-    let ephemeral = snapshot.kernel.sysctls.ip_local_port_range.seen();
-    let node_ports = snapshot.cluster.node_port_range.seen().map(|range| range.range);
-    let meeting = node_ports.filter(|range| ephemeral.is_some_and(|it| it.intersection(*range).is_some()));
-    let mut ports = meeting.map_or_else(|| ports.clone(), |range| ports.union(&range.into()));
-    if let Some(range) = ephemeral {
-        ports = ports.union(&NeededPorts::among(&(*range).into(), snapshot).ports());
-    }
-    match &snapshot.kernel.sysctls.ip_local_reserved_ports {
-        Reading::Seen(reserved) => {
-            set_sysctl("net.ipv4.ip_local_reserved_ports", &reserved.union(&ports).to_string(), "99-node-ports.conf")
-        }
-        Reading::Gap(_) => Step::advice(format!(
-            "add {ports} to what net.ipv4.ip_local_reserved_ports holds now, and write the whole list back: a write replaces it"
-        ))
-        .into(),
-    }
-}
-
 /// Sets the range from which the kernel chooses ports by itself, for now and for good.
 pub(super) fn choose_from(range: PortRange) -> Remedy {
     let PortRange { first, last } = range;
@@ -206,7 +178,8 @@ pub(super) fn give_node_ports_back() -> Remedy {
         .then(Step::advice("remove nodePort from every entry of their spec.ports: until then they keep it"))
 }
 
-fn set_sysctl(name: &str, value: &str, file: &str) -> Remedy {
+/// Sets a sysctl, for now and for good.
+pub(super) fn set_sysctl(name: &str, value: &str, file: &str) -> Remedy {
     Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")))
         .then(Step::command(format!("echo '{name} = {value}' > /etc/sysctl.d/{file}")))
 }

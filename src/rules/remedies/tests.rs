@@ -1,7 +1,10 @@
 use super::*;
-use crate::facts::{
-    Source, Why,
-    healthy::{PEER, gap, ip},
+use crate::{
+    facts::{
+        Source, Why,
+        healthy::{PEER, gap, ip},
+    },
+    rules::reservation::reserve,
 };
 
 /// A name that a shell would take apart, and one that begins like an option.
@@ -113,22 +116,6 @@ fn the_lasting_words_of_a_move_do_not_depend_on_what_is_free() {
     let words = |free| move_service(free, &service, &service.ports[0]).steps[0].in_lasting_words().to_owned();
     assert_eq!(words(Some(30005)), "give Service default/web another nodePort");
     assert_eq!((words(Some(30006)), words(None)), (words(Some(30005)), words(Some(30005))));
-}
-
-#[test]
-fn reserving_keeps_what_somebody_else_reserved_and_never_guesses_it() {
-    let ports = PortSet::from(PortRange::DEFAULT_NODE_PORTS);
-    let mut world = Snapshot::healthy().ephemeral("1024 65535", "2703,31000-40000");
-    let [now, for_good] = &commands(reserve(&world, &ports))[..] else { panic!("two commands") };
-    assert_eq!(now, "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,10249-10250,10256,30000-40000\"");
-    assert_eq!(
-        for_good,
-        "echo 'net.ipv4.ip_local_reserved_ports = 2703,10249-10250,10256,30000-40000' > /etc/sysctl.d/99-node-ports.conf"
-    );
-    let other = commands(reserve(&world, &[8443].into_iter().collect()));
-    assert!(other[0].ends_with("=\"2703,8443,10249-10250,10256,30000-40000\""), "it would undo the first: {other:?}");
-    world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
-    assert!(commands(reserve(&world, &ports)).is_empty(), "it would forget what is reserved");
 }
 
 #[test]
