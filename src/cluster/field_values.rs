@@ -120,14 +120,10 @@ pub(super) fn families(
             None
         }
     });
-    let of_addresses = cluster_ips.iter().copied().map(Family::of);
-    let mut families = Vec::new();
-    // There are two; a file may repeat them.
-    for family in if listed.is_empty() { of_addresses.collect() } else { listed } {
-        if !families.contains(&family) {
-            families.push(family);
-        }
+    if !listed.is_empty() {
+        return Family::each_once(listed);
     }
+    let families = Family::each_once(cluster_ips.iter().copied().map(Family::of));
     if families.is_empty() { vec![Family::V4] } else { families }
 }
 

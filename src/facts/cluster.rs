@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, WaitingPod, Why, Workload};
 
@@ -115,7 +115,8 @@ pub struct Service {
     pub kind: ServiceKind,
     /// `spec.clusterIPs`, or `spec.clusterIP`.
     pub cluster_ips: Vec<IpAddr>,
-    /// `spec.ipFamilies`; where absent, those of the cluster IPs, else IPv4.
+    /// `spec.ipFamilies`, each once; where absent, those of the cluster IPs, else IPv4.
+    #[serde(deserialize_with = "families")]
     pub families: Vec<Family>,
     /// `spec.externalIPs`.
     pub external_ips: Vec<IpAddr>,
@@ -132,6 +133,11 @@ pub struct Service {
     pub proxy_name: Option<String>,
     /// `spec.ports`.
     pub ports: Vec<ServicePort>,
+}
+
+/// A file may name a family a hundred times: rules try each combination.
+fn families<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Family>, D::Error> {
+    Vec::deserialize(deserializer).map(Family::each_once)
 }
 
 impl Service {

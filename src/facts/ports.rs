@@ -51,6 +51,17 @@ impl Family {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
+    /// Families in their order, each once: there are two, and a file may repeat them.
+    pub fn each_once(families: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let mut each = Vec::new();
+        for family in families {
+            if !each.contains(&family) {
+                each.push(family);
+            }
+        }
+        each
+    }
+
     /// Its place in a pair that has IPv4 first.
     pub fn index(self) -> usize {
         match self {
@@ -313,6 +324,15 @@ impl fmt::Display for PortSet {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_family_counts_once_in_a_snapshot_too() {
+        let world = crate::facts::Snapshot::healthy().service("web", |it| it);
+        let mut service = serde_json::to_value(&world.cluster.services.seen().expect("Services")[0]).expect("JSON");
+        service["families"] = serde_json::json!(["IPv6", "IPv4", "IPv6", "IPv6", "IPv4"]);
+        let read: crate::facts::Service = serde_json::from_value(service).expect("a Service");
+        assert_eq!(read.families, [Family::V6, Family::V4]);
+    }
 
     #[test]
     fn ranges_read_every_form_kube_apiserver_takes() {

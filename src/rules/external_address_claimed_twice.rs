@@ -15,14 +15,13 @@
 //!   `allow-shared-ip`, Cilium's sharing keys): these allow no common port either;
 //! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
 //! - it is one Service that names the address as external IP and as load balancer address;
-//! - the two share more than a few addresses with one port: the finding names the first ones;
 //! - another proxy serves one of them (`service.kubernetes.io/service-proxy-name`).
 //!
 //! ## Fix
 //! Give one of the Services another address or another port, or delete it.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     net::IpAddr,
     sync::Arc,
 };
@@ -31,6 +30,7 @@ use super::{
     Limits, Patience, Rule,
     each_service::each_service,
     remedies::release_to,
+    told::Told,
     wording::{MOST_LISTED, listed, service_in_words},
 };
 use crate::{
@@ -51,69 +51,81 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-/// Who writes a Service chooses how many addresses it has, and how many ports: of one so many pairs are compared.
-const MOST_DESTINATIONS: usize = 4096;
+/// Who writes a Service chooses how many addresses it has, and how many ports: so many ports of common addresses are
+/// compared, those of cluster IPs first.
+const MOST_COMPARED: usize = 1 << 19;
 
 /// Where a connection arrives.
 type Destination = (IpAddr, u16, Protocol);
 
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let services = view.now.cluster.services.get()?;
-    let claiming = services.iter().map(Arc::as_ref).filter(|service| ExternalAddress::of(service).next().is_some());
-    let mut claims: BTreeMap<Destination, Vec<ExternalAddress<'_>>> = BTreeMap::new();
-    let claiming: Vec<&Service> = each_service(claiming).collect();
-    // Each claimed address, with the first that has it; and those that a Service of another name has too.
-    let mut first: HashMap<IpAddr, _> = HashMap::new();
-    for claim in claiming.iter().copied().flat_map(ExternalAddress::of) {
-        first.entry(claim.ip).or_insert(title(&claim));
+    let mut told = Told::of(view.now, Source::Services);
+    let mut left = MOST_COMPARED;
+    for (ip, claims) in common_addresses(services) {
+        // Each of them has been told of enough already.
+        if !claims.iter().any(|claim| told.has_room(&Subject::service(claim.service))) {
+            told.leave_out();
+            continue;
+        }
+        let ports = claims.iter().map(|claim| claim.service.ports.len()).sum();
+        let Some(fewer) = left.checked_sub(ports) else {
+            told.leave_out();
+            break;
+        };
+        left = fewer;
+        judge(ip, &claims, &mut told);
     }
-    let cluster_ips =
-        services.iter().map(Arc::as_ref).filter(|_| !first.is_empty()).flat_map(ExternalAddress::cluster_ips);
-    let all = claiming.iter().copied().flat_map(ExternalAddress::of).chain(cluster_ips);
-    let shared: HashSet<IpAddr> = all
-        .filter(|claim| first.get(&claim.ip).is_some_and(|its| *its != title(claim)))
-        .map(|claim| claim.ip)
-        .collect();
-    let shared = claiming.into_iter().flat_map(|service| {
-        let most = (MOST_DESTINATIONS / service.ports.len().max(1)).max(1);
-        ExternalAddress::of(service).filter(|claim| shared.contains(&claim.ip)).take(most)
-    });
-    for claim in shared {
-        for port in &claim.service.ports {
-            claims.entry((claim.ip, port.port, port.protocol)).or_default().push(claim);
+    Ok(told.all())
+}
+
+/// The addresses that Services of several names have, where one of them is no cluster IP, with all claims; those that are
+/// somebody's cluster IP first.
+fn common_addresses(services: &[Arc<Service>]) -> Vec<(IpAddr, Vec<ExternalAddress<'_>>)> {
+    let all = || services.iter().map(Arc::as_ref);
+    let claiming = all().filter(|service| ExternalAddress::of(service).next().is_some());
+    let mut claims: HashMap<IpAddr, Vec<ExternalAddress<'_>>> = HashMap::new();
+    for claim in each_service(claiming).flat_map(ExternalAddress::of) {
+        claims.entry(claim.ip).or_default().push(claim);
+    }
+    for claim in each_service(all()).flat_map(ExternalAddress::cluster_ips) {
+        if let Some(claims) = claims.get_mut(&claim.ip) {
+            claims.push(claim);
         }
     }
-    for claim in each_service(services.iter().map(Arc::as_ref)).flat_map(ExternalAddress::cluster_ips) {
+    claims.retain(|_, claims| claims.iter().any(|claim| title(claim) != title(&claims[0])));
+    let mut common: Vec<_> = claims.into_iter().collect();
+    let is_cluster_ip = |claims: &[ExternalAddress<'_>]| claims.iter().any(|claim| claim.field == Field::ClusterIps);
+    common.sort_by_key(|(ip, claims)| (!is_cluster_ip(claims), *ip));
+    common
+}
+
+/// Tells each Service of those that have a port of its own at this address.
+fn judge(ip: IpAddr, claims: &[ExternalAddress<'_>], told: &mut Told<'_>) {
+    let mut by_port: BTreeMap<(u16, Protocol), Vec<ExternalAddress<'_>>> = BTreeMap::new();
+    for claim in claims {
         for port in &claim.service.ports {
-            if let Some(claims) = claims.get_mut(&(claim.ip, port.port, port.protocol)) {
-                claims.push(claim);
-            }
+            by_port.entry((port.port, port.protocol)).or_default().push(*claim);
         }
     }
-    let mut judgements = Vec::new();
-    // Addresses of one Service and port become one finding, and its author chooses how many there are.
-    let mut told: HashMap<_, usize> = HashMap::new();
-    for (destination, mut claims) in claims {
+    for ((port, protocol), mut claims) in by_port {
         claims.sort_by_key(title);
         // An impossible Service may name one of its ports twice.
         claims.dedup_by_key(|claim| title(claim));
-        if claims.len() == 1 {
-            continue;
-        }
-        for claim in &claims {
-            let told = told.entry((title(claim), destination.1, destination.2)).or_default();
-            *told += 1;
-            if *told <= MOST_LISTED {
-                judgements.push(Judgement {
-                    subject: Subject::service(claim.service),
-                    port: Some(destination.1),
-                    protocol: Some(destination.2),
-                    verdict: Verdict::Problem(evidence(destination, claim, &claims)),
-                });
+        for claim in claims.iter().filter(|_| claims.len() > 1) {
+            let subject = Subject::service(claim.service);
+            if !told.has_room(&subject) {
+                told.leave_out();
+                continue;
             }
+            told.push(Judgement {
+                subject,
+                port: Some(port),
+                protocol: Some(protocol),
+                verdict: Verdict::Problem(evidence((ip, port, protocol), claim, &claims)),
+            });
         }
     }
-    Ok(judgements)
 }
 
 fn title<'a>(claim: &ExternalAddress<'a>) -> (&'a str, &'a str) {
@@ -149,7 +161,10 @@ mod tests {
             healthy::{World, gap, ip, seen},
         },
         findings::{Scope, StepKind},
-        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
+        rules::{
+            expectations::{expect_healthy, expect_problem, expect_unknown},
+            told::OF_SUBJECT,
+        },
     };
 
     const VIP: &str = "198.51.100.7";
@@ -187,7 +202,11 @@ mod tests {
         let world = two(|second| second.load_balancer_ips = many.clone());
         let world = world.service("third", |it| it.with(|third| third.load_balancer_ips = many.clone()));
         let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
-        assert_eq!(judgements.len(), 1 + 2 * MOST_LISTED, "one of the first, and of the others a few");
+        assert_eq!(
+            judgements.len(),
+            1 + 2 * OF_SUBJECT + 1,
+            "one of the first, a few of the others, and that there are more"
+        );
         let evidence = expect_problem(&RULE, &world, &subject("third"));
         assert!(evidence.values.len() <= 4 * MOST_LISTED, "{evidence:#?}");
     }
@@ -200,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_addresses_with_many_ports_so_many_pairs_are_compared() {
+    fn of_many_addresses_with_many_ports_a_few_are_told_and_that_there_are_more() {
         let many: Vec<IpAddr> = (0..=255).map(|n| ip(&format!("198.51.100.{n}"))).collect();
         let greedy = |it: World| {
             it.with(|service| {
@@ -211,7 +230,32 @@ mod tests {
         };
         let world = Snapshot::healthy().service("first", greedy).service("second", greedy);
         let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
-        assert_eq!(judgements.len(), 2 * MOST_DESTINATIONS);
+        assert_eq!(judgements.len(), 2 * OF_SUBJECT + 1);
+        assert!(matches!(&judgements[2 * OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
+    }
+
+    /// A Service of the same author cannot keep the API server's cluster IP from being told.
+    #[test]
+    fn a_decoy_hides_nothing() {
+        let many: Vec<IpAddr> = (0..=255).map(|n| ip(&format!("198.51.100.{n}"))).collect();
+        let greedy = |it: World| {
+            it.with(|service| {
+                let port = service.ports[0].clone();
+                service.ports = (1..=3000).map(|number| ServicePort { port: number, ..port.clone() }).collect();
+                service.external_ips.clone_from(&many);
+            })
+        };
+        let apart =
+            |it: World| greedy(it).with(|service| service.ports.iter_mut().for_each(|port| port.port += 10_000));
+        let api = |it: World| it.with(|api| (api.cluster_ips, api.ports[0].port) = (vec![many[200]], 443));
+        let world = Snapshot::healthy().service("decoy", greedy).service("trap", greedy).service("api", api);
+        expect_problem(&RULE, &world, &subject("api"));
+        // These have no port in common, and are compared all the same, until it is enough.
+        let world = Snapshot::healthy().service("decoy", apart).service("trap", greedy).service("api", api);
+        expect_problem(&RULE, &world, &subject("api"));
+        expect_problem(&RULE, &world, &subject("trap"));
+        let judged = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
     }
 
     #[test]

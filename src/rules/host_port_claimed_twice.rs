@@ -16,11 +16,14 @@
 //! ## Fix
 //! Give one of the two another port, or nodes of its own.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
 
 use super::{
     Limits, Patience, Rule,
-    pods::{is_of, ports_conflict},
+    pods::{is_for_every_address, is_of},
     wording::{MOST_LISTED, listed},
 };
 use crate::{
@@ -72,17 +75,33 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 /// The workloads of which one keeps another from a node, by name, each once.
 fn in_conflict<'a>(claims: &[Claim<'a>]) -> Vec<&'a Workload> {
     let is_everywhere = |workload: &Workload| workload.kind == WorkloadKind::DaemonSet;
-    let meet = |(one, own): &Claim<'_>, (other, its): &Claim<'_>| {
-        !is_same(one, other) && (is_everywhere(one) || is_everywhere(other)) && ports_conflict(own, its)
-    };
-    let mut found: Vec<&Workload> = Vec::new();
-    for claim in claims.iter().filter(|claim| claims.iter().any(|other| meet(claim, other))) {
-        if !found.iter().any(|known| is_same(known, claim.0)) {
-            found.push(claim.0);
+    let meet = |one: &Workload, other: &Workload| !is_same(one, other) && (is_everywhere(one) || is_everywhere(other));
+    // Who has the number on every address, and who on one: of a workload the ports of one number come one after another.
+    let mut by_address: HashMap<Option<IpAddr>, Vec<&Workload>> = HashMap::new();
+    for (workload, port) in claims {
+        let workloads = by_address.entry(port.host_ip.filter(|_| !is_for_every_address(port))).or_default();
+        if !workloads.last().is_some_and(|last| is_same(last, workload)) {
+            workloads.push(workload);
         }
     }
-    found.sort_by_key(|it| (&it.namespace, &it.name));
+    let everywhere = by_address.remove(&None).unwrap_or_default();
+    let mut all: Vec<&Workload> = by_address.values().flatten().chain(&everywhere).copied().collect();
+    dedup(&mut all);
+    let in_both = |some: &[&'a Workload], others: &[&Workload]| {
+        let met = some.iter().copied().filter(|one| others.iter().any(|other| meet(one, other)));
+        met.collect::<Vec<_>>()
+    };
+    let mut found = in_both(&all, &everywhere);
+    found.extend(in_both(&everywhere, &all));
+    found.extend(by_address.values().flat_map(|here| in_both(here, here)));
+    dedup(&mut found);
     found
+}
+
+/// Sorts workloads by their names, and leaves each there once.
+fn dedup(workloads: &mut Vec<&Workload>) {
+    workloads.sort_by_key(|it| (&it.namespace, &it.name, it.kind.name()));
+    workloads.dedup_by(|one, other| is_same(one, other));
 }
 
 /// Whether it is one object, which may be there twice.

@@ -19,7 +19,9 @@
 
 use std::collections::HashMap;
 
-use super::{Limits, Patience, Rule, free_ports::free_port, node_ports::range_in_words, remedies::move_service};
+use super::{
+    Limits, Patience, Rule, free_ports::free_port, node_ports::range_in_words, remedies::move_service, told::Told,
+};
 use crate::{
     dataplane::{
         Backing, Candidate, Candidates, Claim, Endpoints, LocalAddress, Outcome, covers, host_ports, is_link_local,
@@ -64,12 +66,12 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         endpoints: Endpoints::of(snapshot),
         alternative: free_port(snapshot),
     };
-    Ok(hits
+    let mut told = Told::of(snapshot, Source::Pods);
+    let clashes = hits
         .into_iter()
-        .flat_map(|(service, port, pods)| {
-            pods.iter().filter_map(|(pod, host)| node.judge(&Clash { service, port, pod, host }))
-        })
-        .collect())
+        .flat_map(|(service, port, pods)| pods.iter().map(move |(pod, host)| Clash { service, port, pod, host }));
+    clashes.filter_map(|clash| node.judge(&clash)).for_each(|judgement| told.push(judgement));
+    Ok(told.all())
 }
 
 /// Two claims to one port.

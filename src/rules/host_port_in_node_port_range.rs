@@ -19,11 +19,12 @@
 //! ## Fix
 //! Give the pod a hostPort outside the range.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::{
     Limits, Patience, Rule,
     node_ports::{cilium_range, ports_in_words, range_in_words},
+    told::Told,
 };
 use crate::{
     dataplane::{host_ports, mode_in_words, served_health_checks},
@@ -52,24 +53,20 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let mode = snapshot.proxy_mode().map(|mode| mode.value);
     let checks: BTreeMap<u16, &Service> =
         served_health_checks(services).map(|(service, port)| (port, service)).collect();
-    let is_allocated = |host: &ContainerPort| {
-        let has = |service: &Service| {
-            service.ports.iter().any(|port| port.node_port == host.host_port && port.protocol == host.protocol)
-        };
-        services.iter().any(|service| has(service))
-    };
-    let mut judgements = Vec::new();
+    let ports = services.iter().flat_map(|service| &service.ports);
+    let allocated: HashSet<_> = ports.filter_map(|port| Some((port.node_port?, port.protocol))).collect();
+    let mut told = Told::of(snapshot, Source::Pods);
     for (pod, host, number) in host_ports(snapshot, pods) {
         let in_range = range.range.contains(number);
         // What it would be with Cilium, and without.
         let ignored = cilium.as_ref().map(|ranges| ranges.contains(number));
         let certain = in_range || ignored.as_ref().map_or(true, |ignored| *ignored);
-        if !certain || is_allocated(host) {
+        if !certain || allocated.contains(&(number, host.protocol)) {
             continue;
         }
         let mut push = |verdict| {
             let subject = Subject::pod(pod);
-            judgements.push(Judgement { subject, port: Some(number), protocol: Some(host.protocol), verdict });
+            told.push(Judgement { subject, port: Some(number), protocol: Some(host.protocol), verdict });
         };
         let check = checks.get(&number).copied().filter(|_| host.protocol == Protocol::Tcp);
         let latent = || Verdict::Problem(evidence(snapshot, range, (pod, host, number), &Stakes::Latent(check)));
@@ -90,7 +87,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             }
         }
     }
-    Ok(judgements)
+    Ok(told.all())
 }
 
 /// What becomes of a hostPort in the range.
@@ -147,7 +144,10 @@ mod tests {
             Claimant, PortRange, RangeClaim, Reading, ServiceKind, Why,
             healthy::{World, gap},
         },
-        rules::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},
+        rules::{
+            expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},
+            told::OF_SUBJECT,
+        },
     };
 
     fn edge(host_port: u16) -> Snapshot {
@@ -167,6 +167,19 @@ mod tests {
 
     fn one(range: &str) -> Reading<Vec<PortRange>> {
         Reading::Seen(vec![range.parse().expect("a range")])
+    }
+
+    #[test]
+    fn of_a_pod_with_very_many_a_few_are_told_and_that_there_are_more() {
+        let world = Snapshot::healthy().pod("many", |pod| {
+            pod.host_port(30000, 80);
+            let port = pod.ports[0].clone();
+            pod.ports =
+                (30000..32768).map(|number| ContainerPort { host_port: Some(number), ..port.clone() }).collect();
+        });
+        let judged = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        assert_eq!(judged.len(), OF_SUBJECT + 1);
+        assert!(matches!(&judged[OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
     }
 
     #[test]

@@ -50,6 +50,7 @@ mod remedies;
 mod reservation;
 mod rule;
 mod socket_needs;
+mod told;
 mod v6only;
 mod wording;
 

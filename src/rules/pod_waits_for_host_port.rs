@@ -37,7 +37,9 @@ use super::{
     wording::{MOST_LISTED, listed},
 };
 use crate::{
-    facts::{ContainerPort, Controller, Gap, Pod, Reading, ServiceName, Snapshot, Source, View, WaitingPod, Why},
+    facts::{
+        ContainerPort, Controller, Gap, Pod, Protocol, Reading, ServiceName, Snapshot, Source, View, WaitingPod, Why,
+    },
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, SubjectKind, Verdict},
 };
 
@@ -57,6 +59,8 @@ pub(super) static RULE: Rule = Rule {
 const ROLLOUT: i64 = 600;
 /// So many are told at most: whoever may make pods may make any number that wait.
 const MOST_TOLD: usize = 256;
+/// So many ports of one number are compared at most: a pod may have thousands, each with an address of its own.
+const MOST_COMPARED: usize = 1 << 18;
 
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
@@ -73,11 +77,27 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let waits_here = |pod: &&WaitingPod| {
         pod.may_be_on(node) && !arrived.contains(&(&pod.namespace, &pod.name)) && !is_over(&here, pod)
     };
+    let mut by_number: HashMap<(u16, Protocol), Vec<Held<'_>>> = HashMap::new();
+    for pod in &here {
+        for port in &pod.ports {
+            let number = port.host_port.or(pod.host_network.then_some(port.port));
+            let held = number.map(|number| by_number.entry((number, port.protocol)).or_default());
+            held.into_iter().for_each(|held| held.push((pod, port)));
+        }
+    }
     let mut judgements = Vec::new();
+    let mut left = MOST_COMPARED;
     for alike in all_alike(waiting.iter().map(AsRef::as_ref).filter(waits_here)) {
         for port in &alike.oldest.ports {
-            let holders: Vec<&Pod> =
-                here.iter().copied().filter(|pod| keeps(snapshot, pod, alike.oldest, port)).take(MOST_LISTED).collect();
+            let Some(held) = port.host_port.and_then(|number| by_number.get(&(number, port.protocol))) else {
+                continue;
+            };
+            let Some(fewer) = left.checked_sub(held.len()) else {
+                judgements.push(more(snapshot));
+                return Ok(judgements);
+            };
+            left = fewer;
+            let holders = holders(snapshot, held, alike.oldest, port);
             judgements.extend(judge(snapshot, &alike, port, &holders));
             if judgements.len() > MOST_TOLD {
                 judgements.truncate(MOST_TOLD);
@@ -88,6 +108,9 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     }
     Ok(judgements)
 }
+
+/// A port of the node, and the pod that has it.
+type Held<'a> = (&'a Pod, &'a ContainerPort);
 
 /// Waiting pods of one controller that are meant for one place. They are the same but for their names.
 struct Alike<'a> {
@@ -144,13 +167,19 @@ fn judge(snapshot: &Snapshot, alike: &Alike<'_>, port: &ContainerPort, holders: 
     })
 }
 
-/// Whether a pod of this node has a port that another waits for, and does not give it back by itself.
-fn keeps(snapshot: &Snapshot, pod: &Pod, waiting: &WaitingPod, wanted: &ContainerPort) -> bool {
-    let on_host = |port: &ContainerPort| port.host_port.or(pod.host_network.then_some(port.port));
-    let conflicts = |port: &ContainerPort| on_host(port) == wanted.host_port && ports_conflict(port, wanted);
-    let siblings = is_sibling(pod, waiting);
+/// The pods of this node that have a port of this number which another waits for, and do not give it back by themselves.
+fn holders<'a>(snapshot: &Snapshot, held: &[Held<'a>], waiting: &WaitingPod, wanted: &ContainerPort) -> Vec<&'a Pod> {
     let is_new = waiting.since.is_some_and(|since| snapshot.at.as_second() - since.as_second() < ROLLOUT);
-    pod.ports.iter().any(conflicts) && !ends_in_time(snapshot, pod) && !(siblings && (is_new || waiting.rejected))
+    let mut holders: Vec<&Pod> = Vec::new();
+    for (pod, _) in held.iter().filter(|(_, port)| ports_conflict(port, wanted)) {
+        // The ports of a pod come one after another.
+        let is_known = holders.last().is_some_and(|last| std::ptr::eq(*last, *pod));
+        let gives_way = || is_sibling(pod, waiting) && (is_new || waiting.rejected);
+        if !is_known && holders.len() < MOST_LISTED && !ends_in_time(snapshot, pod) && !gives_way() {
+            holders.push(pod);
+        }
+    }
+    holders
 }
 
 /// The Service that nobody serves without the pod, or the pod.

@@ -21,8 +21,13 @@ pub(super) fn are_siblings(one: (&str, Option<&Controller>), other: (&str, Optio
 /// Whether two ports of a node with one number are one for the scheduler (kubernetes pkg/scheduler/framework/types.go
 /// `CheckConflict`).
 pub(super) fn ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
-    let every = |port: &ContainerPort| port.host_ip.is_none_or(|ip| ip.is_unspecified() && ip.is_ipv4());
+    let every = is_for_every_address;
     one.protocol == other.protocol && (every(one) || every(other) || one.host_ip == other.host_ip)
+}
+
+/// Whether the scheduler takes a port of a node for one on every address.
+pub(super) fn is_for_every_address(port: &ContainerPort) -> bool {
+    port.host_ip.is_none_or(|ip| ip.is_unspecified() && ip.is_ipv4())
 }
 
 /// Whether a pod is one of a workload.

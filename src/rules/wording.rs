@@ -25,7 +25,8 @@ pub(super) fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>) -> St
 
 /// `default/trap type ClusterIP, ports 6666/tcp, 53/udp`, for evidence.
 pub(super) fn service_in_words(service: &Service) -> String {
-    let ports = service.ports.iter().map(|port| format!("{}/{}", port.port, port.protocol));
+    // Written when it is shown: a Service may have thousands of ports.
+    let ports = service.ports.iter().map(|port| fmt::from_fn(move |f| write!(f, "{}/{}", port.port, port.protocol)));
     format!("{}/{} type {}, ports {}", service.namespace, service.name, service.kind.name(), listed(ports))
 }
 

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use super::*;
 use crate::{
@@ -231,6 +231,24 @@ fn of_any_number_so_many_are_told_and_that_there_are_more() {
     let [told @ .., last] = &cut[..] else { panic!("{cut:?}") };
     assert_eq!(told.len(), MOST_TOLD);
     assert!(matches!(&last.verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch), "{last:?}");
+}
+
+#[test]
+fn of_ports_of_one_number_with_addresses_of_their_own_so_many_are_compared() {
+    let ports = |net: u8| {
+        let ip = move |n: u16| IpAddr::from([10, net, n.to_be_bytes()[0], n.to_be_bytes()[1]]);
+        (0..1000).map(move |n| ContainerPort {
+            port: 80,
+            host_port: Some(80),
+            host_ip: Some(ip(n)),
+            protocol: Protocol::Tcp,
+        })
+    };
+    let world = clash(|holder| holder.ports = ports(1).collect(), |waiter| waiter.ports = ports(2).collect());
+    let view = View { now: &world, before: None };
+    let judged = check(view, &Limits::default()).expect("judged");
+    let [Judgement { verdict: Verdict::Unknown(gap), .. }] = &judged[..] else { panic!("{}", judged.len()) };
+    assert_eq!(gap.why, Why::TooMuch);
 }
 
 #[test]
