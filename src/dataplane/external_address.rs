@@ -1,6 +1,6 @@
 //! Addresses besides its cluster IPs that a Service has its proxies take.
 
-use std::{fmt, net::IpAddr};
+use std::{collections::HashSet, fmt, net::IpAddr};
 
 use crate::facts::Service;
 
@@ -30,16 +30,11 @@ impl<'a> ExternalAddress<'a> {
     /// Every such address of a Service that this node's proxy serves: its external IPs, then its load balancer's addresses.
     pub(crate) fn of(service: &'a Service) -> impl Iterator<Item = Self> {
         let external = service.external_ips.iter().enumerate().map(|(index, ip)| (*ip, Field::ExternalIps(index)));
-        let load_balancer = service
-            .load_balancer_ips
-            .iter()
-            .filter(|ip| !service.external_ips.contains(ip))
-            .map(|ip| (*ip, Field::LoadBalancer));
-        external.chain(load_balancer).filter(|_| service.proxy_name.is_none()).map(move |(ip, field)| Self {
-            service,
-            ip,
-            field,
-        })
+        let load_balancer = service.load_balancer_ips.iter().map(|ip| (*ip, Field::LoadBalancer));
+        let mut known = HashSet::new();
+        // Nothing keeps the author of a Service from writing one a thousand times: the first one counts.
+        let each_once = external.chain(load_balancer).filter(move |(ip, _)| known.insert(*ip));
+        each_once.filter(|_| service.proxy_name.is_none()).map(move |(ip, field)| Self { service, ip, field })
     }
 
     /// The cluster IPs of a Service that this node's proxy serves, to be compared with such addresses of others.
@@ -76,6 +71,11 @@ mod tests {
         let mut service = Service::clone(&world.cluster.services.seen().expect("services")[0]);
         let claims: Vec<_> = ExternalAddress::of(&service).map(|claim| (claim.ip, claim.field)).collect();
         assert_eq!(claims, [(ip(PEER), Field::ExternalIps(0)), (ip("198.51.100.7"), Field::LoadBalancer)]);
+        service.external_ips.push(ip("198.51.100.9"));
+        service.external_ips.insert(0, ip(PEER));
+        let fields: Vec<_> = ExternalAddress::of(&service).map(|claim| claim.field).collect();
+        // Where a patch finds them.
+        assert_eq!(fields, [Field::ExternalIps(0), Field::ExternalIps(2), Field::LoadBalancer]);
         service.proxy_name = Some("other".to_owned());
         assert_eq!(ExternalAddress::of(&service).count(), 0);
     }

@@ -1,7 +1,13 @@
 //! Which numbers of the NodePort range a Service could be given, as far as the looks at some nodes show.
 
 use super::ephemeral::effective_ephemeral;
-use crate::facts::{Gap, PortRange, PortSet, Snapshot};
+use crate::{
+    dataplane::DAEMON_PORTS,
+    facts::{Gap, PortRange, PortSet, Snapshot},
+};
+
+/// Ports that people reach nodes and ingress controllers at.
+const OF_PEOPLE: [u16; 4] = [22, 80, 443, 8443];
 
 /// What keeps numbers of the NodePort range from being given to a Service, on any of some nodes.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +66,8 @@ impl FreePorts {
             Err(gap) => self.lacks(node, gap),
             Ok(pods) => self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port))),
         }
+        // Another node may need them that nobody has looked at: the control plane's, and those of SSH and of ingress.
+        self.take(DAEMON_PORTS.iter().chain(&OF_PEOPLE).copied());
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
 
@@ -103,6 +111,14 @@ mod tests {
 
     fn first(free: &FreePorts, count: usize) -> Vec<u16> {
         free.ports().take(count).collect()
+    }
+
+    #[test]
+    fn nobody_is_given_the_port_of_the_api_server() {
+        for (range, wanted) in [("6443-32767", 6444), ("2379-32767", 2382), ("22-32767", 23), ("443-32767", 444)] {
+            let free = FreePorts::of(&Snapshot::healthy().node_port_range(range));
+            assert_eq!(first(&free, 1), [wanted], "{range}");
+        }
     }
 
     #[test]

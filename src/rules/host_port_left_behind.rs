@@ -33,7 +33,7 @@ use super::{Limits, Patience, Rule, remedies::delete_rule, wording::MOST_LISTED}
 use crate::{
     dataplane::{ByPort, by_port, host_ports, own_network_pods, owner_name},
     facts::{Address, Family, Gap, Netfilter, Pod, Protocol, Redirection, Snapshot, Socket, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -221,7 +221,15 @@ impl Node<'_> {
         if let Some(loser) = loser {
             evidence = evidence.value("gets nothing", loser.name).affects(loser.asked_from);
         }
-        evidence.remedy(delete_rule(chain, *handle))
+        let delete = delete_rule(chain, *handle);
+        evidence.remedy(match holder {
+            Some(_) => Remedy::from(delete),
+            // Kubernetes does not know every container.
+            None => {
+                Remedy::from(Step::advice(format!("see that no container of nerdctl or Podman has {}", redirection.to)))
+                    .then(delete)
+            }
+        })
     }
 }
 

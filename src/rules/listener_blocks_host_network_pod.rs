@@ -71,6 +71,9 @@ pub(super) static RULE: Rule = Rule {
 /// So long, in seconds, and not much longer, a container that fails is not started again: five minutes, and as long to fail.
 const LONGEST_BACK_OFF: i64 = 600;
 
+/// At these ports others reach SSH, etcd, the API server, kubelet, kube-proxy and the control plane of a node.
+const OF_THE_NODE: [u16; 9] = [22, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259];
+
 fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let listening = by_port(snapshot.kernel.listeners.get()?);
@@ -292,7 +295,12 @@ impl Blocked<'_> {
             let reserved = reserve(self.snapshot, &[port].into_iter().collect());
             moved = Remedy { steps: reserved.steps.into_iter().chain(moved.steps).collect() };
         }
-        evidence.remedy(moved).remedy(another_port(namespace, name, self.pod.controller.as_ref()))
+        let another = another_port(namespace, name, self.pod.controller.as_ref());
+        // What everybody reaches there is moved last.
+        match OF_THE_NODE.contains(&port) && !self.is_own(socket) {
+            true => evidence.remedy(another).remedy(moved),
+            false => evidence.remedy(moved).remedy(another),
+        }
     }
 }
 

@@ -234,10 +234,14 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
     if meant_for.is_none() {
         evidence = evidence.in_cluster();
     }
-    if is_sibling(first, waiting) {
-        let replace = "have the update strategy take the old pod away first: maxSurge 0, maxUnavailable 1";
-        let fewer = "ask for no more pods than there are nodes: each node has the port once";
-        return evidence.remedy(Step::advice(replace)).remedy(Step::advice(fewer));
+    if holders.iter().all(|holder| is_sibling(holder, waiting)) {
+        // Others of the workloads that have siblings know no maxSurge, or surge only where they are told to.
+        let rolls_out = waiting.controller.as_ref().is_some_and(|it| it.kind == "ReplicaSet");
+        if rolls_out {
+            let replace = "have the update strategy take the old pod away first: maxSurge 0, maxUnavailable 1";
+            evidence = evidence.remedy(Step::advice(replace));
+        }
+        return evidence.remedy(Step::advice("ask for no more pods than there are nodes: each node has the port once"));
     }
     let other = |service: &Option<ServiceName>, pod: Step| match service {
         Some(service) => Step::advice(format!("give Service {service} another port than {number}")),

@@ -4,12 +4,15 @@ use crate::facts::{ContainerPort, Controller, Pod, Snapshot, Workload, WorkloadK
 
 /// So long after a pod should have ended, in seconds, it counts as one that does not.
 pub(super) const OVERDUE: i64 = 60;
+/// A pod may take so long to end, in seconds. Some are given a week: whoever waits for their ports waits in vain.
+const LONGEST_END: i64 = 3600;
 /// The kind of a static pod's controller.
 const STATIC: &str = "Node";
 
 /// Whether a pod is being deleted, and gives its ports back in time.
 pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
-    pod.ends.is_some_and(|ends| snapshot.at.as_second() <= ends.as_second() + OVERDUE)
+    let left = |ends: jiff::Timestamp| ends.as_second() - snapshot.at.as_second();
+    pod.ends.is_some_and(|ends| (-OVERDUE..=LONGEST_END).contains(&left(ends)))
 }
 
 /// Whether two pods, each by its namespace and its controller, are of one workload: one replaces the other.

@@ -43,9 +43,13 @@ fn the_labels_of_service_lb_name_the_service() {
     for program in ["k3s", "rke2"] {
         let label = |key: &str, value: &str| format!("svccontroller.{program}.cattle.io/{key}: {value}");
         let labels = format!(", labels: {{{}, {}}}", label("svcname", "web"), label("svcnamespace", "shop"));
-        let service = here(&labels, "").service_lb_of.expect("a Service");
-        assert_eq!(service.to_string(), "shop/web");
-        assert_eq!(here(&format!(", labels: {{{}}}", label("svcname", "web")), "").service_lb_of, None);
+        let of = |namespace: &str, labels: &str| {
+            let pod = pod(labels, "nodeName: n1", "").replace("namespace: d", &format!("namespace: {namespace}"));
+            facts_of(&[format!("{NODE}{pod}")]).pods.get().expect("pods")[0].service_lb_of.clone()
+        };
+        assert_eq!(of("kube-system", &labels).expect("a Service").to_string(), "shop/web");
+        assert_eq!(of("kube-system", &format!(", labels: {{{}}}", label("svcname", "web"))), None);
+        assert_eq!(of("tenant", &labels), None, "a tenant labels his pods as he likes");
     }
 }
 

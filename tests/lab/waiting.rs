@@ -21,7 +21,7 @@ fn service_lb(service: &str, port: u16) -> Value {
     json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": "kube-system"},
         "spec": {
             "selector": {"matchLabels": {"app": name}},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
@@ -45,10 +45,13 @@ fn the_pod_that_the_scheduler_refuses_for_its_port_is_told_with_the_one_that_has
     node["status"]["addresses"] = old["status"]["addresses"].clone();
     cluster.api().create(&node);
     let directory = Directory::new();
+    let mut account = objects::service_account();
+    account["metadata"]["namespace"] = json!("kube-system");
+    cluster.api().create(&account);
     let _controllers = controllers::start(&cluster, &directory);
 
     let pods = |app: &str| -> Vec<Value> {
-        let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3Dsvclb-{app}");
+        let path = format!("/api/v1/pods?labelSelector=app%3Dsvclb-{app}");
         let list: Value = serde_json::from_str(&cluster.api().text(&path).expect("pods")).expect("JSON");
         list["items"].as_array().expect("items").clone()
     };
@@ -71,7 +74,7 @@ fn the_pod_that_the_scheduler_refuses_for_its_port_is_told_with_the_one_that_has
     let [finding] = &look.findings(RULE)[..] else { panic!("{:#}", look.json) };
     assert_eq!((&finding["subject"]["kind"], &finding["subject"]["name"]), (&json!("Service"), &json!("web")));
     let holder = pods("gate").into_iter().find(|pod| pod["spec"]["nodeName"] == "n1").expect("a pod here");
-    let holder = format!("pod default/{} on n1", holder["metadata"]["name"].as_str().expect("a name"));
+    let holder = format!("pod kube-system/{} on n1", holder["metadata"]["name"].as_str().expect("a name"));
     let evidence = finding["evidence"].to_string();
     assert!(evidence.contains(&holder) && evidence.contains("Service default/gate"), "{evidence}");
     assert!(look.unknown().iter().all(|it| it["source"] != "waiting-pods"), "{:#}", look.json);

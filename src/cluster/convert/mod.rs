@@ -57,7 +57,7 @@ pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Se
     Some(Service {
         families: families(spec.ip_families, &cluster_ips, errors),
         cluster_ips,
-        external_ips: distinct(addresses(spec.external_ips, "spec.externalIPs", errors)),
+        external_ips: addresses(spec.external_ips, "spec.externalIPs", errors),
         load_balancer_ips: distinct(each(ingress, "status.loadBalancer.ingress", errors, |entry, path, errors| {
             let proxied = entry.ip_mode.seen().is_some_and(|mode| mode == "Proxy");
             let ip = entry.ip.take(format_args!("{path}.ip"), errors).filter(|ip| !ip.is_empty() && !proxied)?;

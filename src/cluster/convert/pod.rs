@@ -74,12 +74,13 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
         let nominated = status.nominated.seen().map(|it| it.0.clone()).filter(|it| !it.is_empty());
         let selected =
             || spec.node_selector.seen().and_then(|NodeLabels { hostname }| Some(hostname.seen()?.0.clone()));
+        let namespace = namespace(metadata.namespace, errors)?;
         return Some(PodFacts::Waiting(WaitingPod {
-            namespace: namespace(metadata.namespace, errors)?,
+            service_lb_of: service_lb_of(&namespace, &labels),
+            namespace,
             name: name(metadata.name, errors)?,
             uid: metadata.uid.take("metadata.uid", errors),
             controller: controllers.into_iter().next(),
-            service_lb_of: service_lb_of(&labels),
             meant_for: node.or(nominated).or_else(|| spec.affinity.seen().and_then(only_node)).or_else(selected),
             everywhere: is_on_every_node(message),
             rejected,
@@ -91,13 +92,14 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
             since: refused.map_or(&status.started, |condition| &condition.since).seen().map(|Time(at)| *at),
         }));
     }
+    let namespace = namespace(metadata.namespace, errors)?;
     Some(PodFacts::Placed(Pod {
-        namespace: namespace(metadata.namespace, errors)?,
+        service_lb_of: service_lb_of(&namespace, &labels),
+        namespace,
         name: name(metadata.name, errors)?,
         uid: metadata.uid.take("metadata.uid", errors),
         config_hash: annotations.config_hash.take("metadata.annotations[kubernetes.io/config.hash]", errors),
         controller: controllers.into_iter().next(),
-        service_lb_of: service_lb_of(&labels),
         ends: metadata.deleted.take("metadata.deletionTimestamp", errors).map(|Time(at)| at),
         node,
         host_network,
@@ -175,8 +177,12 @@ fn controller(owner: &OwnerReference) -> Option<Controller> {
     Some(Controller { kind: owner.kind.seen()?.clone(), name: name.0.clone() })
 }
 
-/// By the labels that ServiceLB gives its pods (k3s pkg/cloudprovider/servicelb.go).
-fn service_lb_of(labels: &Labels) -> Option<ServiceName> {
+/// By the labels that ServiceLB gives its pods (k3s pkg/cloudprovider/servicelb.go), in the namespace that they have unless
+/// `--servicelb-namespace` says otherwise: anybody may label a pod of his own.
+fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
+    if namespace != "kube-system" {
+        return None;
+    }
     let of = |namespace: &Field<Name>, name: &Field<Name>| {
         Some(ServiceName { namespace: namespace.seen()?.0.clone(), name: name.seen()?.0.clone() })
     };

@@ -51,6 +51,9 @@ fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
     let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
     assert_eq!(texts[0], "move process node_exporter off port 9100/tcp");
     assert!(texts[1].contains("give pod default/exporter another port"), "{texts:?}");
+    let at_kubelets = |pod: &mut Pod| pod.ports.iter_mut().for_each(|port| port.port = 10250);
+    let evidence = expect_problem(&RULE, &exporter(at_kubelets).listens_as("0.0.0.0:10250", process()), &subject());
+    assert!(evidence.remedies[0].steps[0].text.starts_with("give pod"), "kubelet stays: {:?}", evidence.remedies);
     expect_problem(&RULE, &exporter(|_| ()).listens("0.0.0.0:9100"), &subject());
     let of_kernel = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::Kernel { link: String::new() });
     expect_problem(&RULE, &of_kernel, &subject());

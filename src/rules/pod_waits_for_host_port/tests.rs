@@ -326,6 +326,8 @@ fn a_port_that_is_given_back_in_time_is_waited_for() {
         clash(|pod| pod.ends = Some(ends), |_| ())
     };
     silent(&ends(10));
+    // Its author gives it a week.
+    expect_problem(&RULE, &ends(604_800), &subject());
     expect_problem(&RULE, &ends(-OVERDUE - 1), &subject());
 }
 
@@ -348,6 +350,12 @@ fn a_rollout_has_ten_minutes() {
     assert!(fewer.steps[0].text.contains("no more pods than there are nodes"), "{fewer:?}");
     expect_problem(&RULE, &world("web-7d9", None), &subject());
     expect_problem(&RULE, &world("api-7d9", Some(1)), &subject());
+    let of_set = clash(
+        |pod| pod.controller = controller("StatefulSet", "db"),
+        |waiting| (waiting.controller, waiting.since) = (controller("StatefulSet", "db"), None),
+    );
+    let [fewer] = &expect_problem(&RULE, &of_set, &subject()).remedies[..] else { panic!("it knows no maxSurge") };
+    assert!(fewer.steps[0].text.contains("no more pods than there are nodes"), "{fewer:?}");
 }
 
 #[test]

@@ -70,6 +70,7 @@ fn every_command() {
         all.extend(commands(move_off(&world, &unnamed(protocol))));
     }
     all.extend(commands(reserve(&world, &PortRange::DEFAULT_NODE_PORTS.into())));
+    all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "99-node-ports.conf")));
     all.extend(commands(choose_from(PortRange { first: 32768, last: 65535 })));
     all.extend(commands(give_node_ports_back()));
     all.extend(
