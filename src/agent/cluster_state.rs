@@ -15,9 +15,6 @@ use crate::{
     sinks::metrics::ViewAge,
 };
 
-/// The kinds of objects whose age is reported.
-const KINDS: [Resource; 4] = [Resource::Services, Resource::EndpointSlices, Resource::Pods, Resource::Nodes];
-
 /// The cluster as it is known now. Clones see the same, and each is notified of changes by itself.
 #[derive(Clone, Debug)]
 pub(super) enum ClusterState {
@@ -103,9 +100,9 @@ impl ClusterState {
                     let age = status.and_then(|status| status.age(now.into()));
                     ViewAge { resource: kind.name(), age, errors: errors.unwrap_or_default() }
                 };
-                KINDS.map(of).into()
+                Resource::ALL.map(of).into()
             }
-            Self::Read(last) => last.borrow().ages(now).into(),
+            Self::Read(last) => last.borrow().ages(now),
         }
     }
 }
@@ -116,12 +113,13 @@ impl LastReading {
         Self { facts: Arc::new(facts), whole: BTreeMap::new(), errors: BTreeMap::new() }
     }
 
-    fn ages(&self, now: Instant) -> [ViewAge; 4] {
-        KINDS.map(|kind| {
+    fn ages(&self, now: Instant) -> Vec<ViewAge> {
+        let of = |kind| {
             let errors = self.errors.iter().filter(|((of, _), _)| *of == kind);
             let age: Option<Duration> = self.whole.get(&kind).map(|whole| now.saturating_duration_since(*whole));
             let errors = errors.map(|((_, code), count)| (code.clone(), *count)).collect();
             ViewAge { resource: kind.name(), age, errors }
-        })
+        };
+        Resource::ALL.map(of).into()
     }
 }

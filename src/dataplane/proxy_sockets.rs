@@ -22,7 +22,7 @@ pub(crate) const DAEMON_PORTS: &[u16] = &[
 const MANY: usize = 8;
 
 /// The uid of root.
-const ROOT: u32 = 0;
+pub(crate) const ROOT: u32 = 0;
 
 /// Whether a socket is the proxy's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Processes below `/proc`: which of them own a socket, distinguished from later ones of the same pid.
 
 use std::{
+    cell::Cell,
     collections::{HashMap, HashSet},
     fs, io,
     os::unix::fs::DirEntryExt,
@@ -28,6 +29,10 @@ const COMMAND_LINE: usize = 512;
 /// What is read of a file of one line, and of one of many, at most, in bytes.
 const ONE_LINE: u64 = 4096;
 const ONE_FILE: u64 = 64 * 1024;
+/// The most descriptors that are looked at for owners in one look, and of one process: readlink(2) takes about a microsecond,
+/// and a process may have a million of them for nothing.
+const DESCRIPTORS: usize = 1_000_000;
+const DESCRIPTORS_OF_ONE: usize = 250_000;
 /// How long the command line of one process is waited for.
 const SLOW_MEMORY: Duration = Duration::from_secs(2);
 /// The inode of the initial pid namespace (include/linux/proc_ns.h `PROC_PID_INIT_INO`).
@@ -40,11 +45,22 @@ pub(super) struct Processes<'a> {
     /// Processes whose descriptors were searched, or could not be.
     searched: HashSet<u32>,
     denied: u32,
+    /// So many descriptors may still be looked at.
+    left: Cell<usize>,
+    /// Processes of which some were not.
+    cut: Cell<u32>,
 }
 
 impl<'a> Processes<'a> {
     pub(super) fn new(proc: &'a Path, command_lines: bool) -> Self {
-        Self { proc, command_lines, searched: HashSet::new(), denied: 0 }
+        Self {
+            proc,
+            command_lines,
+            searched: HashSet::new(),
+            denied: 0,
+            left: Cell::new(DESCRIPTORS),
+            cut: Cell::new(0),
+        }
     }
 
     /// Every pid that is to be seen.
@@ -94,6 +110,9 @@ impl<'a> Processes<'a> {
     pub(super) fn overlooked(&self) -> Option<Gap> {
         let detail = if self.denied > 0 {
             format!("{} processes do not show their descriptors: that takes CAP_SYS_PTRACE", self.denied)
+        } else if self.cut.get() > 0 {
+            let detail = format!("{} processes have more descriptors than are looked at", self.cut.get());
+            return Some(Gap::new(Source::Processes, Why::TooMuch, detail));
         } else if !sees_the_node(self.proc) {
             "only processes of this pid namespace are to be seen (no hostPID)".to_owned()
         } else {
@@ -116,7 +135,14 @@ impl<'a> Processes<'a> {
     fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<Vec<u64>> {
         let fds = self.path(pid, "fd");
         let mut held = Vec::new();
+        let mut of_process = DESCRIPTORS_OF_ONE.min(self.left.get());
         let mut look = |fd: &Path| -> io::Result<bool> {
+            let Some(fewer) = of_process.checked_sub(1) else {
+                self.cut.set(self.cut.get() + 1);
+                return Ok(true);
+            };
+            of_process = fewer;
+            self.left.set(self.left.get() - 1);
             let target = fs::read_link(fds.join(fd))?;
             let inode = target.to_str().and_then(socket_inode).filter(|inode| wanted.contains(inode));
             held.extend(inode.filter(|inode| !held.contains(inode)));
@@ -274,109 +300,4 @@ pub(super) fn open_files_limit(limits: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::symlink;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// A process below a made-up `/proc`, holding one socket.
-    fn process(proc: &Path, pid: u32, started: u64, inode: u64) {
-        let directory = proc.join(pid.to_string());
-        fs::create_dir_all(directory.join("fd")).expect("made");
-        symlink("/dev/null", directory.join("fd/0")).expect("linked");
-        symlink(format!("socket:[{inode}]"), directory.join("fd/3")).expect("linked");
-        let zeros = "0 ".repeat(18);
-        fs::write(directory.join("stat"), format!("{pid} (a) b) S {zeros}{started} 0\n")).expect("written");
-        fs::write(directory.join("comm"), "evil\u{1b}[31m\n").expect("written");
-        fs::write(directory.join("cmdline"), b"/bin/evil\0--name\0x\ny\0").expect("written");
-    }
-
-    fn owner(proc: &Path, pids: &[u32], inode: u64) -> Option<Process> {
-        let mut missing = HashSet::from([inode]);
-        let found = Processes::new(proc, true).owners(pids.to_vec(), &mut missing);
-        assert_eq!(missing.is_empty(), !found.is_empty());
-        found.into_values().next()
-    }
-
-    #[test]
-    fn the_oldest_owner_is_named_whatever_its_pid() {
-        let proc = tempfile::tempdir().expect("a directory");
-        process(proc.path(), 10, 900, 4711);
-        process(proc.path(), 11, 100, 4711);
-        process(proc.path(), 12, 50, 4712);
-        let found = owner(proc.path(), &[10, 11, 12, 99], 4711).expect("found");
-        assert_eq!((found.pid, found.started), (11, 100));
-    }
-
-    #[test]
-    fn names_and_command_lines_are_cleaned() {
-        let proc = tempfile::tempdir().expect("a directory");
-        process(proc.path(), 10, 900, 4711);
-        let found = owner(proc.path(), &[10], 4711).expect("found");
-        assert_eq!((found.command.as_str(), found.command_line.as_deref()), ("evil[31m", Some("/bin/evil --name xy")));
-    }
-
-    #[test]
-    fn a_process_that_hides_its_descriptors_may_be_the_owner() {
-        let proc = tempfile::tempdir().expect("a directory");
-        process(proc.path(), 10, 900, 4712);
-        process(proc.path(), 11, 901, 4712);
-        fs::remove_dir_all(proc.path().join("11/fd")).expect("removed");
-        fs::write(proc.path().join("11/fd"), "").expect("written");
-        let mut processes = Processes::new(proc.path(), false);
-        assert!(processes.owners(vec![10], &mut HashSet::from([4711])).is_empty());
-        let blind = |processes: &Processes<'_>| processes.overlooked().expect("a gap").detail;
-        assert!(blind(&processes).contains("no hostPID"));
-        assert!(processes.owners(vec![11], &mut HashSet::from([4711])).is_empty());
-        assert!(blind(&processes).starts_with("1 processes"));
-    }
-
-    #[test]
-    fn command_lines_are_not_read_unless_wanted() {
-        let proc = tempfile::tempdir().expect("a directory");
-        process(proc.path(), 10, 900, 4711);
-        let found = Processes::new(proc.path(), false).owners(vec![10], &mut HashSet::from([4711]));
-        assert_eq!(found[&4711].command_line, None);
-    }
-
-    #[test]
-    fn a_pid_that_became_another_process_is_not_described() {
-        let proc = tempfile::tempdir().expect("a directory");
-        process(proc.path(), 10, 900, 4711);
-        let described = |started| Processes::new(proc.path(), false).describe(10, started).expect("readable");
-        assert!(described(900).is_some());
-        assert!(described(899).is_none());
-    }
-
-    #[test]
-    fn a_proc_outside_the_own_pid_namespace_shows_the_node() {
-        assert!(is_outside("Name:\tx\nNSpid:\t4711\t12\n"));
-        assert!(!is_outside("Name:\tx\nNSpid:\t12\n"));
-        assert!(!is_outside("Name:\tx\n"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_panics(text in "(?s).{0,80}", fields in "[0-9 ():]{0,80}") {
-            prop_assert_eq!(started(&format!("1 ({text}) S {}42", "0 ".repeat(18))), Some(42));
-            for text in [&text, &fields] {
-                prop_assert!(started(text).is_none_or(|_| text.contains(')')));
-                prop_assert!(open_files_limit(text).is_none());
-                prop_assert!(socket_inode(text).is_none());
-            }
-        }
-    }
-
-    #[test]
-    fn fd_use_has_the_soft_limit() {
-        let proc = tempfile::tempdir().expect("a directory");
-        process(proc.path(), 10, 900, 4711);
-        assert_eq!(fds_of(proc.path(), 10).expect_err("no limits").why, Why::Stale);
-        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
-            Max open files            1024                 524288               files     \n";
-        fs::write(proc.path().join("10/limits"), limits).expect("written");
-        assert_eq!(fds_of(proc.path(), 10), Ok(FdUse { open: 2, limit: 1024 }));
-    }
-}
+mod tests;

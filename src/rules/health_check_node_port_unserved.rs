@@ -26,7 +26,7 @@ use super::{
     socket_needs::{Ports, SocketNeed},
 };
 use crate::{
-    dataplane::{ByPort, Own, Proxy, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
+    dataplane::{ByPort, Own, Proxy, ROOT, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
     facts::{Family, Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
@@ -117,7 +117,13 @@ impl<'a> Node<'a> {
             return Ok(service.families.iter().find_map(|family| self.kept_off(sockets, *family)));
         }
         if named == Some(Some(name.as_str())) {
-            return Ok(None);
+            // Anybody may write a name: proxies are root.
+            let Some(stranger) = sockets.iter().copied().find(|socket| socket.uid != ROOT) else { return Ok(None) };
+            if sockets.iter().all(|socket| self.proxy.certainly_lacks(socket)) {
+                return Ok(Some(Wrong::Other(stranger, named.flatten())));
+            }
+            let detail = format!("a process of user {} names the Service on this port", stranger.uid);
+            return Err(Gap::new(Source::HealthChecks, Why::Ambiguous, detail));
         }
         if sockets.is_empty() {
             return Ok(Some(Wrong::Nobody));
@@ -251,6 +257,23 @@ mod tests {
         let evidence = expect_problem(&RULE, &world().without_proxy(), &subject());
         assert_eq!(evidence.severity, Severity::Warning);
         assert!(evidence.affects.is_empty());
+    }
+
+    #[test]
+    fn who_is_not_root_is_not_believed_to_serve_a_health_check() {
+        let mut squatted = world().listens("[::]:30999");
+        seen(&mut squatted.kernel.listeners).iter_mut().for_each(|socket| socket.uid = 1000);
+        let answered = answered(squatted, names("default/lb"));
+        let evidence = expect_problem(&RULE, &answered, &subject());
+        assert!(evidence.summary.contains("process nginx answers instead"), "{}", evidence.summary);
+        let mut unnamed = answered;
+        for socket in seen(&mut unnamed.kernel.listeners) {
+            socket.owner = crate::facts::Owner::Held(crate::facts::Holder {
+                cgroup: gap(Source::Cgroups, Why::NotSupported),
+                process: gap(Source::Processes, Why::NotPermitted),
+            });
+        }
+        assert_eq!(expect_unknown(&RULE, &unnamed, &subject()).why, Why::Ambiguous);
     }
 
     #[test]
