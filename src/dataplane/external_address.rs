@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, fmt, net::IpAddr};
 
-use crate::facts::Service;
+use crate::facts::{Family, Mode, Service};
 
 /// An address besides its cluster IPs that a Service has its node proxies take.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,13 @@ impl<'a> ExternalAddress<'a> {
         // Nothing keeps the author of a Service from writing one a thousand times: the first one counts.
         let each_once = external.chain(load_balancer).filter(move |(ip, _)| known.insert(*ip));
         each_once.filter(|_| service.proxy_name.is_none()).map(move |(ip, field)| Self { service, ip, field })
+    }
+
+    /// Those of them that a proxy in this mode serves: kube-proxy leaves addresses of a family out that the Service has not
+    /// (kubernetes pkg/proxy/serviceport.go `newBaseServiceInfo`), Cilium does not (pkg/loadbalancer/reflectors/conversions.go).
+    pub(crate) fn served(service: &'a Service, mode: Option<Mode>) -> impl Iterator<Item = Self> {
+        let all = mode == Some(Mode::Cilium);
+        Self::of(service).filter(move |claim| all || service.families.contains(&Family::of(claim.ip)))
     }
 
     /// The cluster IPs of a Service that this node's proxy serves, to be compared with such addresses of others.
@@ -71,6 +78,10 @@ mod tests {
         let mut service = Service::clone(&world.cluster.services.seen().expect("services")[0]);
         let claims: Vec<_> = ExternalAddress::of(&service).map(|claim| (claim.ip, claim.field)).collect();
         assert_eq!(claims, [(ip(PEER), Field::ExternalIps(0)), (ip("198.51.100.7"), Field::LoadBalancer)]);
+        assert_eq!(service.families, Family::BOTH);
+        service.families = vec![Family::V6];
+        let served = |mode| ExternalAddress::served(&service, mode).count();
+        assert_eq!([served(None), served(Some(Mode::Ipvs)), served(Some(Mode::Cilium))], [0, 0, 2]);
         service.external_ips.push(ip("198.51.100.9"));
         service.external_ips.insert(0, ip(PEER));
         let fields: Vec<_> = ExternalAddress::of(&service).map(|claim| claim.field).collect();

@@ -69,6 +69,13 @@ pub enum Verdict {
     Unknown(Gap),
 }
 
+impl Verdict {
+    /// How bad it is, where something is wrong.
+    pub fn severity(&self) -> Option<Severity> {
+        if let Self::Problem(evidence) = self { Some(evidence.severity) } else { None }
+    }
+}
+
 /// One rule's round. The outer error means that nothing could be judged: everything known is held.
 pub type Judgements = Result<Vec<Judgement>, Gap>;
 

@@ -11,9 +11,10 @@
 //!   family counts by itself: kube-proxy has a socket for each, and one of them may be blocked alone;
 //! - the pod is ready, is ending or finished, or runs elsewhere, or the Service needs no health check here;
 //! - the connections are left of a listener that has ended: a server that restarts sets SO_REUSEADDR and gets its port
-//!   back. The kernel does not tell who opened a connection. One that leads to a server's port (below 665, or that of a
-//!   well-known daemon), is not answered yet, or is over UDP was opened here. Any other was accepted if the ephemeral
-//!   range does not have its port, or the pod itself holds it. What is left is unknown.
+//!   back. The kernel does not tell who opened a connection. One that leads to a server's port (below 665), is not answered
+//!   yet, or is over UDP was opened here. Any other was accepted if the ephemeral range does not have its port, or the pod
+//!   itself holds it: behind NAT, a client may have any port above 1023. Of the others, one that leads to a well-known
+//!   daemon's port was opened here. What is left is unknown.
 //!
 //! On a host with more than 16,384 connections, whose ephemeral range covers no port that matters, only a process that
 //! binds the port on purpose has it: there the agent looks at every twentieth look.
@@ -28,7 +29,7 @@ use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     reservation::reserve,
-    socket_needs::{Ports, SocketNeed},
+    socket_needs::{Ports, SocketNeed, proxy_health},
     wording::{MOST_SOCKETS, capital},
 };
 use crate::{
@@ -36,12 +37,10 @@ use crate::{
         DAEMON_PORTS, PROXY_METRICS, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words,
         unready_host_network_pods,
     },
-    facts::{Family, Gap, Mode, Owner, Pod, Protocol, Snapshot, Socket, Source, State, View, Why},
+    facts::{Family, Gap, Mode, Owner, Pod, PortRange, Protocol, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
-/// kube-proxy's own health.
-const PROXY_HEALTH: u16 = 10256;
 /// From here to 1023 clients of NFS connect, from ports of root (`RPC_DEF_MIN_RESVPORT` in Linux): below are servers only.
 const FIRST_OF_NFS_CLIENTS: u16 = 665;
 
@@ -156,8 +155,9 @@ impl Absent<'_> {
         match socket.state {
             State::SynSent => Opener::ThisNode,
             State::SynRecv | State::NewSynRecv => Opener::Peer,
-            _ if socket.protocol == Protocol::Udp || is_of_a_server(socket.remote_port) => Opener::ThisNode,
+            _ if socket.protocol == Protocol::Udp || socket.remote_port < FIRST_OF_NFS_CLIENTS => Opener::ThisNode,
             _ if is_own || ephemeral.gap().is_none() && !ephemeral.contain(socket.local_port) => Opener::Peer,
+            _ if ephemeral.gap().is_none() && is_mostly_a_servers(socket.remote_port) => Opener::ThisNode,
             _ => Opener::Either,
         }
     }
@@ -181,9 +181,9 @@ impl Opener {
     }
 }
 
-/// Whether a peer's port is that of a server, and not one that its kernel chose.
-fn is_of_a_server(port: u16) -> bool {
-    port < FIRST_OF_NFS_CLIENTS || DAEMON_PORTS.contains(&port)
+/// Whether a peer's port is more likely that of a server than one that its kernel chose: behind NAT it may be any above 1023.
+fn is_mostly_a_servers(port: u16) -> bool {
+    DAEMON_PORTS.contains(&port) && !PortRange::DEFAULT_EPHEMERAL.contains(port)
 }
 
 /// The pod in whose control group a socket's holder is.
@@ -202,20 +202,21 @@ fn proxy(snapshot: &Snapshot) -> Vec<Absent<'static>> {
         }
     };
     let answers = snapshot.kernel.proxy.mode.seen().is_some();
-    [PROXY_METRICS, PROXY_HEALTH]
-        .into_iter()
-        .filter(|port| *port != PROXY_METRICS || !answers)
-        .map(|port| Absent {
-            subject: Subject::this_node(snapshot),
-            port,
-            protocol: Protocol::Tcp,
-            families: None,
-            address: None,
-            pod: None,
-            whose: "kube-proxy".to_owned(),
-            expected: expected.clone(),
-        })
-        .collect()
+    let metrics = (!answers).then_some((PROXY_METRICS, None));
+    // Where the setting is no address, proxy-health-port-taken says so.
+    let health = proxy_health(snapshot).ok().flatten();
+    let health = health.map(|at| (at.port(), Some(at.ip()).filter(|ip| !ip.is_unspecified())));
+    let absent = |(port, address)| Absent {
+        subject: Subject::this_node(snapshot),
+        port,
+        protocol: Protocol::Tcp,
+        families: None,
+        address,
+        pod: None,
+        whose: "kube-proxy".to_owned(),
+        expected: expected.clone(),
+    };
+    metrics.into_iter().chain(health).map(absent).collect()
 }
 
 fn evidence(snapshot: &Snapshot, absent: &Absent<'_>, sockets: &[&Socket]) -> Evidence {

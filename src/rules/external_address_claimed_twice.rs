@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     dataplane::{ExternalAddress, Field},
-    facts::{Protocol, Service, Source, View},
+    facts::{Mode, Protocol, Service, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
@@ -62,7 +62,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let services = view.now.cluster.services.get()?;
     let mut told = Told::of(view.now, Source::Services);
     let mut left = MOST_COMPARED;
-    for (ip, claims) in common_addresses(services) {
+    let mode = view.now.proxy_mode().ok().map(|mode| mode.value);
+    for (ip, claims) in common_addresses(services, mode) {
         // Each of them has been told of enough already.
         if !claims.iter().any(|claim| told.has_room(&Subject::service(claim.service))) {
             told.leave_out();
@@ -81,11 +82,11 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 
 /// The addresses that Services of several names have, where one of them is no cluster IP, with all claims; those that are
 /// somebody's cluster IP first.
-fn common_addresses(services: &[Arc<Service>]) -> Vec<(IpAddr, Vec<ExternalAddress<'_>>)> {
+fn common_addresses(services: &[Arc<Service>], mode: Option<Mode>) -> Vec<(IpAddr, Vec<ExternalAddress<'_>>)> {
     let all = || services.iter().map(Arc::as_ref);
     let claiming = all().filter(|service| ExternalAddress::of(service).next().is_some());
     let mut claims: HashMap<IpAddr, Vec<ExternalAddress<'_>>> = HashMap::new();
-    for claim in each_service(claiming).flat_map(ExternalAddress::of) {
+    for claim in each_service(claiming).flat_map(|service| ExternalAddress::served(service, mode)) {
         claims.entry(claim.ip).or_default().push(claim);
     }
     for claim in each_service(all()).flat_map(ExternalAddress::cluster_ips) {
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            ServicePort, Snapshot, Why,
+            Family, ServicePort, Snapshot, Why,
             healthy::{World, gap, ip, seen},
         },
         findings::{Scope, StepKind},
@@ -292,7 +293,8 @@ mod tests {
 
     #[test]
     fn a_shared_address_with_another_port_or_protocol_and_another_address_are_silent() {
-        let changes: [fn(&mut Service); 4] = [
+        let changes: [fn(&mut Service); 5] = [
+            |service| service.families = vec![Family::V6],
             |service| service.ports[0].port = 81,
             |service| service.ports[0].protocol = Protocol::Udp,
             |service| service.load_balancer_ips = vec![ip("198.51.100.8")],

@@ -5,7 +5,8 @@
 //! traffic to that Node ends at home. kubelet, the API server and `ssh` lose it, it goes NotReady, and nothing points
 //! at the Service, which may well be of type ClusterIP. In the other modes each node takes only the Service's ports of
 //! that address, which some people do on purpose on bare metal; it hurts when a process of the owner listens there,
-//! such as sshd on 22.
+//! such as sshd on 22. Where the address is on no link of the owner, since a cloud translates it on the way, what a process
+//! listens on stays its own for clients from outside.
 //!
 //! ## Silent when
 //! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
@@ -14,6 +15,7 @@
 //! - it is a load balancer's address that no Node's status names, on a link of this node: kube-vip and keepalived put it
 //!   there for the Service. A process that listens on every address keeps the node's own; one on this very address loses
 //!   it;
+//! - the Service has no address of that family, and kube-proxy serves it: it leaves such an address out;
 //! - the Service is another proxy's (`service.kubernetes.io/service-proxy-name`).
 //!
 //! It is information only for an address of this very node, for a cluster of one Node, and outside ipvs mode as long
@@ -33,9 +35,10 @@ use std::{cmp::Reverse, collections::HashMap, net::IpAddr};
 use super::{
     Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
-    node_addresses::{kind_in_words, nodes_by_address},
+    node_addresses::{is_on_link, kind_in_words, nodes_by_address, stands_alone},
     remedies::{move_off, release},
     socket_needs::{Ports, SocketNeed},
+    v6only,
     wording::{MOST_LISTED, listed, service_in_words},
 };
 use crate::{
@@ -43,10 +46,7 @@ use crate::{
         ByPort, Endpoints, ExternalAddress, Field, Own, Proxy, answering_vantage_points, by_port, mode_in_words,
         owner_evidence, owner_name, socket_in_words, vantage_points,
     },
-    facts::{
-        Address, Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source,
-        View,
-    },
+    facts::{Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, View},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
@@ -65,7 +65,9 @@ pub(super) static RULE: Rule = Rule {
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
     let services = snapshot.cluster.services.get()?;
-    if services.iter().flat_map(|service| ExternalAddress::of(service)).next().is_none() {
+    let mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
+    let all = || services.iter().flat_map(move |service| ExternalAddress::served(service, mode));
+    if all().next().is_none() {
         return Ok(Vec::new());
     }
     let nodes = snapshot.cluster.nodes.get()?;
@@ -74,9 +76,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         snapshot.kernel.interfaces.get()?;
     }
     let owners = nodes_by_address(nodes);
-    let claims: Vec<_> = services
-        .iter()
-        .flat_map(|service| ExternalAddress::of(service))
+    let claims: Vec<_> = all()
         .map(|claim| (claim, owners.get(&claim.ip).map_or(&[][..], Vec::as_slice)))
         .filter(|(claim, owners)| !owners.is_empty() || is_on_link(snapshot, claim.ip))
         .collect();
@@ -208,9 +208,11 @@ impl Here<'_> {
         port: &ServicePort,
     ) -> Result<Option<&Socket>, Gap> {
         let listeners = self.listeners.as_ref().map_err(Clone::clone)?;
+        // What is sent to an address that is translated on its way arrives at another one.
+        let arrives_here = || self.links.as_ref().map(|links| links.get(&claim.ip) == Some(&None));
         let takes_part = |socket: &&Socket| {
-            (socket.local.is_unspecified() || socket.local == claim.ip)
-                && socket.serves(Family::of(claim.ip)) == Some(true)
+            (socket.local.is_unspecified() && arrives_here() != Ok(false) || socket.local == claim.ip)
+                && socket.serves(Family::of(claim.ip)) != Some(false)
         };
         let on_port = listeners.at((port.protocol, port.port)).iter();
         let mut on_port: Vec<&Socket> = on_port.copied().filter(takes_part).collect();
@@ -231,6 +233,12 @@ impl Here<'_> {
             if self.ephemeral.may_be_client(socket)? {
                 continue;
             }
+            if socket.local.is_unspecified() {
+                arrives_here().map_err(Clone::clone)?;
+            }
+            if socket.serves(Family::of(claim.ip)).is_none() {
+                return Err(v6only::unknown(socket));
+            }
             return Ok(Some(socket));
         }
         Ok(None)
@@ -239,12 +247,6 @@ impl Here<'_> {
     /// Whether an address is on this node for the sake of the Service, and not the node's own.
     fn is_for_the_service(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> bool {
         owners.is_empty() && claim.field == Field::LoadBalancer
-    }
-
-    /// Whether an address that no Node's status names stands beside the node's own ones.
-    fn is_virtual(&self, ip: IpAddr) -> bool {
-        let addresses = self.snapshot.kernel.interfaces.seen().into_iter().flat_map(|it| &it.addresses);
-        addresses.filter(|it| it.ip == ip).all(Address::is_alone)
     }
 
     /// Where a listener is, as an endpoint of the host's network has it.
@@ -308,7 +310,7 @@ impl Here<'_> {
             port.port,
             port.protocol,
         );
-        let beside = owners.is_empty() && socket.local.is_unspecified() && self.is_virtual(claim.ip);
+        let beside = owners.is_empty() && socket.local.is_unspecified() && stands_alone(self.snapshot, claim.ip);
         let severity = if beside { Severity::Info } else { Severity::Critical };
         let mut evidence = Evidence::new(severity, sentence)
             .affects(self.answers(socket, claim.ip))
@@ -386,12 +388,6 @@ fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, mut claims: Vec<Claim<'a, '
         *told <= MOST_LISTED
     });
     claims
-}
-
-/// Whether a link of this node has an address, other than the one where an ipvs proxy keeps those of Services.
-fn is_on_link(snapshot: &Snapshot, ip: IpAddr) -> bool {
-    let addresses = snapshot.kernel.interfaces.seen().into_iter().flat_map(|it| &it.addresses);
-    addresses.filter(|it| !it.is_ipvs()).any(|it| it.ip == ip)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@
 //! Give the Service with the NodePort another nodePort, or take the external IP away from the other one.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap},
     net::IpAddr,
 };
@@ -89,12 +90,15 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
         .flat_map(|(service, port, takers)| {
             let other = |taker: &&Taker<'_>| !std::ptr::eq(taker.port, port);
-            takers
-                .iter()
-                .filter(other)
-                .take(MOST_CLAIMS)
-                .flat_map(|taker| node.judge(service, port, taker))
-                .collect::<Vec<_>>()
+            let mut worst: Vec<Judgement> = Vec::new();
+            for taker in takers.iter().filter(other) {
+                worst.extend(node.judge(service, port, taker));
+                if worst.len() > MOST_CLAIMS {
+                    worst.sort_by_key(|judgement| Reverse(judgement.verdict.severity()));
+                    worst.truncate(MOST_CLAIMS);
+                }
+            }
+            worst
         })
         .collect())
 }
@@ -252,6 +256,18 @@ mod tests {
             assert!(evidence.remedies[1].steps[0].text.contains("/spec/externalIPs/0"), "{:?}", evidence.remedies);
             expect_certain(&RULE, &world.with_mode(mode), &loser());
         }
+    }
+
+    /// Whoever writes Services cannot hide one behind others that take nothing from clients.
+    #[test]
+    fn of_many_takers_the_worst_are_told() {
+        let trap =
+            |it: World| it.external_ip(PRIMARY[0]).without_endpoints().with(|service| service.ports[0].port = 30080);
+        let many = (0..2 * MOST_CLAIMS).fold(Snapshot::healthy(), |world, n| world.service(&format!("a{n}"), trap));
+        let many = many.service("loser", |it| it.node_port(30080));
+        let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+        assert_eq!(expect_problem(&RULE, &many, &loser()).severity, Severity::Warning);
+        assert_eq!(expect_problem(&RULE, &many.service("zzz", taker), &loser()).severity, Severity::Critical);
     }
 
     #[test]

@@ -20,12 +20,12 @@
 //! Let one of the two run. Where both have to, give the other program another port: in Calico's FelixConfiguration that is
 //! `bpfKubeProxyHealthzPort`. Or give kube-proxy another `healthzBindAddress`, and every load balancer the new port.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use super::{
     Limits, Patience, Rule,
     remedies::move_off,
-    socket_needs::{PROXY_HEALTH, Ports, SocketNeed, health_address},
+    socket_needs::{Ports, SocketNeed, proxy_health},
     wording::{MOST_SOCKETS, capital},
 };
 use crate::{
@@ -58,7 +58,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         Reading::Gap(gap) if gap.why == Why::Unreachable => return Ok(Vec::new()),
         Reading::Gap(gap) => Some(gap),
     };
-    let address = match wanted(snapshot) {
+    let address = match proxy_health(snapshot) {
         Ok(Some(address)) => address,
         Ok(None) => return Ok(Vec::new()),
         Err(gap) => return Err(gap),
@@ -76,23 +76,6 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     };
     let port = Some(address.port());
     Ok(vec![Judgement { subject: Subject::this_node(snapshot), port, protocol: Some(Protocol::Tcp), verdict }])
-}
-
-/// Where kube-proxy would answer: its default where nobody says; nothing where it is told not to.
-fn wanted(snapshot: &Snapshot) -> Result<Option<SocketAddr>, Gap> {
-    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let configured = snapshot.proxy_config().ok().and_then(|config| config.healthz_bind_address.as_deref());
-    match configured {
-        None => Ok(Some(SocketAddr::new(any, PROXY_HEALTH))),
-        Some("") => Ok(None),
-        Some(text) => {
-            let address = health_address(text).ok_or_else(|| {
-                let detail = format!("healthzBindAddress of kube-proxy is no address with a port: {text:?}");
-                Gap::new(Source::ProxyConfig, Why::Malformed, detail)
-            })?;
-            Ok((address.port() != 0).then_some(address))
-        }
-    }
 }
 
 /// Whether two listeners of one port are in each other's way.
@@ -142,7 +125,7 @@ mod tests {
     /// kube-proxy answers, and has no socket for its health.
     fn without_socket() -> Snapshot {
         let mut world = Snapshot::healthy();
-        seen(&mut world.kernel.listeners).retain(|socket| socket.local_port != PROXY_HEALTH);
+        seen(&mut world.kernel.listeners).retain(|socket| socket.local_port != 10256);
         world
     }
 

@@ -1,14 +1,14 @@
 //! What a rule can need to know of sockets, and on which ports: each rule says it beside its title.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
 };
 
-use crate::facts::{ClusterFacts, ContainerPort, Pod, PortRange, PortSet, Service};
+use crate::facts::{ClusterFacts, ContainerPort, Gap, Pod, PortRange, PortSet, Service, Snapshot, Source, Why};
 
 /// kube-proxy's own health (`healthzBindAddress`), unless configured otherwise.
-pub(super) const PROXY_HEALTH: u16 = 10256;
+const PROXY_HEALTH: u16 = 10256;
 /// Ports of kube-proxy itself: that of `metricsBindAddress`, and its health.
 const PROXY_PORTS: [u16; 2] = [10249, PROXY_HEALTH];
 
@@ -105,5 +105,21 @@ fn is_here(cluster: &ClusterFacts, pod: &Pod) -> bool {
     match (&cluster.node_name, &pod.node) {
         (Some(here), Some(node)) => here == node,
         _ => true,
+    }
+}
+/// Where kube-proxy would answer about its health: its default where nobody says; nothing where it is told not to.
+pub(super) fn proxy_health(snapshot: &Snapshot) -> Result<Option<SocketAddr>, Gap> {
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let configured = snapshot.proxy_config().ok().and_then(|config| config.healthz_bind_address.as_deref());
+    match configured {
+        None => Ok(Some(SocketAddr::new(any, PROXY_HEALTH))),
+        Some("") => Ok(None),
+        Some(text) => {
+            let address = health_address(text).ok_or_else(|| {
+                let detail = format!("healthzBindAddress of kube-proxy is no address with a port: {text:?}");
+                Gap::new(Source::ProxyConfig, Why::Malformed, detail)
+            })?;
+            Ok((address.port() != 0).then_some(address))
+        }
     }
 }

@@ -69,10 +69,7 @@ impl<'a> Told<'a> {
     /// Keeps the worst, in the order in which they came.
     fn cut(&mut self) {
         if self.judgements.len() > OF_RULE {
-            self.judgements.sort_by_key(|judgement| match &judgement.verdict {
-                Verdict::Problem(evidence) => Reverse(Some(evidence.severity)),
-                _ => Reverse(None),
-            });
+            self.judgements.sort_by_key(|judgement| Reverse(judgement.verdict.severity()));
             self.judgements.truncate(OF_RULE);
             self.is_cut = true;
         }

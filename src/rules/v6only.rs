@@ -16,9 +16,12 @@ pub(super) fn either_way(socket: &Socket, verdict: impl Fn(&Socket) -> Option<Ve
         (alone @ Some(Verdict::Problem(_)), _) => alone,
         (_, None | Some(Verdict::Healthy)) => None,
         (_, Some(Verdict::Unknown(gap))) => Some(Verdict::Unknown(gap)),
-        (_, Some(Verdict::Problem(_))) => {
-            let detail = format!("whether [::]:{} takes IPv4 too, IPV6_V6ONLY, was not told", socket.local_port);
-            Some(Verdict::Unknown(Gap::new(Source::Listeners, Why::Ambiguous, detail)))
-        }
+        (_, Some(Verdict::Problem(_))) => Some(Verdict::Unknown(unknown(socket))),
     }
+}
+
+/// It was not told.
+pub(super) fn unknown(socket: &Socket) -> Gap {
+    let detail = format!("whether [::]:{} takes IPv4 too, IPV6_V6ONLY, was not told", socket.local_port);
+    Gap::new(Source::Listeners, Why::Ambiguous, detail)
 }

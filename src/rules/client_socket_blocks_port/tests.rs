@@ -101,12 +101,16 @@ fn what_this_node_opened_is_told_whatever_its_ports_are() {
     let (mut world, subject) = left("192.0.2.1:8443", "198.51.100.7:51811", udp);
     objects(&mut world.cluster.pods)[0].ports[0].protocol = Protocol::Udp;
     expect_problem(&RULE, &world, &subject);
-    for port in [664, 6443] {
-        let (world, subject) = left("192.0.2.1:8443", &format!("198.51.100.7:{port}"), |_| ());
-        expect_problem(&RULE, &world, &subject);
+    let of_peer = |port: u16| left("192.0.2.1:8443", &format!("198.51.100.7:{port}"), |_| ());
+    let (world, subject) = of_peer(664);
+    expect_problem(&RULE, &world, &subject);
+    // Behind NAT, a client may have any port above 1023.
+    for port in [665, 6443, 51820] {
+        expect_healthy(&RULE, &of_peer(port).0, &subject);
     }
-    let (world, subject) = left("192.0.2.1:8443", "198.51.100.7:665", |_| ());
-    expect_healthy(&RULE, &world, &subject);
+    let wide = |port| of_peer(port).0.ephemeral("1024 65535", "");
+    expect_problem(&RULE, &wide(6443), &subject);
+    expect_unknown(&RULE, &wide(51820), &subject);
 }
 
 #[test]
@@ -159,12 +163,24 @@ fn kube_proxys_own_ports_count_where_there_is_a_kube_proxy() {
     let blocked = |port: u16| {
         let mut world =
             Snapshot::healthy().connects(State::Established, &format!("127.0.0.1:{port}"), "127.0.0.1:6443");
+        world = world.ephemeral("1024 65535", "");
         seen(&mut world.kernel.listeners).retain(|socket| socket.local_port != port);
         world
     };
     let evidence = expect_problem(&RULE, &blocked(10256), &node);
     assert!(evidence.summary.contains("kube-proxy cannot have it"), "{}", evidence.summary);
     expect_healthy(&RULE, &blocked(10249), &node);
+    let configured = |port: u16, at: &str| {
+        let mut world = blocked(port);
+        let Reading::Seen(config) = &mut world.kernel.proxy.config else { panic!("a configuration") };
+        config.healthz_bind_address = Some(at.to_owned());
+        world
+    };
+    expect_healthy(&RULE, &configured(10256, "0.0.0.0:10356"), &node);
+    expect_healthy(&RULE, &configured(10256, ""), &node);
+    expect_healthy(&RULE, &configured(10256, "192.0.2.1:10256"), &node);
+    expect_problem(&RULE, &configured(10256, "127.0.0.1:10256"), &node);
+    expect_problem(&RULE, &configured(10356, "0.0.0.0:10356"), &node);
     let mut silent = blocked(10249);
     silent.kernel.proxy.mode = gap(Source::ProxyMode, Why::Unreachable);
     expect_problem(&RULE, &silent, &node);

@@ -100,7 +100,33 @@ fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
         assert!(evidence.summary.contains("port 22/tcp, where process sshd listens"), "{}", evidence.summary);
     }
     assert_eq!(severity(&ssh(PRIMARY[1])), Severity::Info, "the listener is IPv4 only");
+    // A cloud's address is on no link: what arrives from outside has another one by then.
+    let mut behind_nat = ssh("203.0.113.1");
+    let mut nodes = objects(&mut behind_nat.cluster.nodes);
+    nodes[0].addresses.push(NodeAddress { kind: NodeAddressKind::ExternalIp, ip: ip("203.0.113.1") });
+    assert_eq!(severity(&behind_nat), Severity::Info);
+    let mut unread = ssh(PRIMARY[0]);
+    unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+    assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Addresses);
+    // Who listens on IPv6 may listen on IPv4 too.
+    let mut untold = ssh(PRIMARY[0]);
+    for socket in seen(&mut untold.kernel.listeners).iter_mut().filter(|socket| socket.local_port == 22) {
+        (socket.local, socket.v6only) = (ip("::"), None);
+    }
+    assert_eq!(expect_unknown(&RULE, &untold, &subject()).why, Why::Ambiguous);
     assert_eq!(severity(&ssh(PEER)), Severity::Info, "what listens on the peer cannot be seen from here");
+}
+
+#[test]
+fn an_address_of_a_family_that_the_service_has_not_is_left_out_by_kube_proxy() {
+    let single = |mode| {
+        let it = |it: World| it.external_ip(PRIMARY[1]).with(|service| service.families = vec![Family::V4]);
+        Snapshot::healthy().service("trap", it).listens("[::]:6666").with_mode(mode)
+    };
+    for mode in Mode::KUBE_PROXY {
+        expect_healthy(&RULE, &single(mode), &subject());
+    }
+    assert_eq!(severity(&single(Mode::Cilium)), Severity::Critical);
 }
 
 #[test]
