@@ -35,14 +35,18 @@ impl Candidates {
     pub(crate) fn of(snapshot: &Snapshot, interfaces: &Interfaces, lag_seconds: i64) -> Self {
         let mode = snapshot.proxy_mode();
         let planes: Vec<&'static DataPlane> = match &mode {
-            Ok(mode) => DATA_PLANES.into_iter().filter(|plane| plane.mode == mode.value).collect(),
-            Err(_) => unknown::POSSIBLE.to_vec(),
+            Ok(mode) => of_mode(mode.value).collect(),
+            Err(_) => match snapshot.kernel.proxy.mode.seen() {
+                // Then Cilium is said to be in its place.
+                Some(answered) => of_mode(answered.value).chain(of_mode(Mode::Cilium)).collect(),
+                None => unknown::POSSIBLE.to_vec(),
+            },
         };
-        let config = Config::of(snapshot);
+        let config = Config::of(snapshot, planes.first().filter(|_| mode.is_ok()).map(|plane| plane.mode));
         let mut missing = mode.as_ref().err().cloned().or(config.gap());
         let mut list = Vec::new();
         for plane in planes {
-            for config in config.possible(plane) {
+            for config in Config::of(snapshot, Some(plane.mode)).possible(plane) {
                 let (candidates, gap) = candidates(plane, &config, snapshot, interfaces);
                 missing = missing.or(gap);
                 for candidate in candidates {
@@ -107,8 +111,14 @@ impl Candidates {
 pub(crate) fn mode_in_words(mode: &Result<Learned<Mode>, Gap>) -> String {
     match mode {
         Ok(mode) => mode.to_string(),
+        Err(gap) if gap.why == Why::Ambiguous => format!("unknown: {}; this holds for both", gap.detail),
         Err(_) => unknown::WORDS.to_owned(),
     }
+}
+
+/// The data plane of a mode.
+fn of_mode(mode: Mode) -> impl Iterator<Item = &'static DataPlane> {
+    DATA_PLANES.into_iter().filter(move |plane| plane.mode == mode)
 }
 
 /// The proxy's configuration, as far as it is known.
@@ -122,8 +132,9 @@ enum Config<'a> {
 }
 
 impl<'a> Config<'a> {
-    fn of(snapshot: &'a Snapshot) -> Self {
-        match snapshot.proxy_config() {
+    /// That of a proxy in this mode; of any where it is not known.
+    fn of(snapshot: &'a Snapshot, mode: Option<Mode>) -> Self {
+        match snapshot.proxy_config_of(mode) {
             Ok(config) => Self::Read(config),
             Err(_) if snapshot.overrides.proxy_mode.is_some() => Self::Default,
             Err(gap) => Self::Unread(gap),

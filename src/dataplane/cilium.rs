@@ -35,7 +35,7 @@ pub(super) const ONE_ADDRESS: &str =
 /// and on each address that it takes. Who listens there already stays, and cannot begin again.
 pub(crate) fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> bool {
     let serves = snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium);
-    let config = snapshot.proxy_config().ok().and_then(|config| config.cilium.as_ref());
+    let config = snapshot.proxy_config_of(Some(Mode::Cilium)).ok().and_then(|config| config.cilium.as_ref());
     let allows = |config: &CiliumConfig| config.allows_bind || config.families_off.contains(&family);
     serves && is_translated(protocol) && !config.is_some_and(allows)
 }

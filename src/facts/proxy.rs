@@ -130,6 +130,16 @@ pub struct ProxyConfig {
     pub cilium: Option<CiliumConfig>,
 }
 
+impl ProxyConfig {
+    /// The mode that it names; `None` where it names none, or one that is not known.
+    pub fn mode_if_known(&self) -> Option<Mode> {
+        match self.mode.as_deref()? {
+            "" => Some(Mode::Iptables),
+            text => text.parse().ok(),
+        }
+    }
+}
+
 /// Settings of Cilium in kube-proxy's place (ConfigMap `cilium-config`; an absent key is its default).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CiliumConfig {

@@ -83,25 +83,30 @@ impl Snapshot {
     }
 
     /// The proxy mode from the best place that knows it: the command line, `/proxyMode`, then the cluster's own
-    /// configuration of the proxy. The gap is that of `/proxyMode`.
+    /// configuration of the proxy. The gap is that of `/proxyMode`, or that a kube-proxy answers where Cilium has its place.
     pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {
         if let Some(mode) = &self.overrides.proxy_mode {
             return Ok(mode.clone());
         }
         let gap = match &self.kernel.proxy.mode {
-            Reading::Seen(mode) => return Ok(mode.clone()),
+            Reading::Seen(mode) => return self.beside_cilium().map_or_else(|| Ok(mode.clone()), Err),
             Reading::Gap(gap) => gap,
         };
         let configs = [self.kernel.proxy.config.seen(), self.cluster.proxy_config.seen()];
         configs
             .into_iter()
             .flatten()
-            .find_map(|config| {
-                let text = config.mode.as_deref()?;
-                let value = if text.is_empty() { Mode::Iptables } else { text.parse().ok()? };
-                Some(Learned { value, place: config.place.clone() })
-            })
+            .find_map(|config| Some(Learned { value: config.mode_if_known()?, place: config.place.clone() }))
             .ok_or_else(|| gap.clone())
+    }
+
+    /// That kube-proxy answers on this node, though the cluster's settings have Cilium in its place: it was not removed, and
+    /// both serve.
+    fn beside_cilium(&self) -> Option<Gap> {
+        let Learned { value, place } = self.kernel.proxy.mode.seen().filter(|mode| mode.value != Mode::Cilium)?;
+        let config = self.cluster.proxy_config.seen().filter(|config| config.mode_if_known() == Some(Mode::Cilium))?;
+        let detail = format!("kube-proxy answers ({place}: {value}), and by {} Cilium is in its place", config.place);
+        Some(Gap::new(Source::ProxyMode, Why::Ambiguous, detail))
     }
 
     /// The proxy's settings: what it answers itself, else what the cluster has of it.
@@ -109,7 +114,25 @@ impl Snapshot {
     /// # Errors
     /// The gap of the proxy's own answer when neither was read.
     pub fn proxy_config(&self) -> Result<&ProxyConfig, Gap> {
-        let own = self.kernel.proxy.config.get();
-        own.or_else(|gap| self.cluster.proxy_config.seen().ok_or(gap))
+        self.proxy_config_of(self.proxy_mode().ok().map(|mode| mode.value))
+    }
+
+    /// The same of a proxy in this mode: the settings of kube-proxy are none of Cilium's, and the reverse, though a word of
+    /// both may be the same.
+    ///
+    /// # Errors
+    /// The gap of the proxy's own answer when neither was read.
+    pub fn proxy_config_of(&self, mode: Option<Mode>) -> Result<&ProxyConfig, Gap> {
+        let is_its_own = |config: &&ProxyConfig| match (mode, config.mode_if_known()) {
+            (Some(mode), Some(its)) => (mode == Mode::Cilium) == (its == Mode::Cilium),
+            _ => true,
+        };
+        let [own, of_cluster] = [&self.kernel.proxy.config, &self.cluster.proxy_config].map(Reading::seen);
+        own.into_iter().chain(of_cluster).find(is_its_own).ok_or_else(|| {
+            let gap = self.kernel.proxy.config.gap().cloned();
+            gap.unwrap_or_else(|| {
+                Gap::new(Source::ProxyConfig, Why::Ambiguous, "the settings are those of another proxy")
+            })
+        })
     }
 }

@@ -242,6 +242,35 @@ fn cilium_leaves_a_family_alone_that_is_turned_off() {
 }
 
 #[test]
+fn a_kube_proxy_beside_cilium_leaves_only_what_both_share() {
+    let mut world = cilium(|_| ());
+    let of_cilium = world.kernel.proxy.config.seen().cloned().expect("settings");
+    assert_eq!(of_cilium.mode_if_known(), Some(Mode::Cilium));
+    world = world.with_mode(Mode::Iptables);
+    world.cluster.proxy_config = crate::facts::Reading::Seen(ProxyConfig {
+        place: "ConfigMap kube-system/cilium-config".to_owned(),
+        node_port_addresses: vec![format!("{}/32", SECOND[0])],
+        ..of_cilium
+    });
+    assert_eq!(world.proxy_mode().map_err(|gap| gap.why), Err(Why::Ambiguous));
+    let both = candidates(&world);
+    let modes: std::collections::BTreeSet<_> = both.iter().map(|it| it.plane.mode.name()).collect();
+    assert_eq!(modes.into_iter().collect::<Vec<_>>(), ["cilium", "iptables"]);
+    assert!(both.mode_in_words().contains("by ConfigMap kube-system/cilium-config Cilium is in its place; this holds"));
+    // Each is judged by its own settings, and so is what somebody says.
+    let said = |mode: Mode| {
+        let mut world = world.clone();
+        world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
+        candidates(&world).node_port_addresses
+    };
+    assert_eq!(said(Mode::Cilium), Some(vec![format!("{}/32", SECOND[0])]));
+    assert_ne!(said(Mode::Iptables), said(Mode::Cilium));
+    world.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotAsked);
+    world.overrides.proxy_mode = Some(Learned { value: Mode::Cilium, place: "--proxy-mode".to_owned() });
+    assert_eq!(candidates(&world).settings, "the mode's defaults", "those of kube-proxy are none of Cilium's");
+}
+
+#[test]
 fn without_the_nodes_object_and_settings_little_is_known_of_cilium() {
     let mut world = cilium(|_| {});
     seen(&mut world.cluster.nodes).clear();
