@@ -332,15 +332,21 @@ impl Settings {
 /// Whether Cilium leaves masquerading to iptables, by its ConfigMap. Nothing where that leaves it at the default, which is
 /// iptables (cilium `daemon/cmd/daemon_main.go`, 1.15 to 1.20).
 fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
-    let is = |key: &str, word: &str| value(key).is_some_and(|text| text.trim() == word);
-    let family = |enabled: bool, key: &str| enabled && !is(key, "false") && !is("masquerade", "false");
-    let ipv4 = family(!is("enable-ipv4", "false"), "enable-ipv4-masquerade");
-    let ipv6 = family(is("enable-ipv6", "true"), "enable-ipv6-masquerade");
-    match value("enable-bpf-masquerade").map(str::trim) {
-        // As Go reads it.
-        Some("true" | "True" | "TRUE" | "t" | "T" | "1") => Some(false),
+    let is = |key: &str, wanted: bool| truth(value(key)) == Some(wanted);
+    let family = |enabled: bool, key: &str| enabled && !is(key, false) && !is("masquerade", false);
+    let ipv4 = family(!is("enable-ipv4", false), "enable-ipv4-masquerade");
+    let ipv6 = family(is("enable-ipv6", true), "enable-ipv6-masquerade");
+    match truth(value("enable-bpf-masquerade")) {
         _ if !(ipv4 || ipv6) => Some(false),
-        Some("false") => Some(true),
+        in_bpf => in_bpf.map(|in_bpf| !in_bpf),
+    }
+}
+
+/// A word of truth, as Go reads it (strconv `ParseBool`).
+fn truth(text: Option<&str>) -> Option<bool> {
+    match text?.trim() {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
         _ => None,
     }
 }
@@ -354,21 +360,24 @@ fn list(text: Option<&str>) -> Vec<String> {
 /// What Cilium does on a node, by its ConfigMap: an absent key, and a word that it does not know, are the default.
 fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str>) -> CiliumConfig {
     let is = |key: &str, word: &str| value(key).is_some_and(|text| text.trim() == word);
+    let is_true = |key: &str| truth(value(key)) == Some(true);
+    let is_false = |key: &str| truth(value(key)) == Some(false);
     CiliumConfig {
         devices: list(value("devices")),
+        detects_devices: is_true("force-device-detection"),
         families_off: [("enable-ipv4", Family::V4), ("enable-ipv6", Family::V6)]
             .into_iter()
-            .filter_map(|(key, family)| is(key, "false").then_some(family))
+            .filter_map(|(key, family)| is_false(key).then_some(family))
             .collect(),
         without_backend: match () {
-            () if is("enable-no-service-endpoints-routable", "false") => WithoutBackend::Pass,
+            () if is_false("enable-no-service-endpoints-routable") => WithoutBackend::Pass,
             () if is("service-no-backend-response", "drop") => WithoutBackend::Drop,
             () => WithoutBackend::Reject,
         },
-        host_namespace_only: is("bpf-lb-sock-hostns-only", "true"),
-        sctp: is("enable-sctp", "true"),
-        allows_bind: is("node-port-bind-protection", "false"),
-        reserves_nothing: is("enable-auto-protect-node-port-range", "false"),
+        host_namespace_only: is_true("bpf-lb-sock-hostns-only"),
+        sctp: is_true("enable-sctp"),
+        allows_bind: is_false("node-port-bind-protection"),
+        reserves_nothing: is_false("enable-auto-protect-node-port-range"),
     }
 }
 

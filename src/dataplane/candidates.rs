@@ -224,7 +224,7 @@ fn candidates(
     for (primary, otherwise) in primaries.into_iter().flat_map(|primary| ways.iter().map(move |way| (primary, *way))) {
         match by_device {
             true => {
-                let named = (&node_port_addresses[..], &cilium.devices[..]);
+                let named = (&node_port_addresses[..], &cilium);
                 settings.serve_devices(named, primary, interfaces, otherwise);
             }
             false if needs(Setting::NodePortAddresses) => settings.serve_on(&node_port_addresses, primary),

@@ -21,6 +21,7 @@ mod settings;
 // The question: address, vantage point, backing; and the answer.
 mod backing;
 mod claim;
+mod devices;
 mod endpoints;
 mod local_address;
 mod outcome;

@@ -7,8 +7,11 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::local_address::is_link_local;
-use crate::facts::{Address, Family, Interfaces, ProxyConfig, WithoutBackend};
+use super::{
+    devices::{Devices, HOST},
+    local_address::is_link_local,
+};
+use crate::facts::{Address, CiliumConfig, Family, Interfaces, ProxyConfig, WithoutBackend};
 
 /// What the words of `nodePortAddresses` stand for (Kubernetes 1.37).
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
@@ -165,28 +168,18 @@ impl Settings {
     /// Sets what Cilium serves: `nodeport-addresses`, as far as they are of its devices, and without them one address of
     /// each device and family, `lo` among them.
     ///
-    /// Its devices are those that `devices` names, or else those with the Node's addresses, and with `otherwise` every
-    /// other. With `otherwise` everything else that is not known is served too: link-local addresses, and each of several
+    /// With `otherwise` everything that is not known is served too: devices, link-local addresses, and each of several
     /// addresses among which Cilium chooses.
     pub(super) fn serve_devices(
         &mut self,
-        (listed, devices): (&[String], &[String]),
+        (listed, config): (&[String], &CiliumConfig),
         primary: [Option<IpAddr>; 2],
         interfaces: &Interfaces,
         otherwise: bool,
     ) {
         let all = &interfaces.addresses;
+        let devices = Devices::of(config, primary, interfaces);
         let is_primary = |address: &Address| primary.contains(&Some(address.ip));
-        let is_named = |link: &str| {
-            devices.iter().any(|name| name.strip_suffix('+').map_or(name == link, |start| link.starts_with(start)))
-        };
-        let is_lo = |address: &Address| &*address.link == "lo";
-        let may_be = |address: &Address| is_lo(address) || devices.is_empty() || is_named(&address.link);
-        let has_primary = |address: &Address| all.iter().any(|other| other.link == address.link && is_primary(other));
-        let is_of_device = |address: &Address| {
-            let chosen = if devices.is_empty() { has_primary(address) } else { is_named(&address.link) };
-            is_lo(address) || chosen && !is_link_local(address.ip)
-        };
         // Of a device and family it is the Node's address, or the only one. Where that one is public and another is private,
         // Cilium up to 1.18 takes the Node's, and 1.19 the private one (cilium pkg/datapath/tables/node_address.go).
         let is_chosen = |address: &Address| {
@@ -203,12 +196,14 @@ impl Settings {
                 None => rivals.next().is_none().then_some(true),
             }
         };
-        let of_devices = all.iter().filter(|it| is_of_device(it) || otherwise && may_be(it));
+        let of_devices = all.iter().filter(|address| devices.have(address).unwrap_or(otherwise));
         self.of_devices = Some(of_devices.map(|address| address.ip).collect());
-        let by_itself = all.iter().filter(|address| match is_of_device(address) {
-            true => is_chosen(address).unwrap_or(otherwise),
-            false => otherwise && may_be(address),
-        });
+        let by_itself =
+            all.iter().filter(|address| *address.link != *HOST).filter(|address| match devices.have(address) {
+                Some(true) => is_chosen(address).unwrap_or(otherwise),
+                Some(false) => false,
+                None => otherwise,
+            });
         let networks: Vec<IpNet> = match listed {
             [] => by_itself.map(|address| IpNet::from(address.ip)).collect(),
             listed => listed.iter().filter_map(|cidr| cidr.parse().ok()).collect(),

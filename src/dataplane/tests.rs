@@ -7,7 +7,7 @@ use super::{
     *,
 };
 use crate::facts::{
-    Mode, Protocol, Reading, Snapshot, Vantage, WithoutBackend,
+    CiliumConfig, Mode, Protocol, Reading, Snapshot, Vantage, WithoutBackend,
     healthy::{PRIMARY, SECOND, ip, seen},
 };
 
@@ -188,8 +188,9 @@ fn cilium_serves_the_devices_that_are_named_and_loopbacks_interface() {
     let interfaces = world.kernel.interfaces.seen().expect("interfaces");
     let served = |devices: &[&str], address: &str| {
         let mut settings = Settings::NOT_NEEDED;
-        let devices: Vec<String> = devices.iter().map(ToString::to_string).collect();
-        settings.serve_devices((&[], &devices), PRIMARY.map(|it| Some(ip(it))), interfaces, false);
+        let devices = devices.iter().map(ToString::to_string).collect();
+        let config = CiliumConfig { devices, ..CiliumConfig::default() };
+        settings.serve_devices((&[], &config), PRIMARY.map(|it| Some(ip(it))), interfaces, false);
         (settings.lists(ip(address)), settings.is_of_devices(ip(address)))
     };
     let (all, none) = ((true, true), (false, false));

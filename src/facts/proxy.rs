@@ -143,9 +143,13 @@ impl ProxyConfig {
 /// Settings of Cilium in kube-proxy's place (ConfigMap `cilium-config`; an absent key is its default).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CiliumConfig {
-    /// `devices`: names, of which one with a `+` at its end stands for all that begin so; empty where Cilium chooses.
+    /// `devices`: names, of which one with a `+` at its end stands for all that begin so, and one with a `!` before it leaves
+    /// out; empty where Cilium chooses.
     #[serde(default)]
     pub devices: Vec<String>,
+    /// `force-device-detection`: Cilium finds devices by itself, too, where `devices` names some.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub detects_devices: bool,
     /// Families that are turned off: `enable-ipv4` or `enable-ipv6` is false.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families_off: Vec<Family>,
