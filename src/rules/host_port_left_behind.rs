@@ -218,14 +218,15 @@ impl Node<'_> {
         let mut evidence = Evidence::new(severity, summary)
             .value("redirection", format!("{chain} handle {handle}: {port}/{protocol} to {to}"));
         evidence.values.extend(redirection.ip.map(|ip| ("hostIP", ip.to_string())));
+        let is_missed = loser.is_some() || holder.is_some();
         if let Some(loser) = loser {
             evidence = evidence.value("gets nothing", loser.name).affects(loser.asked_from);
         }
         let delete = delete_rule(chain, *handle);
-        evidence.remedy(match holder {
-            Some(_) => Remedy::from(delete),
+        evidence.remedy(match is_missed {
+            true => Remedy::from(delete),
             // Kubernetes does not know every container.
-            None => {
+            false => {
                 Remedy::from(Step::advice(format!("see that no container of nerdctl or Podman has {}", redirection.to)))
                     .then(delete)
             }
