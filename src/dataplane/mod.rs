@@ -2,7 +2,7 @@
 //!
 //! Never: reads anything but facts; remembers; logs; decides whether something is wrong.
 //!
-//! To add a data plane, copy the shortest of its files, `cilium.rs`, and add it to the list in `planes.rs`.
+//! To add a data plane, copy the shortest of its files, `ipvs.rs`, and add it to the list in `planes.rs`.
 //! `docs/adding-a-data-plane.md` lists all steps.
 
 // One file a data plane.
