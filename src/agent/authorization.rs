@@ -23,7 +23,8 @@ use crate::cluster::{Review, Reviewer, TOKEN_HEADER};
 
 /// The longest token that is reviewed, in bytes: those of ServiceAccounts have about 1,200.
 const LONGEST_TOKEN: usize = 4 << 10;
-/// Reviews that may be under way for strangers, and as many again for readers who were let in lately.
+/// Reviews that may be under way for strangers, as many again for addresses of readers who were let in lately, and as many
+/// for their tokens.
 const AT_ONCE: usize = 3;
 /// When to come again, in seconds.
 const RETRY_AFTER: u32 = 1;
@@ -44,7 +45,8 @@ pub(super) struct Authorization {
     reviewer: Option<Reviewer>,
     known: Mutex<ReviewCache>,
     rates: Mutex<ReviewRates>,
-    of_known: Semaphore,
+    of_known_tokens: Semaphore,
+    of_known_addresses: Semaphore,
     of_strangers: Semaphore,
     /// Whether the last review failed, so that a server that is down is logged once.
     failing: Mutex<bool>,
@@ -57,7 +59,8 @@ impl Authorization {
             reviewer,
             known: Mutex::default(),
             rates: Mutex::new(ReviewRates::new(Instant::now())),
-            of_known: Semaphore::new(AT_ONCE),
+            of_known_tokens: Semaphore::new(AT_ONCE),
+            of_known_addresses: Semaphore::new(AT_ONCE),
             of_strangers: Semaphore::new(AT_ONCE),
             failing: Mutex::new(false),
         }
@@ -85,11 +88,7 @@ impl Authorization {
     async fn review(&self, reviewer: &Reviewer, token: &str, wish: &Wish<'_>) -> Result<Review, Refusal> {
         let busy = Refusal::TooManyReviews { retry_after: RETRY_AFTER };
         let rank = locked(&self.rates).rank(wish.client, token, Instant::now());
-        let under_way = match rank {
-            Rank::Known => &self.of_known,
-            Rank::Stranger => &self.of_strangers,
-        };
-        let Ok(_permit) = under_way.try_acquire() else { return Err(busy) };
+        let Ok(_permit) = self.under_way(rank).try_acquire() else { return Err(busy) };
         if !locked(&self.rates).take(wish.client, token, Instant::now()) {
             return Err(busy);
         }
@@ -109,6 +108,15 @@ impl Authorization {
                 }
                 Err(Refusal::NotReviewed)
             }
+        }
+    }
+
+    /// The places for reviews of this rank: who shares a known reader's address cannot take those of its token.
+    fn under_way(&self, rank: Rank) -> &Semaphore {
+        match rank {
+            Rank::KnownToken => &self.of_known_tokens,
+            Rank::KnownAddress => &self.of_known_addresses,
+            Rank::Stranger => &self.of_strangers,
         }
     }
 }
@@ -162,6 +170,16 @@ mod tests {
         assert_eq!(token(&headers), Some("usual"));
         headers.insert(TOKEN_HEADER, "own".parse().expect("a value"));
         assert_eq!(token(&headers), Some("own"));
+    }
+
+    #[test]
+    fn whoever_has_the_address_of_a_known_token_takes_none_of_its_places() {
+        let authorization = Authorization::new(None);
+        let places = |rank: Rank| authorization.under_way(rank).available_permits();
+        for rank in [Rank::Stranger, Rank::KnownAddress] {
+            authorization.under_way(rank).try_acquire_many(AT_ONCE as u32).expect("places").forget();
+            assert_eq!((places(rank), places(Rank::KnownToken)), (0, AT_ONCE));
+        }
     }
 
     #[tokio::test]

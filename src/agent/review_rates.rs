@@ -38,8 +38,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Whether a reader was let in lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rank {
-    /// Its token was, or another one from its address.
-    Known,
+    /// Its token was.
+    KnownToken,
+    /// Another one from its address was.
+    KnownAddress,
     /// Neither was.
     Stranger,
 }
@@ -78,7 +80,11 @@ impl ReviewRates {
     /// Whether this reader was let in lately.
     pub(super) fn rank(&self, client: IpAddr, token: &str, now: Instant) -> Rank {
         let (by_token, by_address) = self.known(client, token, now);
-        if by_token || by_address { Rank::Known } else { Rank::Stranger }
+        match (by_token, by_address) {
+            (true, _) => Rank::KnownToken,
+            (false, true) => Rank::KnownAddress,
+            (false, false) => Rank::Stranger,
+        }
     }
 
     /// Takes one review, if there is one for this reader.
@@ -283,8 +289,8 @@ mod tests {
         let mut rates = ReviewRates::new(begun);
         rates.allowed(client(1), "good", begun);
         let rank = |rates: &ReviewRates, number, token, after| rates.rank(client(number), token, begun + after);
-        assert_eq!(rank(&rates, 1, "new", Duration::ZERO), Rank::Known);
-        assert_eq!(rank(&rates, 2, "good", Duration::ZERO), Rank::Known);
+        assert_eq!(rank(&rates, 1, "new", Duration::ZERO), Rank::KnownAddress);
+        assert_eq!(rank(&rates, 2, "good", Duration::ZERO), Rank::KnownToken);
         assert_eq!(rank(&rates, 2, "new", Duration::ZERO), Rank::Stranger);
         assert_eq!(rank(&rates, 1, "good", LATELY), Rank::Stranger);
         (0..=255).for_each(|number| rates.allowed(client(number), &number.to_string(), begun));

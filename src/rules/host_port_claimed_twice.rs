@@ -10,20 +10,20 @@
 //! - one of the two has a node affinity, or a node selector that asks for more than `kubernetes.io/os: linux`: they may be
 //!   meant for different nodes;
 //! - they want the port on different addresses of the node (`hostIP`), or for different protocols;
-//! - pods of one of the two are there too: `pod-waits-for-host-port` says which of them wait;
+//! - pods of both are there too: `pod-waits-for-host-port` says which of them wait;
 //! - one of the two wants no pods: `replicas: 0`.
 //!
 //! ## Fix
 //! Give one of the two another port, or nodes of its own.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     net::IpAddr,
 };
 
 use super::{
     Limits, Patience, Rule,
-    pods::{is_for_every_address, is_of},
+    pods::{is_for_every_address, workload},
     wording::{MOST_LISTED, listed},
 };
 use crate::{
@@ -52,16 +52,21 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         Reading::Gap(gap) if gap.why == Why::NotAsked => &[][..],
         pods => pods.get()?,
     };
-    let has_pods = |workload: &Workload| pods.iter().any(|pod| is_of(pod, workload));
+    let waiting = snapshot.cluster.waiting_pods.seen().into_iter().flatten();
+    let of_pods = pods.iter().map(|pod| (&*pod.namespace, pod.controller.as_ref()));
+    let of_pods = of_pods.chain(waiting.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
+    let with_pods: HashSet<_> =
+        of_pods.filter_map(|(namespace, controller)| Some((namespace, workload(controller?)?))).collect();
+    let has_pods = |it: &Workload| with_pods.contains(&(&*it.namespace, (it.kind.name(), &*it.name)));
     let mut by_number: BTreeMap<(u16, Protocol), Vec<Claim<'_>>> = BTreeMap::new();
     let workloads = snapshot.cluster.workloads.iter().map(AsRef::as_ref);
-    for workload in workloads.filter(|it| !it.restricted && !has_pods(it)) {
+    for workload in workloads.filter(|it| !it.restricted) {
         for (number, port) in workload.node_ports() {
             by_number.entry((number, port.protocol)).or_default().push((workload, port));
         }
     }
     let judgement = |((number, protocol), claims): ((u16, Protocol), Vec<Claim<'_>>)| {
-        let in_conflict = in_conflict(&claims);
+        let in_conflict = in_conflict(&claims, &has_pods);
         (!in_conflict.is_empty()).then(|| Judgement {
             subject: Subject::cluster(),
             port: Some(number),
@@ -73,9 +78,13 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 }
 
 /// The workloads of which one keeps another from a node, by name, each once.
-fn in_conflict<'a>(claims: &[Claim<'a>]) -> Vec<&'a Workload> {
+///
+/// Where pods of both are there, it is seen which of them wait.
+fn in_conflict<'a>(claims: &[Claim<'a>], has_pods: &impl Fn(&Workload) -> bool) -> Vec<&'a Workload> {
     let is_everywhere = |workload: &Workload| workload.kind == WorkloadKind::DaemonSet;
-    let meet = |one: &Workload, other: &Workload| !is_same(one, other) && (is_everywhere(one) || is_everywhere(other));
+    let meet = |one: &Workload, other: &Workload| {
+        !is_same(one, other) && (is_everywhere(one) || is_everywhere(other)) && !(has_pods(one) && has_pods(other))
+    };
     // Who has the number on every address, and who on one: of a workload the ports of one number come one after another.
     let mut by_address: HashMap<Option<IpAddr>, Vec<&Workload>> = HashMap::new();
     for (workload, port) in claims {
@@ -210,7 +219,11 @@ mod tests {
     #[test]
     fn where_pods_are_there_another_rule_judges_them() {
         let of = |name: &str| Some(Controller { kind: "DaemonSet".to_owned(), name: name.to_owned() });
-        expect_healthy(&RULE, &two(|_| ()).pod("agent-1", |pod| pod.controller = of("agent")), &subject());
+        let running = two(|_| ()).pod("agent-1", |pod| pod.controller = of("agent"));
+        // The other one is about to be created.
+        expect_problem(&RULE, &running, &subject());
+        let both = running.pod("other-1", |pod| pod.controller = of("other"));
+        expect_healthy(&RULE, &both, &subject());
         expect_problem(&RULE, &two(|_| ()).pod("third-1", |pod| pod.controller = of("third")), &subject());
     }
 }

@@ -29,11 +29,12 @@ use super::{
     node_ports::is_left_out_by_cilium,
     remedies::move_off,
     socket_needs::{Ports, SocketNeed},
+    v6only::either_way,
     wording::capital,
 };
 use crate::{
     dataplane::{
-        ByPort, LocalAddress, answering_vantage_points, by_port, covers, group, host_ports, local_addresses,
+        ByPort, Group, LocalAddress, answering_vantage_points, by_port, covers, group, host_ports, local_addresses,
         other_loopback, owner_evidence, owner_name, place, served_node_ports, socket_in_words, workers,
     },
     facts::{ContainerPort, Interfaces, Pod, Protocol, Snapshot, Socket, Source, View},
@@ -88,6 +89,15 @@ struct Node<'a> {
 
 impl Node<'_> {
     fn judge(&self, pod: &Pod, port: &ContainerPort, socket: &Socket) -> Option<Judgement> {
+        Some(Judgement {
+            subject: Subject::pod(pod),
+            port: Some(socket.local_port),
+            protocol: Some(socket.protocol),
+            verdict: either_way(socket, |socket| self.verdict(pod, port, socket))?,
+        })
+    }
+
+    fn verdict(&self, pod: &Pod, port: &ContainerPort, socket: &Socket) -> Option<Verdict> {
         let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
         let taken = locals.filter(|local| covers(port, local.ip));
         let affected: Affected =
@@ -96,23 +106,19 @@ impl Node<'_> {
             return None;
         }
         let is_left_out = is_left_out_by_cilium(self.snapshot, socket.local_port);
-        let verdict = match (self.ephemeral.may_be_client(socket), is_left_out) {
-            (Ok(true), _) | (_, Ok(true)) => return None,
-            (Err(gap), _) | (_, Err(gap)) => Verdict::Unknown(gap),
-            (Ok(false), Ok(false)) => Verdict::Problem(self.evidence(pod, port, socket, &affected)),
-        };
-        Some(Judgement {
-            subject: Subject::pod(pod),
-            port: Some(socket.local_port),
-            protocol: Some(socket.protocol),
-            verdict,
-        })
+        match (self.ephemeral.may_be_client(socket), is_left_out) {
+            (Ok(true), _) | (_, Ok(true)) => None,
+            (Err(gap), _) | (_, Err(gap)) => Some(Verdict::Unknown(gap)),
+            (Ok(false), Ok(false)) => Some(Verdict::Problem(self.evidence(pod, port, socket, &affected))),
+        }
     }
 
-    /// Whether one owner has a socket on each of several hostPorts.
+    /// Whether one owner that is known has a socket on each of several hostPorts.
     fn may_hold_them(&self, socket: &Socket) -> bool {
         let of_owner = |sockets: &[&Socket]| sockets.iter().any(|it| group(it) == group(socket));
-        self.all.len() > 1 && self.all.iter().all(|port| of_owner(self.listening.at(*port)))
+        group(socket) != Group::Unknown
+            && self.all.len() > 1
+            && self.all.iter().all(|port| of_owner(self.listening.at(*port)))
     }
 
     fn evidence(&self, pod: &Pod, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {
@@ -274,6 +280,14 @@ mod tests {
         assert_eq!(found(&third(|pod| pod.ips.clear())), (Severity::Info, true), "it is about to start");
         assert_eq!(found(&third(|_| ())), (Severity::Warning, false));
         assert_eq!(found(&third(|pod| (pod.uid, pod.ips) = (None, Vec::new()))), (Severity::Warning, false));
+    }
+
+    #[test]
+    fn whether_it_takes_ipv4_too_may_not_be_told() {
+        let mut world = edge(|pod| pod.ports[0].host_ip = Some(ip(PRIMARY[0]))).listens("[::]:80");
+        let listeners = crate::facts::healthy::seen(&mut world.kernel.listeners);
+        listeners.iter_mut().filter(|it| it.local_port == 80).for_each(|it| it.v6only = None);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::Ambiguous);
     }
 
     #[test]

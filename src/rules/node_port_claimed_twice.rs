@@ -24,6 +24,7 @@
 
 use std::{
     cell::LazyCell,
+    cmp::Reverse,
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
@@ -78,10 +79,14 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     for (number, claims) in by_number {
         for claim in &claims {
             let others = claims.iter().filter_map(|other| Some((Other::Claim(*other), claim.clash(other)?)));
-            let workloads = wanted.get(&(number, claim.protocol())).into_iter().flatten();
+            // Nobody here serves the nodePort of another proxy's Service.
+            let workloads = wanted.get(&(number, claim.protocol())).filter(|_| claim.service.proxy_name.is_none());
+            let workloads = workloads.into_iter().flatten();
             let others = others.chain(workloads.map(|(it, port)| (Other::Workload(it, port), Clash::Pods)));
-            let others: Vec<(Other<'_>, Clash)> = others.take(MOST_LISTED).collect();
-            if let Some(worst) = others.iter().map(|(_, clash)| *clash).max() {
+            let mut others: Vec<(Other<'_>, Clash)> = others.collect();
+            others.sort_by_key(|(_, clash)| Reverse(*clash));
+            others.truncate(MOST_LISTED);
+            if let Some(worst) = others.first().map(|(_, clash)| *clash) {
                 judgements.push(Judgement {
                     subject: Subject::service(claim.service),
                     port: Some(number),
@@ -103,7 +108,11 @@ fn wanted(snapshot: &Snapshot) -> HashMap<(u16, Protocol), Vec<(&Workload, &Cont
             continue;
         }
         for (number, port) in workload.node_ports() {
-            wanted.entry((number, port.protocol)).or_default().push((&**workload, port));
+            let of_number: &mut Vec<(&Workload, _)> = wanted.entry((number, port.protocol)).or_default();
+            // One that has the number on several addresses wants it once.
+            if !of_number.last().is_some_and(|(last, _)| std::ptr::eq(*last, &**workload)) {
+                of_number.push((&**workload, port));
+            }
         }
     }
     wanted

@@ -132,6 +132,22 @@ fn a_service_that_is_there_twice_and_other_numbers_are_silent() {
 }
 
 #[test]
+fn of_many_clashes_the_worst_decides_wherever_it_is_in_a_file() {
+    let mild =
+        |world: Snapshot, n: usize| world.service(&format!("a{n}"), |it| it.node_port(30777).protocol(Protocol::Udp));
+    let world = (0..=MOST_LISTED).fold(Snapshot::healthy(), mild).service("web", |it| it.node_port(30777));
+    assert_eq!(expect_problem(&RULE, &world, &subject("web")).severity, Severity::Warning);
+    let world = world.service("twin", |it| it.node_port(30777));
+    assert_eq!(expect_problem(&RULE, &world, &subject("web")).severity, Severity::Critical);
+}
+
+#[test]
+fn a_workload_loses_nothing_to_a_service_of_another_proxy() {
+    let other = |it: World| it.node_port(30777).with(|service| service.proxy_name = Some("other".to_owned()));
+    expect_healthy(&RULE, &with_workload(Snapshot::healthy().service("web", other), |_| ()), &subject("web"));
+}
+
+#[test]
 fn a_workload_of_a_file_will_want_the_port() {
     let evidence = expect_problem(&RULE, &with_workload(one(), |_| ()), &subject("web"));
     assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "pods"));
