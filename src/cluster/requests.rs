@@ -130,10 +130,8 @@ impl Server {
         add: impl FnOnce(&mut FactsBuilder, &str, T) -> bool,
     ) -> Result<FactsBuilder, Error> {
         self.in_time(path, async {
-            let mut answer = self.answer(WHOLE, path, None).await?;
-            let body = answer.bytes(TYPED).await?;
+            let (answer, body) = self.body(path).await?;
             let mut facts = FactsBuilder::default();
-            few_values(&body).map_err(|why| answer.stopped(&why))?;
             if serde_json::from_slice(&body).is_ok_and(|object| add(&mut facts, &self.address, object)) {
                 return Ok(facts);
             }
@@ -147,14 +145,22 @@ impl Server {
     /// A small answer, read as `T` alone: one of another shape is an error.
     pub(super) async fn only<T: DeserializeOwned>(&self, path: &str, kind: &'static str) -> Result<T, Error> {
         self.in_time(path, async {
-            let mut answer = self.answer(WHOLE, path, None).await?;
-            let body = answer.bytes(TYPED).await?;
-            few_values(&body).map_err(|why| answer.stopped(&why))?;
+            let (answer, body) = self.body(path).await?;
             // The parser's own words would show what it reads.
             serde_json::from_slice(&body)
                 .map_err(|_| answer.wrong(&format!("it is no {kind} as the server describes it")))
         })
         .await
+    }
+
+    /// A small answer as it is, with few enough values to be read as a type of `k8s_openapi`.
+    async fn body(&self, path: &str) -> Result<(Answer, Vec<u8>), Error> {
+        let mut answer = self.answer(WHOLE, path, None).await?;
+        let body = answer.bytes(TYPED).await?;
+        if ValueCounter::of(&body) > TYPED_VALUES {
+            return Err(answer.stopped(&Stopped::Malformed(format!("it holds more than {TYPED_VALUES} values"))));
+        }
+        Ok((answer, body))
     }
 
     /// An answer as text, cut at 256 KiB.
@@ -202,14 +208,6 @@ impl Server {
     fn request(&self, path: &str) -> String {
         format!("GET {}{}", self.address, path.split_once('?').map_or(path, |(path, _)| path))
     }
-}
-
-/// Whether a whole answer may be read as a type of `k8s_openapi`.
-fn few_values(body: &[u8]) -> Result<(), Stopped> {
-    if ValueCounter::of(body) <= TYPED_VALUES {
-        return Ok(());
-    }
-    Err(Stopped::Malformed(format!("it holds more than {TYPED_VALUES} values")))
 }
 
 /// A value in a query, percent-encoded (RFC 3986, 2.3).

@@ -42,7 +42,7 @@ impl Candidates {
                 None => unknown::POSSIBLE.to_vec(),
             },
         };
-        let config = Config::of(snapshot, planes.first().filter(|_| mode.is_ok()).map(|plane| plane.mode));
+        let config = Config::of(snapshot, mode.as_ref().ok().map(|mode| mode.value));
         let mut missing = mode.as_ref().err().cloned().or(config.gap());
         let mut list = Vec::new();
         for plane in planes {

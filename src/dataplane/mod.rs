@@ -54,7 +54,7 @@ pub(crate) use external_address::{ExternalAddress, Field};
 pub(crate) use kube_proxy::holds_ports;
 pub(crate) use local_address::{LocalAddress, is_link_local, local_addresses, other_loopback};
 pub(crate) use owners::{Holding, UNNAMED, holding, owner_evidence, owner_name, pod_of, pod_of_uid};
-pub(crate) use proxy_sockets::{DAEMON_PORTS, Group, Own, PROXY_METRICS, Proxy, ROOT, group};
+pub(crate) use proxy_sockets::{DAEMON_PORTS, Group, Own, PROXY_METRICS, Proxy, group};
 pub(crate) use served::{
     covers, host_ports, own_network_pods, served_health_checks, served_node_ports, service_port,
     unready_host_network_pods,

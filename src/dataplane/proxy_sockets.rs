@@ -21,9 +21,6 @@ pub(crate) const DAEMON_PORTS: &[u16] = &[
 /// For so many NodePorts that it holds, a proxy may be about to open one more; in any case one.
 const MANY: usize = 8;
 
-/// The uid of root.
-pub(crate) const ROOT: u32 = 0;
-
 /// Whether a socket is the proxy's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Own {
@@ -184,7 +181,7 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeMap<Group<'_>, usize> {
     for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {
         let port = (socket.protocol, socket.local_port);
         if allocated.contains(&port) {
-            if socket.uid == ROOT {
+            if socket.is_of_root() {
                 held.entry(group(socket)).or_default().insert(port);
             }
             free.remove(&port);

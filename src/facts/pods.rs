@@ -59,6 +59,17 @@ impl Pod {
     pub fn may_be_on(&self, node: &str) -> bool {
         self.node.as_deref().map_or(self.uid.is_none(), |its| its == node)
     }
+
+    /// The ports of its node that it wants, each with its number there.
+    pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
+        node_ports(&self.ports, self.host_network)
+    }
+}
+
+/// The ports of a node among those of containers, each with its number there.
+pub(super) fn node_ports(ports: &[ContainerPort], host_network: bool) -> impl Iterator<Item = (u16, &ContainerPort)> {
+    let own = move |port: &ContainerPort| host_network.then_some(port.port);
+    ports.iter().filter_map(move |port| Some((port.host_port.or(own(port))?, port)))
 }
 
 /// One entry of a container's `ports`.

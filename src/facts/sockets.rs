@@ -41,6 +41,11 @@ pub struct Socket {
 }
 
 impl Socket {
+    /// Whether root opened it: nobody else may program the kernel for Services.
+    pub fn is_of_root(&self) -> bool {
+        self.uid == 0
+    }
+
     /// Whether it serves addresses of `family`: its own, and IPv4 too for `[::]` without v6only.
     /// An IPv6 wildcard whose v6only is not known may serve IPv4: `None`.
     pub fn serves(&self, family: Family) -> Option<bool> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::ContainerPort;
+use super::{ContainerPort, pods::node_ports};
 
 /// An object of group `apps` with the template of its pods, where these want ports of a node. Read from files only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,8 +28,7 @@ pub struct Workload {
 impl Workload {
     /// The ports of a node that its pods want, each with its number there.
     pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
-        let own = |port: &ContainerPort| self.host_network.then_some(port.port);
-        self.ports.iter().filter_map(move |port| Some((port.host_port.or(own(port))?, port)))
+        node_ports(&self.ports, self.host_network)
     }
 }
 

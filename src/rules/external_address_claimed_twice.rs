@@ -219,16 +219,18 @@ mod tests {
         expect_problem(&RULE, &world.service("second", balanced), &subject("second"));
     }
 
+    /// With 256 addresses, and so many ports.
+    fn greedy(it: World, ports: u16) -> World {
+        it.with(|service| {
+            let port = service.ports[0].clone();
+            service.ports = (1..=ports).map(|number| ServicePort { port: number, ..port.clone() }).collect();
+            service.external_ips = (0..=255).map(|n| ip(&format!("198.51.100.{n}"))).collect();
+        })
+    }
+
     #[test]
     fn of_many_addresses_with_many_ports_a_few_are_told_and_that_there_are_more() {
-        let many: Vec<IpAddr> = (0..=255).map(|n| ip(&format!("198.51.100.{n}"))).collect();
-        let greedy = |it: World| {
-            it.with(|service| {
-                let port = service.ports[0].clone();
-                service.ports = (1..=1024).map(|number| ServicePort { port: number, ..port.clone() }).collect();
-                service.external_ips.clone_from(&many);
-            })
-        };
+        let greedy = |it: World| greedy(it, 1024);
         let world = Snapshot::healthy().service("first", greedy).service("second", greedy);
         let judgements = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
         assert_eq!(judgements.len(), 2 * OF_SUBJECT + 1);
@@ -238,17 +240,10 @@ mod tests {
     /// A Service of the same author cannot keep the API server's cluster IP from being told.
     #[test]
     fn a_decoy_hides_nothing() {
-        let many: Vec<IpAddr> = (0..=255).map(|n| ip(&format!("198.51.100.{n}"))).collect();
-        let greedy = |it: World| {
-            it.with(|service| {
-                let port = service.ports[0].clone();
-                service.ports = (1..=3000).map(|number| ServicePort { port: number, ..port.clone() }).collect();
-                service.external_ips.clone_from(&many);
-            })
-        };
+        let greedy = |it: World| greedy(it, 3000);
         let apart =
             |it: World| greedy(it).with(|service| service.ports.iter_mut().for_each(|port| port.port += 10_000));
-        let api = |it: World| it.with(|api| (api.cluster_ips, api.ports[0].port) = (vec![many[200]], 443));
+        let api = |it: World| it.with(|api| (api.cluster_ips, api.ports[0].port) = (vec![ip("198.51.100.200")], 443));
         let world = Snapshot::healthy().service("decoy", greedy).service("trap", greedy).service("api", api);
         expect_problem(&RULE, &world, &subject("api"));
         // These have no port in common, and are compared all the same, until it is enough.

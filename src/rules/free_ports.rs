@@ -6,8 +6,8 @@ use crate::{
     facts::{Gap, PortRange, PortSet, Snapshot},
 };
 
-/// Ports that people reach nodes and ingress controllers at.
-const OF_PEOPLE: [u16; 4] = [22, 80, 443, 8443];
+/// Where people reach ingress controllers, beside the ports of [`DAEMON_PORTS`].
+const OF_INGRESS: u16 = 8443;
 
 /// What keeps numbers of the NodePort range from being given to a Service, on any of some nodes.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +67,7 @@ impl FreePorts {
             Ok(pods) => self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port))),
         }
         // Another node may need them that nobody has looked at: the control plane's, and those of SSH and of ingress.
-        self.take(DAEMON_PORTS.iter().chain(&OF_PEOPLE).copied());
+        self.take(DAEMON_PORTS.iter().copied().chain([OF_INGRESS]));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
 

@@ -26,7 +26,7 @@ use super::{
     socket_needs::{Ports, SocketNeed},
 };
 use crate::{
-    dataplane::{ByPort, Own, Proxy, ROOT, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
+    dataplane::{ByPort, Own, Proxy, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
     facts::{Family, Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
@@ -118,7 +118,7 @@ impl<'a> Node<'a> {
         }
         if named == Some(Some(name.as_str())) {
             // Anybody may write a name: proxies are root.
-            let Some(stranger) = sockets.iter().copied().find(|socket| socket.uid != ROOT) else { return Ok(None) };
+            let Some(stranger) = sockets.iter().copied().find(|socket| !socket.is_of_root()) else { return Ok(None) };
             if sockets.iter().all(|socket| self.proxy.certainly_lacks(socket)) {
                 return Ok(Some(Wrong::Other(stranger, named.flatten())));
             }

@@ -17,13 +17,13 @@
 //! Give one of the two another port, or nodes of its own.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     net::IpAddr,
 };
 
 use super::{
     Limits, Patience, Rule,
-    pods::{is_for_every_address, workload},
+    pods::{WithPods, is_for_every_address},
     wording::{MOST_LISTED, listed},
 };
 use crate::{
@@ -55,9 +55,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let waiting = snapshot.cluster.waiting_pods.seen().into_iter().flatten();
     let of_pods = pods.iter().map(|pod| (&*pod.namespace, pod.controller.as_ref()));
     let of_pods = of_pods.chain(waiting.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
-    let with_pods: HashSet<_> =
-        of_pods.filter_map(|(namespace, controller)| Some((namespace, workload(controller?)?))).collect();
-    let has_pods = |it: &Workload| with_pods.contains(&(&*it.namespace, (it.kind.name(), &*it.name)));
+    let with_pods = WithPods::of(of_pods);
     let mut by_number: BTreeMap<(u16, Protocol), Vec<Claim<'_>>> = BTreeMap::new();
     let workloads = snapshot.cluster.workloads.iter().map(AsRef::as_ref);
     for workload in workloads.filter(|it| !it.restricted) {
@@ -66,7 +64,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         }
     }
     let judgement = |((number, protocol), claims): ((u16, Protocol), Vec<Claim<'_>>)| {
-        let in_conflict = in_conflict(&claims, &has_pods);
+        let in_conflict = in_conflict(&claims, &with_pods);
         (!in_conflict.is_empty()).then(|| Judgement {
             subject: Subject::cluster(),
             port: Some(number),
@@ -80,10 +78,12 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 /// The workloads of which one keeps another from a node, by name, each once.
 ///
 /// Where pods of both are there, it is seen which of them wait.
-fn in_conflict<'a>(claims: &[Claim<'a>], has_pods: &impl Fn(&Workload) -> bool) -> Vec<&'a Workload> {
+fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Workload> {
     let is_everywhere = |workload: &Workload| workload.kind == WorkloadKind::DaemonSet;
     let meet = |one: &Workload, other: &Workload| {
-        !is_same(one, other) && (is_everywhere(one) || is_everywhere(other)) && !(has_pods(one) && has_pods(other))
+        !is_same(one, other)
+            && (is_everywhere(one) || is_everywhere(other))
+            && !(with_pods.has(one) && with_pods.has(other))
     };
     // Who has the number on every address, and who on one: of a workload the ports of one number come one after another.
     let mut by_address: HashMap<Option<IpAddr>, Vec<&Workload>> = HashMap::new();

@@ -33,7 +33,7 @@ use super::{
     Limits, Patience, Rule,
     each_service::each_service,
     free_ports::free_port,
-    pods::is_of,
+    pods::WithPods,
     remedies::{choose_another_health_check_port, move_service},
     wording::{MOST_LISTED, listed},
 };
@@ -101,12 +101,10 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 
 /// The ports of nodes that pods will want, by number and protocol: of workloads whose pods are not there to be judged.
 fn wanted(snapshot: &Snapshot) -> HashMap<(u16, Protocol), Vec<(&Workload, &ContainerPort)>> {
-    let pods = || snapshot.cluster.pods.seen().into_iter().flatten();
+    let pods = snapshot.cluster.pods.seen().into_iter().flatten();
+    let with_pods = WithPods::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
     let mut wanted: HashMap<_, Vec<_>> = HashMap::new();
-    for workload in &snapshot.cluster.workloads {
-        if pods().any(|pod| is_of(pod, workload)) {
-            continue;
-        }
+    for workload in snapshot.cluster.workloads.iter().filter(|it| !with_pods.has(it)) {
         for (number, port) in workload.node_ports() {
             let of_number: &mut Vec<(&Workload, _)> = wanted.entry((number, port.protocol)).or_default();
             // One that has the number on several addresses wants it once.

@@ -79,10 +79,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     };
     let mut by_number: HashMap<(u16, Protocol), Vec<Held<'_>>> = HashMap::new();
     for pod in &here {
-        for port in &pod.ports {
-            let number = port.host_port.or(pod.host_network.then_some(port.port));
-            let held = number.map(|number| by_number.entry((number, port.protocol)).or_default());
-            held.into_iter().for_each(|held| held.push((pod, port)));
+        for (number, port) in pod.node_ports() {
+            by_number.entry((number, port.protocol)).or_default().push((pod, port));
         }
     }
     let mut judgements = Vec::new();

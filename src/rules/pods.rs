@@ -1,5 +1,7 @@
 //! How pods follow each other: one ends, and another of the same controller comes.
 
+use std::collections::HashSet;
+
 use crate::facts::{ContainerPort, Controller, Pod, Snapshot, Workload, WorkloadKind};
 
 /// So long after a pod should have ended, in seconds, it counts as one that does not.
@@ -33,10 +35,19 @@ pub(super) fn is_for_every_address(port: &ContainerPort) -> bool {
     port.host_ip.is_none_or(|ip| ip.is_unspecified() && ip.is_ipv4())
 }
 
-/// Whether a pod is one of a workload.
-pub(super) fn is_of(pod: &Pod, of: &Workload) -> bool {
-    let workload = pod.controller.as_ref().and_then(workload);
-    pod.namespace == of.namespace && workload == Some((of.kind.name(), of.name.as_str()))
+/// The workloads of which pods are there, each by its namespace, its kind and its name.
+pub(super) struct WithPods<'a>(HashSet<(&'a str, (&'a str, &'a str))>);
+
+impl<'a> WithPods<'a> {
+    /// Those of pods, each by its namespace and its controller.
+    pub(super) fn of(pods: impl Iterator<Item = (&'a str, Option<&'a Controller>)>) -> Self {
+        Self(pods.filter_map(|(namespace, controller)| Some((namespace, workload(controller?)?))).collect())
+    }
+
+    /// Whether a workload is one of them.
+    pub(super) fn has(&self, of: &Workload) -> bool {
+        self.0.contains(&(&*of.namespace, (of.kind.name(), &*of.name)))
+    }
 }
 
 /// The kind and the name of what is rolled out: a Deployment names each of its ReplicaSets after itself and a hash.

@@ -38,9 +38,6 @@ pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
         ))
         .into();
     };
-    let services = snapshot.cluster.services.seen().map(|services| allocated(services)).unwrap_or_default();
-    let few = if ports.len() > FEW { PortSet::default() } else { ports.clone() };
-    let of_services = services.into_keys().filter(|port| range.contains(*port)).collect::<PortSet>().union(&few);
     let write = |ports: &PortSet| {
         let list = reserved.union(ports).to_string();
         let can_be_typed = list.len() <= LONGEST && is_bearable(ephemeral, reserved, ports);
@@ -49,9 +46,14 @@ pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
     let narrower = "make the NodePort range narrower (--service-node-port-range of the API server), or ask servers to use \
                     ports outside ip_local_port_range: both ranges together leave too few ports to outgoing connections";
     write(&all).unwrap_or_else(|| {
+        let services = snapshot.cluster.services.seen().map(|services| allocated(services)).unwrap_or_default();
+        let few = if ports.len() > FEW { PortSet::default() } else { ports.clone() };
+        let of_services = services.into_keys().filter(|port| range.contains(*port)).collect::<PortSet>().union(&few);
         let kept = [of_services.union(&needed), of_services].iter().filter(|it| !it.is_empty()).find_map(write);
-        let advice = Step::advice(narrower);
-        kept.map_or_else(|| advice.clone().into(), |kept| kept.then(advice.clone()))
+        match (kept, Step::advice(narrower)) {
+            (Some(kept), advice) => kept.then(advice),
+            (None, advice) => advice.into(),
+        }
     })
 }
 

@@ -22,9 +22,6 @@ const METRICS: usize = 1024 * 1024;
 /// At most so many other addresses of this node are asked.
 const MOST_PLACES: usize = 4;
 
-/// The uid of the user that may program Services.
-const ROOT: u32 = 0;
-
 /// What kube-proxy answered, and where.
 pub(super) struct Answers {
     /// The place that named a mode. Somebody else who holds the port is not the proxy.
@@ -73,7 +70,7 @@ fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Opt
     let (mut asked, mut doubted) = (Vec::new(), None);
     for place in places {
         let holders: Vec<_> = listeners.iter().filter(|socket| serves(socket, *place)).collect();
-        match holders.iter().find(|socket| socket.uid != ROOT) {
+        match holders.iter().find(|socket| !socket.is_of_root()) {
             Some(stranger) => doubted = doubted.or_else(|| Some(of_stranger(*place, stranger))),
             None if holders.is_empty() => {}
             None => asked.push(*place),
@@ -85,8 +82,9 @@ fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Opt
 /// Addresses of this node with a listener of root on the same port: `metricsBindAddress` may be one.
 fn elsewhere(places: &[SocketAddr], listeners: &[Socket]) -> Vec<SocketAddr> {
     let ports: Vec<u16> = places.iter().map(SocketAddr::port).collect();
-    let listens =
-        |socket: &&Socket| socket.protocol == Protocol::Tcp && socket.uid == ROOT && ports.contains(&socket.local_port);
+    let listens = |socket: &&Socket| {
+        socket.protocol == Protocol::Tcp && socket.is_of_root() && ports.contains(&socket.local_port)
+    };
     let all = listeners.iter().filter(listens).filter(|socket| !socket.local.is_unspecified());
     all.map(|socket| SocketAddr::new(socket.local.to_canonical(), socket.local_port)).take(MOST_PLACES).collect()
 }

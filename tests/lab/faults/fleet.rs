@@ -141,7 +141,6 @@ fn fifty_agents_come_back_to_a_server_that_was_killed_and_ask_little() {
     fleet.until_young(back);
     Fleet::until_found(0..AGENTS, 2);
     let asked = fleet.lists() - before;
-    println!("{asked} lists of {AGENTS} agents");
     assert!(before >= AGENTS && asked <= LISTS * AGENTS, "{before} lists of {AGENTS} agents, then {asked}");
 }
 
@@ -193,7 +192,6 @@ fn two_hundred_agents_that_are_restarted_in_waves_write_no_event_twice_and_are_a
     assert_eq!(fleet.told().len(), 2 * AGENTS, "once each");
 
     let asked = fleet.lists() - before;
-    println!("{asked} lists of {AGENTS} agents");
     assert!(before >= AGENTS && asked <= LISTS * AGENTS, "{before} lists of {AGENTS} agents, then {asked}");
     let refused: Vec<_> = fleet.audit.of("observer").into_iter().filter(|it| [401, 403].contains(&it.code)).collect();
     assert!(refused.is_empty(), "{refused:?}");
