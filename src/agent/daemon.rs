@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use tokio::{
-    runtime,
+    runtime::Builder,
     signal::unix::{Signal, SignalKind},
     sync::watch,
     time::{interval, sleep, timeout},
@@ -25,6 +25,7 @@ use super::{
     heartbeat,
     http::{self, Published, ServerState, Shared},
     judge::{Reporting, RoundResult, advance},
+    kept_threads,
     log::{ChangeLog, log_state},
     reload::{Load, Reloader},
     scanner::{Scanned, Scanner, process_cpu_time, thread_cpu_time},
@@ -64,7 +65,7 @@ const EVENTS_TIMEOUT: Duration = Duration::from_secs(1);
 /// When it cannot start: no configuration, no runtime, no thread, no signals.
 pub fn run(load: Box<Load>) -> anyhow::Result<()> {
     let config = load().map_err(anyhow::Error::msg)?;
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
+    let runtime = kept_threads::runtime(&mut Builder::new_current_thread()).context("starting the runtime")?;
     let ended = runtime.block_on(async { Agent::start(config, load).await?.run_until_stopped().await });
     // A request that hangs must not keep the process.
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);

@@ -6,7 +6,7 @@ use std::{sync::Arc, thread};
 use anyhow::Context;
 use tokio::{runtime::Builder, sync::oneshot};
 
-use super::{request_budget::RequestBudget, tasks::Tasks};
+use super::{kept_threads, request_budget::RequestBudget, tasks::Tasks};
 
 /// Runs `serve` on a thread called `name`, and charges everything that the thread does.
 ///
@@ -19,7 +19,7 @@ pub(super) fn start<F: Future<Output = ()>>(
     serve: impl FnOnce() -> F + Send + 'static,
 ) -> anyhow::Result<()> {
     let parked = Arc::clone(budget);
-    let runtime = Builder::new_current_thread().enable_all().on_thread_park(move || parked.settle()).build();
+    let runtime = kept_threads::runtime(Builder::new_current_thread().on_thread_park(move || parked.settle()));
     let runtime = runtime.context("starting a runtime")?;
     let (alive, ended) = oneshot::channel::<()>();
     let answering = move || {

@@ -21,6 +21,7 @@ mod http;
 mod http_thread;
 mod judge;
 mod kept_metrics;
+mod kept_threads;
 mod log;
 mod metered;
 mod own_node;

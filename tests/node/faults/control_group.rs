@@ -70,12 +70,6 @@ impl ControlGroup {
         self.write("pids.max", &threads.to_string());
     }
 
-    /// How many it has.
-    pub(super) fn threads(&self) -> u64 {
-        let text = fs::read_to_string(self.path.join("pids.current")).expect("a number");
-        text.trim().parse().expect("a number")
-    }
-
     #[track_caller]
     fn write(&self, name: &str, value: &str) {
         let path = self.path.join(name);
