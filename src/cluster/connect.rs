@@ -15,12 +15,13 @@ use kube::{
     config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use secrecy::ExposeSecret as _;
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, select};
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use super::{
     credential_files,
     credential_plugin::{self, CredentialPlugin, Given},
+    early_answers,
     error::{Error, NO_ANSWER, causes},
     plugin_guard::{Ended, PluginGuard, bounded},
     token::{TokenFile, bearer},
@@ -261,7 +262,11 @@ fn client(mut config: Config, within: Duration, guard: &PluginGuard) -> Result<C
                 let value = authorization.value().await.map_err(BoxError::from)?;
                 request.headers_mut().insert(header::AUTHORIZATION, value);
             }
-            connections.request(request).await.map_err(BoxError::from)
+            let too_many = early_answers::too_many(&mut request);
+            select! {
+                answer = connections.request(request) => answer.map_err(BoxError::from),
+                () = too_many.notified() => Err(BoxError::from("it says \"100 Continue\" again and again and does not answer")),
+            }
         }
     });
     let service = ServiceBuilder::new()

@@ -23,6 +23,7 @@ mod connect;
 mod convert;
 mod credential_files;
 mod credential_plugin;
+mod early_answers;
 mod error;
 mod exchange;
 mod facts_builder;

@@ -3,7 +3,7 @@
 //! A document is read in one pass, so a single wrong field must not end it. [`Field`] takes whatever is there, skips
 //! what has the wrong type without keeping it, and leaves the error to the conversion, which knows the path.
 
-use std::{fmt, marker::PhantomData};
+use std::{cell::Cell, fmt, marker::PhantomData};
 
 use jiff::Timestamp;
 use serde::{
@@ -15,8 +15,9 @@ use crate::facts::{names, text};
 
 /// The longest text kept as it is, in bytes: settings in ConfigMaps and annotations are far shorter.
 const LONG: usize = 256 << 10;
-/// What the items of one list may take, in bytes: some 80,000 ports. The API server takes objects of 3 MiB.
-const LIST: usize = 16 << 20;
+/// What the items of one list may take, those of lists within it included, in bytes: some 20,000 ports. An object has a few
+/// lists that are in no other one, and its length alone bounds little: `{}` takes two hundred bytes.
+const LIST: usize = 4 << 20;
 /// How much of a wrong value is shown.
 const SHOWN: usize = 64;
 
@@ -318,18 +319,48 @@ impl FieldType for Present {
     }
 }
 
+thread_local! {
+    /// How many lists are being read, one within the other, and what their items take. An object is read by one thread.
+    static LISTS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// A list that is being read.
+struct ListLevel;
+
+impl ListLevel {
+    fn enter() -> Self {
+        let (depth, taken) = LISTS.get();
+        LISTS.set((depth + 1, taken));
+        Self
+    }
+
+    /// Counts an item of so many bytes; false where the outermost list, or one within it, takes too much.
+    fn has_room_for(bytes: usize) -> bool {
+        let (depth, taken) = LISTS.get();
+        LISTS.set((depth, taken + bytes));
+        taken + bytes <= LIST
+    }
+}
+
+impl Drop for ListLevel {
+    fn drop(&mut self) {
+        let (depth, taken) = LISTS.get();
+        LISTS.set((depth - 1, if depth == 1 { 0 } else { taken }));
+    }
+}
+
 impl<T: FieldType> FieldType for Vec<Field<T>> {
     const EXPECTED: &'static str = "a list";
 
     fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Result<Self, String>, A::Error> {
-        let most = LIST / size_of::<Field<T>>();
+        let _level = ListLevel::enter();
         let mut items = Self::new();
         while let Some(item) = list.next_element()? {
             items.push(item);
-            if items.len() > most {
+            if !ListLevel::has_room_for(size_of::<Field<T>>()) {
                 drop(items);
                 while list.next_element::<IgnoredAny>()?.is_some() {}
-                return Ok(Err(format!("a list of more than {most} items")));
+                return Ok(Err(format!("a list that takes more than {} MiB", LIST >> 20)));
             }
         }
         Ok(Ok(items))

@@ -1,19 +1,31 @@
 //! What another process can keep from ending is done on a thread that may be left behind.
 
-use std::{io, sync::mpsc, thread, time::Duration};
+use std::{
+    io,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
 
 /// The answer of `read`, where it comes within `limit`.
 ///
 /// # Errors
-/// Those of `read`; when there is no thread for it; [`io::ErrorKind::TimedOut`], and then the thread stays until the
-/// kernel lets it go.
+/// Those of `read`, and that it panicked; [`io::ErrorKind::TimedOut`], and then the thread stays until the kernel lets it go,
+/// or there is none for it.
 pub(super) fn in_time<T: Send + 'static>(
     limit: Duration,
     read: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (answer, answered) = mpsc::sync_channel(1);
-    thread::Builder::new().name("read".to_owned()).spawn(move || answer.send(read()))?;
-    answered.recv_timeout(limit).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    let never = || Err(io::ErrorKind::TimedOut.into());
+    if thread::Builder::new().name("read".to_owned()).spawn(move || answer.send(read())).is_err() {
+        return never();
+    }
+    match answered.recv_timeout(limit) {
+        Ok(answer) => answer,
+        Err(RecvTimeoutError::Timeout) => never(),
+        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the reader panicked")),
+    }
 }
 
 #[cfg(test)]
@@ -31,5 +43,7 @@ mod tests {
         assert_eq!(in_time(Duration::from_secs(60), || Ok(7)).expect("an answer"), 7);
         let gone = in_time(Duration::from_secs(60), || Err::<(), _>(io::ErrorKind::NotFound.into()));
         assert_eq!(gone.expect_err("gone").kind(), io::ErrorKind::NotFound);
+        let panicked = in_time(Duration::from_secs(60), || -> io::Result<()> { panic!("a reader that panics") });
+        assert_eq!(panicked.expect_err("it panicked").kind(), io::ErrorKind::Other);
     }
 }

@@ -6,7 +6,7 @@ use std::{
     fs, io,
     os::unix::fs::DirEntryExt,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
@@ -33,7 +33,7 @@ const ONE_FILE: u64 = 64 * 1024;
 /// and a process may have a million of them for nothing.
 const DESCRIPTORS: usize = 1_000_000;
 const DESCRIPTORS_OF_ONE: usize = 250_000;
-/// How long the command line of one process is waited for.
+/// How long command lines are waited for, of all processes together.
 const SLOW_MEMORY: Duration = Duration::from_secs(2);
 /// The inode of the initial pid namespace (include/linux/proc_ns.h `PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -49,6 +49,8 @@ pub(super) struct Processes<'a> {
     left: Cell<usize>,
     /// Processes of which some were not.
     cut: Cell<u32>,
+    /// So long command lines may still be waited for.
+    patience: Cell<Duration>,
 }
 
 impl<'a> Processes<'a> {
@@ -60,6 +62,7 @@ impl<'a> Processes<'a> {
             denied: 0,
             left: Cell::new(DESCRIPTORS),
             cut: Cell::new(0),
+            patience: Cell::new(SLOW_MEMORY),
         }
     }
 
@@ -108,11 +111,12 @@ impl<'a> Processes<'a> {
 
     /// Why an owner may have been overlooked, if one may have been.
     pub(super) fn overlooked(&self) -> Option<Gap> {
+        let cut = || format!("{} processes have more descriptors than are looked at", self.cut.get());
         let detail = if self.denied > 0 {
-            format!("{} processes do not show their descriptors: that takes CAP_SYS_PTRACE", self.denied)
+            let also = if self.cut.get() > 0 { format!("; {}", cut()) } else { String::new() };
+            format!("{} processes do not show their descriptors: that takes CAP_SYS_PTRACE{also}", self.denied)
         } else if self.cut.get() > 0 {
-            let detail = format!("{} processes have more descriptors than are looked at", self.cut.get());
-            return Some(Gap::new(Source::Processes, Why::TooMuch, detail));
+            return Some(Gap::new(Source::Processes, Why::TooMuch, cut()));
         } else if !sees_the_node(self.proc) {
             "only processes of this pid namespace are to be seen (no hostPID)".to_owned()
         } else {
@@ -189,10 +193,17 @@ impl<'a> Processes<'a> {
 
     /// The command line of a process; nothing where it does not come in time: it is read from the memory of the process, which
     /// may be a file of a file system of its own that never answers. It may also be made terabytes long (prctl(2)
-    /// `PR_SET_MM`).
+    /// `PR_SET_MM`). Who makes many such processes is waited for no longer, and keeps one thread.
     fn command_line(&self, pid: u32) -> io::Result<Option<Vec<u8>>> {
         let path = self.path(pid, "cmdline");
-        match in_time(SLOW_MEMORY, move || read_unsized(&path, ONE_LINE)) {
+        let patience = self.patience.get();
+        if patience.is_zero() {
+            return Ok(None);
+        }
+        let began = Instant::now();
+        let read = in_time(patience, move || read_unsized(&path, ONE_LINE));
+        self.patience.set(patience.saturating_sub(began.elapsed()));
+        match read {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
             read => read.map(Some),
         }

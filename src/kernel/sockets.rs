@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    facts::{Family, Gap, PortRange, PortSet, Protocol, Socket, Source, Why},
+    facts::{Family, Gap, Protocol, Socket, Source, Why},
     kernel::{
         netlink::{SockDiagConnection, sock_diag_connection},
         proc_net,
@@ -31,7 +31,7 @@ pub struct Listeners {
     pub read_from: String,
 }
 
-/// The most listening sockets of one protocol that are kept, so that nobody fills the memory of an agent with them: its pod
+/// The most listeners that are kept, of all protocols together, so that nobody fills the memory of an agent with them: its pod
 /// has 128 MiB, and one takes some 300 bytes, twice while the next look is taken. The largest nodes have a few thousand.
 const MOST_LISTENERS: usize = 65_536;
 
@@ -51,18 +51,33 @@ impl Sockets {
     /// these alone, however many connections the host has.
     ///
     /// # Errors
-    /// A [`Gap`] of [`Source::Listeners`] when one of them cannot be read. A kernel that has no SCTP loaded has no
-    /// gap.
+    /// A [`Gap`] of [`Source::Listeners`] when one of them cannot be read, or there are too many to be kept. A kernel that has
+    /// no SCTP loaded has no gap.
     pub fn listeners(&self) -> Result<Listeners, Gap> {
+        self.at_most(MOST_LISTENERS)
+    }
+
+    /// Those of all protocols together, or none: of which some are missing, nobody can say what is free.
+    fn at_most(&self, most: usize) -> Result<Listeners, Gap> {
         let mut records = Vec::new();
         let mut from_text = Vec::new();
-        let (mut sctp, mut clients_left_out) = (true, false);
+        let mut sctp = true;
         for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
             let states = if protocol == Protocol::Udp { States::UNCONNECTED } else { States::LISTENING };
-            match self.at_most(MOST_LISTENERS, protocol, states) {
-                Ok((seen, left_out, read_from)) => {
+            let ask = Ask { source: Source::Listeners, protocol, states, ports: None };
+            let room = most - records.len();
+            let seen = self.walk(&ask, Vec::new(), |seen: &mut Vec<Record>, record| {
+                if seen.len() <= room {
+                    seen.push(*record);
+                }
+            });
+            match seen {
+                Ok((seen, _)) if seen.len() > room => {
+                    let detail = format!("more than {most} sockets listen, or are UDP sockets without a peer");
+                    return Err(Gap::new(Source::Listeners, Why::TooMuch, detail));
+                }
+                Ok((seen, read_from)) => {
                     records.extend(seen);
-                    clients_left_out |= left_out;
                     from_text.extend((read_from == ReadFrom::Text).then(|| protocol.to_string()));
                 }
                 Err(gap) if protocol == Protocol::Sctp && gap.why == Why::NotSupported => sctp = false,
@@ -76,39 +91,7 @@ impl Sockets {
         if !sctp {
             read_from.push_str("; no SCTP");
         }
-        if clients_left_out {
-            read_from.push_str(&format!(
-                "; of more than {MOST_LISTENERS} unconnected UDP sockets those on ephemeral ports are left out, as clients are"
-            ));
-        }
         Ok(Listeners { sockets: in_order(records), read_from })
-    }
-
-    /// The sockets of one protocol in these states, and whether those on ephemeral ports were left out: of unconnected UDP
-    /// sockets they are clients more often than not, and a process without privilege may have a million.
-    fn at_most(&self, most: usize, protocol: Protocol, states: States) -> Result<(Vec<Record>, bool, ReadFrom), Gap> {
-        let walk = |ports| {
-            let ask = Ask { source: Source::Listeners, protocol, states, ports };
-            self.walk(&ask, Vec::new(), |seen: &mut Vec<Record>, record| {
-                if seen.len() <= most {
-                    seen.push(*record);
-                }
-            })
-        };
-        let (seen, read_from) = walk(None)?;
-        if seen.len() <= most {
-            return Ok((seen, false, read_from));
-        }
-        drop(seen);
-        if protocol == Protocol::Udp {
-            let every_port = PortSet::from(PortRange { first: 1, last: u16::MAX });
-            let (seen, read_from) = walk(Some(&every_port.minus(&PortRange::DEFAULT_EPHEMERAL.into())))?;
-            if seen.len() <= most {
-                return Ok((seen, true, read_from));
-            }
-        }
-        let detail = format!("more than {most} sockets of {protocol} listen, or are not connected");
-        Err(Gap::new(Source::Listeners, Why::TooMuch, detail))
     }
 
     /// One walk, by sock_diag where this kernel has it for the protocol and this process may ask. `/proc/net` shows the
@@ -169,30 +152,30 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_udp_sockets_clients_are_left_out_and_of_very_many_others_it_is_too_much() {
+    fn too_many_of_all_protocols_together_are_too_much_and_none_is_left_out_without_a_word() {
         let net = tempfile::tempdir().expect("a directory");
-        let line = |port: u16, state: &str, inode: usize| {
-            let rest = format!("00000000:00000000 00:00000000 00000000  0 0 {inode} 1 0");
-            format!("   0: 0100007F:{port:04X} 00000000:0000 {state} {rest}\n")
-        };
         let write = |table: &str, ports: &[u16], state: &str| {
-            let lines: String = ports.iter().enumerate().map(|(index, port)| line(*port, state, index + 1)).collect();
+            let line = |port: &u16| {
+                let rest = format!("00000000:00000000 00:00000000 00000000  0 0 {} 1 0", usize::from(*port) + 1);
+                format!("   0: 0100007F:{port:04X} 00000000:0000 {state} {rest}\n")
+            };
+            let lines: String = ports.iter().map(line).collect();
             std::fs::write(net.path().join(table), format!("  sl  local_address\n{lines}")).expect("written");
         };
-        let (udp, tcp) = (States::UNCONNECTED, States::LISTENING);
         let sockets = Sockets::recorded(net.path());
-        let read = |protocol, state| sockets.at_most(3, protocol, state);
+        let ports = || {
+            let seen = sockets.at_most(3).map_err(|gap| gap.why)?;
+            Ok(seen.sockets.iter().map(|socket| socket.local_port).collect::<Vec<_>>())
+        };
+        write("tcp", &[80], "0A");
+        write("udp", &[53, 40000], "07");
+        assert_eq!(ports(), Ok(vec![80, 53, 40000]));
         write("udp", &[53, 40000, 40001], "07");
-        assert_eq!(read(Protocol::Udp, udp).map(|(seen, left_out, _)| (seen.len(), left_out)), Ok((3, false)));
-        write("udp", &[53, 30080, 40000, 40001, 40001], "07");
-        let (seen, left_out, _) = read(Protocol::Udp, udp).expect("a few servers");
-        assert_eq!(
-            (seen.iter().map(|record| record.local_port).collect::<Vec<_>>(), left_out),
-            (vec![53, 30080], true)
-        );
-        write("udp", &[53, 53, 53, 53, 53], "07");
-        assert_eq!(read(Protocol::Udp, udp).expect_err("too much").why, Why::TooMuch);
-        write("tcp", &[80, 80, 80, 80], "0A");
-        assert_eq!(read(Protocol::Tcp, tcp).expect_err("too much").why, Why::TooMuch);
+        assert_eq!(ports(), Err(Why::TooMuch));
+        write("udp", &[], "07");
+        write("tcp", &[80, 81, 82, 83], "0A");
+        assert_eq!(ports(), Err(Why::TooMuch));
+        write("tcp", &[80, 81, 82], "0A");
+        assert_eq!(ports(), Ok(vec![80, 81, 82]));
     }
 }

@@ -363,7 +363,14 @@ fn what_is_too_large_is_refused_with_its_bound_and_what_came_before_counts() {
         r#"[{{"kind":"Service","metadata":{{"name":"bad"}},"spec":{{"ports":[5{}]}}}}]"#,
         ",5".repeat(1_000_000)
     )]);
-    assert!(only(&facts).detail.contains("spec.ports is a list of more than "), "{}", only(&facts).detail);
+    assert!(only(&facts).detail.contains("spec.ports is a list that takes more than "), "{}", only(&facts).detail);
+    // Lists within a list count for it.
+    let container = format!(r#"{{"name":"c","ports":[{{}}{}]}}"#, ",{}".repeat(1_000));
+    let containers = vec![container; 1_000].join(",");
+    let facts = facts_of(&[format!(
+        r#"[{{"kind":"Pod","metadata":{{"name":"bad","namespace":"default"}},"spec":{{"containers":[{containers}]}}}}]"#
+    )]);
+    assert!(only(&facts).detail.contains("spec.containers is a list that takes more than "), "{}", only(&facts).detail);
     // A text of 60 kB that is named a thousand times would become 60 MB, and one of 10 MB 990 GB.
     let scalar = "x".repeat(100_000);
     let aliases = "- *a\n".repeat(990);

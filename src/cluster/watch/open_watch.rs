@@ -43,7 +43,7 @@ impl OpenWatch<'_> {
         let until = Instant::now() + WHOLE;
         loop {
             let wait = self.server.timeout().min(until.saturating_duration_since(Instant::now()));
-            let Ok(next) = timeout(wait, self.lines.next()).await else { break };
+            let Ok(next) = timeout(wait, self.lines.next(None)).await else { break };
             let Some(line) = next? else { break };
             let taken = state.take(self.server.address(), self.kind, &line);
             if let Some(version) = taken.map_err(|error| self.error(error))? {
@@ -61,10 +61,9 @@ impl OpenWatch<'_> {
     /// `idle_timeout` without a line: the next watch shows whether the server is there.
     pub(super) async fn follow(&mut self, position: &mut WatchPosition) -> Result<bool, Error> {
         let (mut accepted, mut brought) = (false, 0_usize);
-        self.lines.read_in_batches();
         loop {
             let wait = if accepted { self.feed.timing.idle_timeout } else { REFUSAL_WINDOW };
-            let next = match timeout(wait, self.lines.next()).await {
+            let next = match timeout(wait, self.lines.next(Some(&mut position.pace))).await {
                 Ok(next) => next?,
                 Err(_) if accepted => return Ok(brought > 0),
                 Err(_) => {

@@ -1,6 +1,8 @@
 //! Where a watcher is: what it has seen, and what it has learnt about its server.
 
-use super::{patience::Patience, selection::Selection};
+use tokio::time::Instant;
+
+use super::{patience::Patience, reading_pace::ReadingPace, selection::Selection};
 use crate::cluster::{collection::Collection, error::Error, pages::Recency, requests::encoded};
 
 /// What a server says of a version that it has not reached: its state was restored from before it, or it lags behind
@@ -27,14 +29,23 @@ pub(super) struct WatchPosition {
     /// The server may send the present state as the beginning of a watch.
     pub(super) streams: bool,
     pub(super) patience: Patience,
+    /// The pace of all its watches: a server that ends one does not begin it anew.
+    pub(super) pace: ReadingPace,
 }
 
 impl WatchPosition {
     /// Nothing is known yet.
     pub(super) fn new() -> Self {
-        let patience = Patience::default();
-        let (version, seen) = (None, None);
-        Self { version, seen, doubted: false, expired: false, without_selector: false, streams: true, patience }
+        Self {
+            version: None,
+            seen: None,
+            doubted: false,
+            expired: false,
+            without_selector: false,
+            streams: true,
+            patience: Patience::default(),
+            pace: ReadingPace::new(Instant::now()),
+        }
     }
 
     pub(super) fn failed(&mut self, error: &Error, selection: &Selection) {

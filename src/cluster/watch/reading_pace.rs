@@ -21,7 +21,7 @@ const MOST_BYTES: usize = 1 << 20;
 /// So many batches are read at once before there is a pause; one more is saved up in every [`LONGEST`].
 const SAVED: f64 = 32.0;
 
-/// The pace of one watch.
+/// The pace of the watches of one resource, one after the other.
 ///
 /// `agent::bucket` is no twin of it: what is missing here is bounded at one batch and gives no wait. The pause comes from what
 /// came lately, so a bucket for both would need an operation more than it spares, and the times of both would stay here.

@@ -61,8 +61,6 @@ impl LineBuffer {
 pub(super) struct WatchLines {
     answer: Answer,
     buffer: LineBuffer,
-    /// How often the process may be woken; without one, by every frame.
-    pace: Option<ReadingPace>,
     /// Whether a frame was read just now, so that more of them may be there already.
     in_batch: bool,
 }
@@ -70,21 +68,17 @@ pub(super) struct WatchLines {
 impl WatchLines {
     /// The lines of an answer.
     pub(super) fn of(answer: Answer) -> Self {
-        Self { answer, buffer: LineBuffer::default(), pace: None, in_batch: false }
+        Self { answer, buffer: LineBuffer::default(), in_batch: false }
     }
 
-    /// From now on, lines that never end are read in batches.
-    pub(super) fn read_in_batches(&mut self) {
-        self.pace = Some(ReadingPace::new(Instant::now()));
-    }
-
-    /// The next line; `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+    /// The next line; `None` at the end. With a pace, frames that never end are read in batches; without one, they wake the
+    /// process each.
+    pub(super) async fn next(&mut self, mut pace: Option<&mut ReadingPace>) -> Result<Option<Vec<u8>>, Error> {
         loop {
             if let Some(line) = self.buffer.next().map_err(|what| self.wrong(&what))? {
                 return Ok(Some(line));
             }
-            match self.frame().await? {
+            match self.frame(pace.as_deref_mut()).await? {
                 None if self.buffer.is_between_lines() => return Ok(None),
                 None => return Err(self.wrong("it ends inside a line")),
                 Some(frame) => self.buffer.push(&frame),
@@ -93,8 +87,8 @@ impl WatchLines {
     }
 
     /// The next frame. Whoever stops waiting for it loses nothing.
-    async fn frame(&mut self) -> Result<Option<Bytes>, Error> {
-        let Some(pace) = &mut self.pace else { return self.answer.frame().await };
+    async fn frame(&mut self, pace: Option<&mut ReadingPace>) -> Result<Option<Bytes>, Error> {
+        let Some(pace) = pace else { return self.answer.frame().await };
         let goes_on = mem::take(&mut self.in_batch) && !pace.is_full();
         let together = if goes_on { timeout(TOGETHER, self.answer.frame()).await.ok() } else { None };
         let frame = match together {

@@ -41,6 +41,9 @@ fn who_holds_more_descriptors_than_are_looked_at_may_be_the_owner() {
     processes.left.set(2);
     assert!(processes.owners(vec![10], &mut HashSet::from([4712])).is_empty());
     assert_eq!(processes.overlooked().map(|gap| gap.why), Some(Why::TooMuch));
+    processes.denied = 1;
+    let both = processes.overlooked().expect("a gap").detail;
+    assert!(both.contains("CAP_SYS_PTRACE") && both.ends_with("more descriptors than are looked at"), "{both}");
 }
 
 #[test]
@@ -72,6 +75,22 @@ fn command_lines_are_not_read_unless_wanted() {
     process(proc.path(), 10, 900, 4711);
     let found = Processes::new(proc.path(), false).owners(vec![10], &mut HashSet::from([4711]));
     assert_eq!(found[&4711].command_line, None);
+}
+
+#[test]
+fn command_lines_are_waited_for_together_and_not_each_anew() {
+    let proc = tempfile::tempdir().expect("a directory");
+    (10..13).for_each(|pid| process(proc.path(), pid, 900, 4700 + u64::from(pid)));
+    let mut processes = Processes::new(proc.path(), true);
+    let read = processes.owners(vec![10], &mut HashSet::from([4710]));
+    assert!(read[&4710].command_line.is_some());
+    assert!(processes.patience.get() < SLOW_MEMORY, "what it took counts");
+    // As after one that never came.
+    processes.patience.set(Duration::ZERO);
+    let found = processes.owners(vec![11, 12], &mut HashSet::from([4711, 4712]));
+    assert_eq!(found.len(), 2, "they are named all the same");
+    assert!(found.values().all(|process| process.command_line.is_none()));
+    assert!(processes.overlooked().is_none_or(|gap| !gap.detail.contains("CAP_SYS_PTRACE")));
 }
 
 #[test]
