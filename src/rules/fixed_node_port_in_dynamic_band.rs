@@ -135,7 +135,7 @@ mod tests {
         expect_healthy(&RULE, &world(30005, Some(true)).node_port_range("30000-30015"), &subject());
         let mut old = world(30500, Some(true));
         for node in objects(&mut old.cluster.nodes) {
-            node.kubelet_version = Some("v1.26.1".to_owned());
+            node.kubelet_version = Some("v1.24.1".to_owned());
         }
         expect_healthy(&RULE, &old, &subject());
     }

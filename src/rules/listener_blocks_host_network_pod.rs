@@ -48,7 +48,7 @@ use super::{
 use crate::{
     dataplane::{
         Candidates, Holding, by_port, holding, local_addresses, owner_evidence, owner_name, place, pod_of,
-        refuses_bind, served_node_ports, service_port, socket_in_words, unready_host_network_pods, workers,
+        refuses_bind, served_node_ports, service_port, socket_in_words, unready_host_network_pods,
     },
     facts::{
         ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, View, Why,
@@ -109,8 +109,12 @@ impl Blocked<'_> {
         if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {
             return None;
         }
+        // Of workers that share a port one stands for those of its owner: with `SO_REUSEPORT` others may share it.
+        let mut seen = BTreeSet::new();
+        let mut is_new =
+            |it: &&&Socket| seen.insert((it.local, it.device, it.v6only, owner_name(self.snapshot, &it.owner)));
         let in_the_way: Vec<&Socket> =
-            workers(sockets).into_iter().map(|(socket, _)| socket).filter(|socket| self.meets(socket)).collect();
+            sockets.iter().filter(|socket| self.meets(socket)).filter(&mut is_new).copied().collect();
         let mut worst: Vec<(Severity, &Socket)> =
             in_the_way.iter().filter_map(|socket| Some((self.severity(socket)?, *socket))).collect();
         worst.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));

@@ -23,12 +23,13 @@ use super::{
     remedies::move_off,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
+    v6only::either_way,
     wording::capital,
 };
 use crate::{
     dataplane::{
-        Candidates, DAEMON_PORTS, LocalAddress, Own, Proxy, by_port, local_addresses, other_loopback, owner_evidence,
-        owner_name, place, socket_in_words, workers,
+        Candidate, Candidates, DAEMON_PORTS, LocalAddress, Own, Proxy, by_port, local_addresses, other_loopback,
+        owner_evidence, owner_name, place, socket_in_words, workers,
     },
     facts::{Family, NodePortRange, PortSet, Reading, Snapshot, Socket, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
@@ -88,25 +89,26 @@ impl Node<'_> {
         let verdict = match self.ephemeral.may_be_client(socket) {
             Ok(true) => return None,
             Err(gap) => Verdict::Unknown(gap),
-            Ok(false) => {
-                match self
-                    .candidates
-                    .agree(|candidate| self.bound(socket).any(|local| candidate.may_take(local, socket.protocol)))
-                {
-                    Some(false) => return None,
-                    None => Verdict::Unknown(self.candidates.ambiguity()),
-                    Some(true) => match self.allocated.has(socket.local_port) {
-                        Ok(_) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),
-                        Err(gap) => Verdict::Unknown(gap),
-                    },
-                }
-            }
+            Ok(false) => either_way(socket, |socket| self.verdict(socket))?,
         };
         Some(Judgement {
             subject: Subject::this_node(self.snapshot),
             port: Some(socket.local_port),
             protocol: Some(socket.protocol),
             verdict,
+        })
+    }
+
+    /// What a Service with its port would mean for a server; nothing where the proxy takes none of its connections.
+    fn verdict(&self, socket: &Socket) -> Option<Verdict> {
+        let takes = |candidate: &Candidate| self.bound(socket).any(|local| candidate.may_take(local, socket.protocol));
+        Some(match self.candidates.agree(takes) {
+            Some(false) => return None,
+            None => Verdict::Unknown(self.candidates.ambiguity()),
+            Some(true) => match self.allocated.has(socket.local_port) {
+                Ok(_) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),
+                Err(gap) => Verdict::Unknown(gap),
+            },
         })
     }
 
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Mode, Why,
+            Mode, ProxyConfig, Why,
             healthy::{SECOND, gap, objects, proxy_holder, seen},
         },
         findings::Subject,
@@ -195,7 +197,7 @@ mod tests {
     fn an_old_cluster_has_one_band() {
         let mut world = world();
         for node in objects(&mut world.cluster.nodes) {
-            node.kubelet_version = Some("v1.27.16".to_owned());
+            node.kubelet_version = Some("v1.24.17".to_owned());
         }
         assert!(found(&world).contains("dynamic (30000-32767)"), "{}", found(&world));
     }
@@ -227,6 +229,20 @@ mod tests {
         let second = Snapshot::healthy().listens(&format!("{}:30500", SECOND[0]));
         expect_healthy(&RULE, &second.with_mode(Mode::Nftables), &subject());
         found(&world().without_proxy());
+    }
+
+    #[test]
+    fn whether_it_takes_ipv4_too_may_not_be_told() {
+        let mut world = Snapshot::healthy().listens("[::]:30500");
+        let listeners = seen(&mut world.kernel.listeners);
+        listeners.iter_mut().filter(|it| it.local_port == 30500).for_each(|it| it.v6only = None);
+        let both = found(&world);
+        assert!(both.contains("[::]:30500") && !both.contains("v6only"), "it is not told: {both}");
+        let four_only = |config: &mut ProxyConfig| {
+            config.node_port_addresses = ["192.0.2.0/24", "2001:db8:ffff::/48"].map(str::to_owned).into();
+        };
+        let four_only = world.with_mode(Mode::Nftables).with_config(four_only);
+        assert_eq!(expect_unknown(&RULE, &four_only, &subject()).source, Source::Listeners);
     }
 
     #[test]

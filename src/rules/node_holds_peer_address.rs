@@ -181,7 +181,9 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
     if deleted.is_empty() {
         return evidence.remedy(peer).remedy(Step::advice(cause));
     }
-    let remedy = claims.first().map(release).into_iter().chain(deleted);
+    let mut released: Vec<Step> = claims.iter().take(MOST_LISTED).map(release).collect();
+    released.dedup();
+    let remedy = released.into_iter().chain(deleted);
     let remedy = remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then);
     // Of an address that no Service explains, and that may move, deleting it is the worse guess: others may need it here.
     match claims.is_empty() && held.iter().any(|it| it.address.is_alone()) {

@@ -36,13 +36,13 @@ pub(super) fn bands(range: PortRange) -> Bands {
     }
 }
 
-/// The bands that this cluster has: none where it is known to be older than Kubernetes 1.28, by the newest kubelet.
-/// No API server is older than its kubelets.
+/// The bands that this cluster has: none where it is known to be older than Kubernetes 1.28 (KEP-3668). No API server is more than
+/// three minor versions newer than its kubelets (version skew policy), so a kubelet of 1.25 may have one of 1.28.
 pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
     let nodes = snapshot.cluster.nodes.seen().into_iter().flatten();
     let newest = nodes.filter_map(|node| kubernetes_version(node.kubelet_version.as_deref()?)).max();
     match newest {
-        Some(version) if version < (1, 28, 0) => Bands { fixed: None, dynamic: range },
+        Some(version) if version < (1, 25, 0) => Bands { fixed: None, dynamic: range },
         _ => bands(range),
     }
 }
@@ -195,10 +195,10 @@ mod tests {
         let range = PortRange::DEFAULT_NODE_PORTS;
         assert_eq!(bands_here(&world, range), bands(range));
         for node in objects(&mut world.cluster.nodes) {
-            node.kubelet_version = Some("v1.27.16".to_owned());
+            node.kubelet_version = Some("v1.24.17".to_owned());
         }
         assert_eq!(bands_here(&world, range), Bands { fixed: None, dynamic: range });
-        objects(&mut world.cluster.nodes)[1].kubelet_version = Some("v1.28.0-eks-1".to_owned());
+        objects(&mut world.cluster.nodes)[1].kubelet_version = Some("v1.25.0-eks-1".to_owned());
         assert_eq!(bands_here(&world, range), bands(range));
     }
 }

@@ -15,7 +15,8 @@
 //! - an older pod of the same controller waits for the same place: one stands for all;
 //! - it is a pod of the same workload, for ten minutes: a rollout takes the old one away. Of one that the kubelet refused
 //!   it is the pod in its place;
-//! - the kubelet refused it, and a pod of the same workload is ready on this node.
+//! - the kubelet refused it, and a pod of the same workload is ready on this node, or its controller has made no other for 20
+//!   minutes: then it needs none, or has its pod elsewhere.
 //!
 //! Beyond 256 on one node it says that there are more, and no longer which.
 //!
@@ -29,6 +30,8 @@
 //! Give one of the two another port, or let them run on different nodes.
 
 use std::collections::{HashMap, HashSet};
+
+use jiff::Timestamp;
 
 use super::{
     Limits, Patience, Rule,
@@ -57,6 +60,9 @@ pub(super) static RULE: Rule = Rule {
 
 /// So long a rollout may take, in seconds: as long as a Deployment waits unless told otherwise.
 const ROLLOUT: i64 = 600;
+/// So long, in seconds, and not much longer, a controller waits before it makes another pod in the place of one that failed: a
+/// DaemonSet's waits longest (kubernetes cmd/kube-controller-manager/app/apps.go, 15 minutes).
+const LONGEST_RETRY: i64 = 1200;
 /// So many are told at most: whoever may make pods may make any number that wait.
 const MOST_TOLD: usize = 256;
 /// So many ports of one number are compared at most: a pod may have thousands, each with an address of its own.
@@ -85,7 +91,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     }
     let mut judgements = Vec::new();
     let mut left = MOST_COMPARED;
-    for alike in all_alike(waiting.iter().map(AsRef::as_ref).filter(waits_here)) {
+    let every = all_alike(waiting.iter().map(AsRef::as_ref).filter(waits_here));
+    for alike in every.into_iter().filter(|alike| !alike.is_given_up(snapshot)) {
         for port in &alike.oldest.ports {
             let Some(held) = port.host_port.and_then(|number| by_number.get(&(number, port.protocol))) else {
                 continue;
@@ -114,7 +121,18 @@ type Held<'a> = (&'a Pod, &'a ContainerPort);
 struct Alike<'a> {
     /// It stays the same from look to look, whatever the controller makes.
     oldest: &'a WaitingPod,
+    /// Since when the latest of them waits.
+    latest: Option<Timestamp>,
     all: usize,
+}
+
+impl Alike<'_> {
+    /// Whether the kubelet refused them, and the controller has made no other since.
+    fn is_given_up(&self, snapshot: &Snapshot) -> bool {
+        let makes_another = self.oldest.controller.as_ref().is_some_and(|it| !is_static(Some(it)));
+        let is_long_ago = |at: Timestamp| snapshot.at.as_second() - at.as_second() > LONGEST_RETRY;
+        self.oldest.rejected && makes_another && self.latest.is_some_and(is_long_ago)
+    }
 }
 
 /// Each that has no like by itself, the oldest first. A controller makes another for each that is refused, so that
@@ -124,12 +142,13 @@ fn all_alike<'a>(waiting: impl Iterator<Item = &'a WaitingPod>) -> Vec<Alike<'a>
     let (mut single, mut alike): (Vec<Alike<'_>>, HashMap<_, Alike<'_>>) = Default::default();
     for pod in waiting {
         let Some(controller) = pod.controller.as_ref().filter(|it| !is_static(Some(*it))) else {
-            single.push(Alike { oldest: pod, all: 1 });
+            single.push(Alike { oldest: pod, latest: pod.since, all: 1 });
             continue;
         };
         let key = (&pod.namespace, &controller.kind, &controller.name, &pod.meant_for, pod.rejected);
-        let known = alike.entry(key).or_insert(Alike { oldest: pod, all: 0 });
+        let known = alike.entry(key).or_insert(Alike { oldest: pod, latest: pod.since, all: 0 });
         known.all += 1;
+        known.latest = known.latest.max(pod.since);
         if age(pod) < age(known.oldest) {
             known.oldest = pod;
         }

@@ -60,6 +60,11 @@ pub(super) fn workload(controller: &Controller) -> Option<(&str, &str)> {
             Some((deployment, _)) => (WorkloadKind::Deployment.name(), deployment),
             None => (kind, name),
         }),
+        // Each run is a Job named after its minute (kubernetes pkg/controller/cronjob/utils.go `getJobName`).
+        "Job" => Some(match name.rsplit_once('-').filter(|(_, minute)| is_minute(minute)) {
+            Some((cron_job, _)) => ("CronJob", cron_job),
+            None => (kind, name),
+        }),
         _ => Some((kind, name)),
     }
 }
@@ -72,6 +77,11 @@ pub(super) fn is_static(controller: Option<&Controller>) -> bool {
 /// By the letters in it (kubernetes apimachinery/pkg/util/rand `SafeEncodeString`).
 fn is_hash(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| "bcdfghjklmnpqrstvwxz2456789".contains(letter))
+}
+
+/// Minutes since 1970 have eight digits until the year 2160.
+fn is_minute(text: &str) -> bool {
+    text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -90,6 +100,8 @@ mod tests {
         assert!(!are_siblings(("a", Some(&set)), ("b", Some(&set))));
         assert!(!siblings(&of("ReplicaSet", "my-app"), &of("ReplicaSet", "my-api")), "no Deployment made them");
         assert!(!siblings(&of("Node", "n1"), &of("Node", "n1")), "two static pods");
+        assert!(siblings(&of("Job", "backup-29400000"), &of("Job", "backup-29400060")), "two runs of a CronJob");
+        assert!(!siblings(&of("Job", "backup-1"), &of("Job", "backup-2")), "two Jobs of a person");
         assert!(!are_siblings(("a", Some(&set)), ("a", None)) && !are_siblings(("a", None), ("a", None)));
     }
 }

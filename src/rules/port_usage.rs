@@ -176,7 +176,7 @@ mod tests {
         let fixed = |world: &Snapshot| port_usage(world).expect("a picture").static_band;
         assert_eq!(fixed(&world), PortRange::new(30000, 30085));
         for node in objects(&mut world.cluster.nodes) {
-            node.kubelet_version = Some("v1.27.16".to_owned());
+            node.kubelet_version = Some("v1.24.17".to_owned());
         }
         assert_eq!(fixed(&world), None);
     }

@@ -5,6 +5,9 @@ use crate::{
     findings::Verdict,
 };
 
+/// What is said of a socket that takes IPv6 alone.
+const ONLY: &str = " v6only";
+
 /// The verdict about a listener, each way where `v6only` was not told. It loses the more, the more it takes: what it loses with
 /// IPv6 alone it loses, and what it would lose with both is unknown.
 pub(super) fn either_way(socket: &Socket, verdict: impl Fn(&Socket) -> Option<Verdict>) -> Option<Verdict> {
@@ -13,7 +16,12 @@ pub(super) fn either_way(socket: &Socket, verdict: impl Fn(&Socket) -> Option<Ve
     }
     let [alone, both] = [true, false].map(|only| verdict(&Socket { v6only: Some(only), ..socket.clone() }));
     match (alone, both) {
-        (alone @ Some(Verdict::Problem(_)), _) => alone,
+        (Some(Verdict::Problem(mut evidence)), _) => {
+            // What was assumed is not told.
+            let listeners = evidence.values.iter_mut().filter(|(name, _)| *name == "listener");
+            listeners.for_each(|(_, words)| *words = words.replace(ONLY, ""));
+            Some(Verdict::Problem(evidence))
+        }
         (_, None | Some(Verdict::Healthy)) => None,
         (_, Some(Verdict::Unknown(gap))) => Some(Verdict::Unknown(gap)),
         (_, Some(Verdict::Problem(_))) => Some(Verdict::Unknown(unknown(socket))),

@@ -60,6 +60,23 @@ fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
 }
 
 #[test]
+fn of_two_owners_that_share_a_port_the_worse_is_told() {
+    let named = |pod: &mut Pod| pod.controller = Some(Controller { kind: "DaemonSet".into(), name: "exporter".into() });
+    let sibling = held("/kubepods/poduid-old/c", Some("uid-old"), "exporter", 9);
+    let world = exporter(named).pod("old", named).listens_as("0.0.0.0:9100", sibling);
+    assert_eq!(severity(&world), Severity::Info);
+    let both = world.listens_as("0.0.0.0:9100", process());
+    let evidence = expect_problem(&RULE, &both, &subject());
+    assert_eq!(evidence.severity, Severity::Warning);
+    assert!(evidence.summary.starts_with("Process node_exporter"), "{evidence:#?}");
+    let workers = both.clone().listens_as("0.0.0.0:9100", process());
+    let listeners = |world: &Snapshot| {
+        expect_problem(&RULE, world, &subject()).values.iter().filter(|(name, _)| *name == "listener").count()
+    };
+    assert_eq!((listeners(&both), listeners(&workers)), (2, 2), "workers are one");
+}
+
+#[test]
 fn ready_ending_finished_foreign_and_other_pods_are_silent() {
     let changes: [fn(&mut Pod); 7] = [
         |pod| pod.ready = true,

@@ -69,6 +69,12 @@ fn the_service_that_claims_it_is_named_and_gives_it_back() {
     assert!(evidence.values.contains(&claimed), "{:?}", evidence.values);
     let evidence = expect_problem(&RULE, &claim(true), &subject());
     assert!(evidence.remedies[0].steps[1].text.contains("patch service traefik"), "{:?}", evidence.remedies);
+    let another = claim(true).service("nginx", |it| it.with(|service| service.external_ips = vec![ip("192.0.2.9")]));
+    let steps: Vec<_> =
+        expect_problem(&RULE, &another, &subject()).remedies[0].steps.iter().map(|step| step.text.clone()).collect();
+    for name in ["traefik", "nginx"] {
+        assert!(steps.iter().any(|step| step.contains(&format!("patch service {name}"))), "{steps:?}");
+    }
     let unread = |world: &mut Snapshot| world.cluster.services = gap(Source::Services, Why::NotAsked);
     let mut world = claim(true);
     unread(&mut world);

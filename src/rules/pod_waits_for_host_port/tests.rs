@@ -58,6 +58,11 @@ fn silent(world: &Snapshot) {
     expect_healthy(&RULE, world, &subject());
 }
 
+/// So many seconds before the look.
+fn ago(seconds: i64) -> Option<Timestamp> {
+    Timestamp::from_second(Snapshot::healthy().at.as_second() - seconds).ok()
+}
+
 #[test]
 fn who_has_the_port_is_named() {
     let evidence = expect_problem(&RULE, &clash(|_| (), |_| ()), &subject());
@@ -129,7 +134,7 @@ fn everybody_who_has_the_port_is_named_and_asked_to_move() {
 
 #[test]
 fn a_pod_that_the_kubelet_refused_is_not_tried_again_and_one_in_its_place_is_no_reason() {
-    let at = |waiting: &mut WaitingPod| waiting.since = Some(jiff::Timestamp::UNIX_EPOCH);
+    let at = |waiting: &mut WaitingPod| waiting.since = ago(LONGEST_RETRY);
     let names = |world: &Snapshot| -> Vec<&'static str> {
         expect_problem(&RULE, world, &subject()).values.iter().map(|(name, _)| *name).collect()
     };
@@ -167,6 +172,24 @@ fn static_pods_of_one_node_are_not_one_workload() {
 }
 
 #[test]
+fn refused_pods_are_over_once_their_controller_makes_no_other() {
+    let refused = |of: Option<Controller>, seconds: [i64; 2]| {
+        let pods = seconds.map(|seconds| {
+            let mut pod = waits(0, &format!("late-{seconds}"), |_| ());
+            (pod.rejected, pod.since) = (true, ago(seconds));
+            pod.controller.clone_from(&of);
+            pod
+        });
+        judged(pods.into()).len()
+    };
+    let of_set = || controller("ReplicaSet", "late-5c4");
+    assert_eq!(refused(of_set(), [9000, LONGEST_RETRY]), 1, "it goes on");
+    assert_eq!(refused(of_set(), [9000, LONGEST_RETRY + 1]), 0, "it has made no other");
+    assert_eq!(refused(None, [9000, 8000]), 2, "nobody makes another");
+    assert_eq!(refused(controller("Node", "n1"), [9000, 8000]), 2, "a static pod stays refused");
+}
+
+#[test]
 fn refused_pods_are_over_once_another_of_their_workload_is_ready_here() {
     let world = |ready: bool, name: &str| {
         let refused = |it: &mut WaitingPod| (it.rejected, it.controller) = (true, controller("ReplicaSet", "web-5c4"));
@@ -188,7 +211,7 @@ fn waits(second: i64, name: &str, change: fn(&mut WaitingPod)) -> WaitingPod {
     let world = clash(
         |_| (),
         |it| {
-            (it.name, it.since) = (name.to_owned(), jiff::Timestamp::from_second(second).ok());
+            (it.name, it.since) = (name.to_owned(), ago(LONGEST_RETRY - second));
             change(it);
         },
     );
