@@ -59,6 +59,11 @@ mappings! {
         k3s_args: LongText = "k3s.io/node-args",
         rke2_args: LongText = "rke2.io/node-args",
         state_ends: String = "k8s.io/initial-events-end",
+        global: String = "service.cilium.io/global",
+        global_alias: String = "io.cilium/global-service",
+        served_type: String = "service.cilium.io/type",
+        served_on: Present = "service.cilium.io/node",
+        served_on_selected: Present = "service.cilium.io/node-selector",
     }
     Spec {
         kind: String = "type",

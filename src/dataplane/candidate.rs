@@ -6,10 +6,11 @@ use super::{
     local_address::{LocalAddress, is_link_local},
     outcome::Outcome,
     plane::{Connection, DataPlane},
+    served::covers,
     settings::{Localhost, Settings},
     vantage::vantage_points,
 };
-use crate::facts::{Mode, Protocol, Vantage};
+use crate::facts::{ContainerPort, Mode, Protocol, Vantage};
 
 /// One complete assumption about this node's data plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,13 @@ impl Candidate {
     /// Whether a NodePort is served on an address of this node at all, from anywhere, endpoints aside.
     pub(crate) fn captures(&self, address: LocalAddress) -> bool {
         vantage_points(address.ip).iter().any(|from| (self.plane.captures)(&self.settings, address, *from))
+    }
+
+    /// Whether a hostPort is served on an address of this node, from one vantage point. Cilium serves one without a `hostIP` where it
+    /// serves NodePorts, by its sources (`pkg/loadbalancer/reflectors/k8s.go`); the plugin `portmap` serves it on every address.
+    pub(crate) fn serves_host_port(&self, port: &ContainerPort, address: LocalAddress, from: Vantage) -> bool {
+        let on_every = self.mode() != Mode::Cilium || port.host_ip.is_some_and(|ip| !ip.is_unspecified());
+        covers(port, address.ip) && (on_every || (self.plane.captures)(&self.settings, address, from))
     }
 
     /// Whether it refuses NodePorts on loopback, of Services with endpoints too.

@@ -39,7 +39,7 @@ impl Candidates {
             Err(_) => match snapshot.kernel.proxy.mode.seen() {
                 // Then Cilium is said to be in its place.
                 Some(answered) => of_mode(answered.value).chain(of_mode(Mode::Cilium)).collect(),
-                None => unknown::POSSIBLE.to_vec(),
+                None => unknown::possible(interfaces),
             },
         };
         let config = Config::of(snapshot, mode.as_ref().ok().map(|mode| mode.value));
@@ -90,6 +90,9 @@ impl Candidates {
     /// The mode with its source, or that it is unknown, for evidence.
     pub(crate) fn mode_in_words(&self) -> String {
         let mut words = mode_in_words(&self.mode);
+        if words == unknown::WORDS && self.list.iter().any(|it| it.mode() == Mode::Cilium) {
+            words.push_str(unknown::OR_CILIUM);
+        }
         if self.behind {
             words.push_str("; it has changes queued that it does not program: this is what it will do when it does");
         }

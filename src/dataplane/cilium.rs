@@ -12,7 +12,10 @@ use super::{
     plane::{Connection, DataPlane},
     settings::{Setting, Settings},
 };
-use crate::facts::{CiliumConfig, Family, Mode, Protocol, ProxyConfig, Snapshot, Vantage, WithoutBackend};
+use crate::facts::{
+    CiliumConfig, Claimant, Family, Gap, Mode, PortRange, PortSet, Protocol, ProxyConfig, Service, Snapshot, Source,
+    Vantage, Why, WithoutBackend,
+};
 
 pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Cilium,
@@ -38,6 +41,41 @@ pub(crate) fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Fami
     let config = snapshot.proxy_config_of(Some(Mode::Cilium)).ok().and_then(|config| config.cilium.as_ref());
     let allows = |config: &CiliumConfig| config.allows_bind || config.families_off.contains(&family);
     serves && is_translated(protocol) && !config.is_some_and(allows)
+}
+
+/// Cilium's own NodePort range: what it was told, else its default.
+pub(crate) fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
+    match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
+        Some(claim) => Ok(claim.ranges.get()?.iter().copied().collect()),
+        None => Ok(PortRange::DEFAULT_NODE_PORTS.into()),
+    }
+}
+
+/// Whether Cilium in kube-proxy's place leaves a hostPort out, since its number may be a Service's.
+pub(crate) fn is_left_out_by_cilium(snapshot: &Snapshot, number: u16) -> Result<bool, Gap> {
+    let in_range = cilium_range(snapshot).map(|range| range.contains(number));
+    if in_range == Ok(false) || snapshot.proxy_mode()?.value != Mode::Cilium {
+        return Ok(false);
+    }
+    in_range
+}
+
+/// Why it is not known whether this node serves a Service's NodePorts, where Cilium may be there: an annotation narrows where, or
+/// to what (cilium `pkg/loadbalancer/reflectors/conversions.go`).
+pub(crate) fn narrowed(snapshot: &Snapshot, service: &Service) -> Option<Gap> {
+    let detail = || {
+        let Service { namespace, name, .. } = service;
+        format!(
+            "Service {namespace}/{name} has an annotation service.cilium.io/type, /node or /node-selector: Cilium serves its \
+             NodePorts on some nodes only, or on none"
+        )
+    };
+    (service.for_cilium.narrowed && may_serve(snapshot)).then(|| Gap::new(Source::Services, Why::Ambiguous, detail()))
+}
+
+/// Whether Cilium may be in kube-proxy's place, as far as is known.
+pub(super) fn may_serve(snapshot: &Snapshot) -> bool {
+    snapshot.proxy_mode().map_or(true, |mode| mode.value == Mode::Cilium)
 }
 
 /// Whether its programs of `connect` and `bind` know the protocol (cilium `bpf/bpf_sock.c`).

@@ -2,8 +2,8 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
-use super::{backing::Backing, kube_proxy::is_before_1_26};
-use crate::facts::{ClusterFacts, Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot};
+use super::{backing::Backing, cilium::may_serve, kube_proxy::is_before_1_26};
+use crate::facts::{ClusterFacts, Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot, Source, Why};
 
 /// The EndpointSlices by Service.
 pub(crate) struct Endpoints<'a> {
@@ -12,6 +12,8 @@ pub(crate) struct Endpoints<'a> {
     node: &'a str,
     /// Whether those that still serve while they terminate stand in for ready ones.
     draining: bool,
+    /// Whether endpoints of other clusters may count: Cilium knows them.
+    beyond: bool,
 }
 
 impl<'a> Endpoints<'a> {
@@ -22,7 +24,13 @@ impl<'a> Endpoints<'a> {
         for slice in cluster.endpoint_slices.seen().into_iter().flatten() {
             by_service.entry((slice.namespace.as_str(), slice.service.as_str())).or_default().push(slice);
         }
-        Self { cluster, by_service, node: snapshot.node_name(), draining: !is_before_1_26(snapshot) }
+        Self {
+            cluster,
+            by_service,
+            node: snapshot.node_name(),
+            draining: !is_before_1_26(snapshot),
+            beyond: may_serve(snapshot),
+        }
     }
 
     /// What is behind a Service port in one family.
@@ -33,7 +41,11 @@ impl<'a> Endpoints<'a> {
         let all = self.endpoints(service, port, family)?;
         let usable = self.usable(all.iter().map(|(endpoint, _)| *endpoint));
         if usable.is_empty() {
-            return Ok(Backing::Empty);
+            return if service.for_cilium.global && self.beyond {
+                Err(of_other_clusters(service))
+            } else {
+                Ok(Backing::Empty)
+            };
         }
         let here = all.iter().map(|(endpoint, _)| *endpoint).filter(|it| it.node.as_deref() == Some(self.node));
         match self.usable(here).is_empty() {
@@ -110,11 +122,20 @@ impl<'a> Endpoints<'a> {
     }
 }
 
+/// What a mesh of clusters has is not read.
+fn of_other_clusters(service: &Service) -> Gap {
+    let Service { namespace, name, .. } = service;
+    let detail = format!(
+        "Service {namespace}/{name} is global (service.cilium.io/global): other clusters may have endpoints of it"
+    );
+    Gap::new(Source::EndpointSlices, Why::Ambiguous, detail)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::facts::{
-        Reading, Source, Why,
+        Mode, Reading, Source, Why,
         healthy::{World, seen},
     };
 
@@ -185,6 +206,19 @@ mod tests {
         ] {
             assert_eq!(possible(change), [Backing::Ready, Backing::Empty, elsewhere]);
         }
+    }
+
+    #[test]
+    fn behind_cilium_other_clusters_may_have_endpoints_of_a_global_service() {
+        let global = |it: World| it.node_port(30080).with(|service| service.for_cilium.global = true);
+        let backing = |change: fn(World) -> World, mode: Mode| {
+            let world = Snapshot::healthy().service("web", |it| change(global(it))).with_mode(mode);
+            let service = &world.cluster.services.seen().expect("services")[0];
+            Endpoints::of(&world).backing(service, &service.ports[0], Family::V4).map_err(|gap| gap.why)
+        };
+        assert_eq!(backing(World::without_endpoints, Mode::Cilium), Err(Why::Ambiguous));
+        assert_eq!(backing(World::without_endpoints, Mode::Iptables), Ok(Backing::Empty));
+        assert_eq!(backing(|it| it, Mode::Cilium), Ok(Backing::Ready));
     }
 
     #[test]

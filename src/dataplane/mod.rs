@@ -48,7 +48,7 @@ pub use owner::{Answered, Claimant, Ownership, owner};
 pub(crate) use backing::Backing;
 pub(crate) use candidate::Candidate;
 pub(crate) use candidates::{Candidates, mode_in_words};
-pub(crate) use cilium::refuses_bind;
+pub(crate) use cilium::{cilium_range, is_left_out_by_cilium, narrowed, refuses_bind};
 pub(crate) use endpoints::Endpoints;
 pub(crate) use external_address::{ExternalAddress, Field};
 pub(crate) use kube_proxy::holds_ports;

@@ -236,6 +236,11 @@ fn every_mode_has_one_data_plane() {
     for mode in Mode::ALL {
         assert_eq!(DATA_PLANES.iter().filter(|plane| plane.mode == mode).count(), 1, "{mode}");
     }
-    let modes = unknown::POSSIBLE.map(|plane| plane.mode);
-    assert_eq!(modes, Mode::KUBE_PROXY);
+    let possible = |world: Snapshot| {
+        let interfaces = world.kernel.interfaces.seen().expect("interfaces").clone();
+        unknown::possible(&interfaces).into_iter().map(|plane| plane.mode).collect::<Vec<_>>()
+    };
+    assert_eq!(possible(Snapshot::healthy()), Mode::KUBE_PROXY);
+    let with_cilium = Snapshot::healthy().address("cilium_host", "10.244.0.1");
+    assert_eq!(possible(with_cilium), [&Mode::KUBE_PROXY[..], &[Mode::Cilium]].concat());
 }

@@ -131,8 +131,28 @@ pub struct Service {
     pub health_check_node_port: Option<u16>,
     /// The label `service.kubernetes.io/service-proxy-name`: another proxy serves it, kube-proxy does not.
     pub proxy_name: Option<String>,
+    /// What its annotations ask of Cilium.
+    #[serde(default, skip_serializing_if = "ForCilium::is_nothing")]
+    pub for_cilium: ForCilium,
     /// `spec.ports`.
     pub ports: Vec<ServicePort>,
+}
+
+/// What annotations of a Service ask of Cilium. kube-proxy reads none of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ForCilium {
+    /// `service.cilium.io/global`: endpoints of other clusters serve it too, and no EndpointSlice of this one may name them.
+    pub global: bool,
+    /// `service.cilium.io/type` that is not NodePort, `/node` or `/node-selector`: its NodePorts are served on some nodes only, or
+    /// nowhere.
+    pub narrowed: bool,
+}
+
+impl ForCilium {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A file may name a family a hundred times: rules try each combination.

@@ -20,8 +20,8 @@ mod version;
 mod workload;
 
 pub use cluster::{
-    API_SERVER, Claimant, ClusterFacts, Endpoint, EndpointPort, EndpointSlice, Node, NodeAddress, NodeAddressKind,
-    NodePortRange, Overrides, RangeClaim, RangeSource, Service, ServiceKind, ServicePort,
+    API_SERVER, Claimant, ClusterFacts, Endpoint, EndpointPort, EndpointSlice, ForCilium, Node, NodeAddress,
+    NodeAddressKind, NodePortRange, Overrides, RangeClaim, RangeSource, Service, ServiceKind, ServicePort,
 };
 pub use masquerade::{Masquerade, MasqueradedFlow};
 pub use node::{

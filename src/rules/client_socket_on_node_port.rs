@@ -37,8 +37,8 @@ use super::{
 };
 use crate::{
     dataplane::{
-        ByPort, Candidate, Candidates, LocalAddress, by_port, local_addresses, owner_evidence, owner_name, place,
-        service_port, socket_in_words,
+        ByPort, Candidate, Candidates, LocalAddress, by_port, local_addresses, narrowed, owner_evidence, owner_name,
+        place, service_port, socket_in_words,
     },
     facts::{Family, Gap, Mode, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
@@ -191,9 +191,11 @@ impl<'a> Node<'a> {
             }
             for claim in claims {
                 let Some(severity) = self.severity(socket, claim).transpose() else { continue };
-                let severity = match accepted {
-                    Some(_) => severity,
-                    None => Err(Gap::new(
+                let is_narrowed = claim.filter(|it| it.by_node_port).and_then(|it| narrowed(self.snapshot, it.service));
+                let severity = match (accepted, is_narrowed) {
+                    (Some(_), None) => severity,
+                    (_, Some(gap)) => Err(gap),
+                    (None, None) => Err(Gap::new(
                         Source::Listeners,
                         Why::Ambiguous,
                         "a connection on a NodePort was accepted, unless an IPv6 listener is v6only, which was not told",

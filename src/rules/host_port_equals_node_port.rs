@@ -20,7 +20,11 @@
 use std::collections::HashMap;
 
 use super::{
-    Limits, Patience, Rule, free_ports::free_port, node_ports::range_in_words, remedies::move_service, told::Told,
+    Limits, Patience, Rule,
+    free_ports::free_port,
+    node_ports::{if_served, range_in_words},
+    remedies::move_service,
+    told::Told,
 };
 use crate::{
     dataplane::{
@@ -123,7 +127,7 @@ impl Node<'_> {
             subject: Subject::pod(clash.pod),
             port: clash.host.host_port,
             protocol: Some(clash.host.protocol),
-            verdict,
+            verdict: if_served(self.snapshot, clash.service, verdict),
         })
     }
 

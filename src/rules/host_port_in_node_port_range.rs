@@ -23,11 +23,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{
     Limits, Patience, Rule,
-    node_ports::{cilium_range, ports_in_words, range_in_words},
+    node_ports::{ports_in_words, range_in_words},
     told::Told,
 };
 use crate::{
-    dataplane::{host_ports, mode_in_words, served_health_checks},
+    dataplane::{cilium_range, host_ports, mode_in_words, served_health_checks},
     facts::{ContainerPort, Mode, NodePortRange, Pod, PortSet, Protocol, Service, Snapshot, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };

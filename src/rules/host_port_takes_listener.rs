@@ -12,6 +12,7 @@
 //! - the pod uses the host's network, is finished, runs on another node, or waits for one;
 //! - it is about to start, and has no address yet;
 //! - Cilium in place of kube-proxy leaves the hostPort out: `host-port-in-node-port-range` says so;
+//! - Cilium does not serve a hostPort without a `hostIP` on an address of the process: it does where it serves NodePorts;
 //! - the port is a Service's NodePort: `host-port-equals-node-port` says more;
 //! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not.
 //!
@@ -26,7 +27,6 @@ use std::collections::BTreeSet;
 use super::{
     Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
-    node_ports::is_left_out_by_cilium,
     remedies::move_off,
     socket_needs::{Ports, SocketNeed},
     v6only::either_way,
@@ -34,8 +34,9 @@ use super::{
 };
 use crate::{
     dataplane::{
-        ByPort, Group, LocalAddress, answering_vantage_points, by_port, covers, group, host_ports, local_addresses,
-        other_loopback, owner_evidence, owner_name, place, served_node_ports, socket_in_words, workers,
+        ByPort, Candidates, Group, LocalAddress, answering_vantage_points, by_port, group, host_ports,
+        is_left_out_by_cilium, local_addresses, other_loopback, owner_evidence, owner_name, place, served_node_ports,
+        socket_in_words, workers,
     },
     facts::{ContainerPort, Interfaces, Pod, Protocol, Snapshot, Socket, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
@@ -53,7 +54,7 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let listening = by_port(snapshot.kernel.listeners.get()?);
     let pods = snapshot.cluster.pods.get()?;
@@ -65,7 +66,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let begun: Vec<_> = host_ports(snapshot, pods).filter(|(pod, ..)| has_begun(pod)).collect();
     let all: BTreeSet<_> = begun.iter().map(|(_, port, number)| (port.protocol, *number)).collect();
     let (locals, ephemeral) = (local_addresses(interfaces), EphemeralPorts::of(snapshot));
-    let node = Node { snapshot, interfaces, locals, ephemeral, listening, all };
+    let candidates = Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds);
+    let node = Node { snapshot, interfaces, candidates, locals, ephemeral, listening, all };
     Ok(begun
         .into_iter()
         .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
@@ -80,6 +82,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 struct Node<'a> {
     snapshot: &'a Snapshot,
     interfaces: &'a Interfaces,
+    candidates: Candidates,
     locals: Vec<LocalAddress>,
     ephemeral: EphemeralPorts,
     listening: ByPort<'a>,
@@ -99,11 +102,16 @@ impl Node<'_> {
 
     fn verdict(&self, pod: &Pod, port: &ContainerPort, socket: &Socket) -> Option<Verdict> {
         let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
-        let taken = locals.filter(|local| covers(port, local.ip));
-        let affected: Affected =
-            taken.flat_map(|local| answering_vantage_points(socket, local.ip, self.interfaces)).copied().collect();
+        let (mut affected, mut is_certain) = (Affected::default(), true);
+        for local in locals {
+            for from in answering_vantage_points(socket, local.ip, self.interfaces) {
+                let is_served = self.candidates.agree(|it| it.serves_host_port(port, local, *from));
+                affected.extend((is_served == Some(true)).then_some(*from));
+                is_certain &= is_served.is_some();
+            }
+        }
         if affected.is_empty() {
-            return None;
+            return (!is_certain).then(|| Verdict::Unknown(self.candidates.ambiguity()));
         }
         let is_left_out = is_left_out_by_cilium(self.snapshot, socket.local_port);
         match (self.ephemeral.may_be_client(socket), is_left_out) {
@@ -162,7 +170,7 @@ mod tests {
     use crate::{
         facts::{
             Mode, Why,
-            healthy::{PRIMARY, gap, ip, objects},
+            healthy::{PRIMARY, SECOND, gap, ip, objects},
         },
         findings::Vantage,
         rules::expectations::{expect_healthy, expect_problem, expect_unknown},
@@ -236,6 +244,20 @@ mod tests {
         let unknown = |number: u16| at(number, Mode::Cilium).without_proxy();
         expect_problem(&RULE, &unknown(80), &subject());
         expect_unknown(&RULE, &unknown(30080), &subject());
+    }
+
+    #[test]
+    fn cilium_serves_it_for_others_on_one_address_of_each_device() {
+        let on = |address: &str, mode: Mode| {
+            let world = edge(|_| ()).with_mode(mode).listens(&format!("{address}:80"));
+            expect_problem(&RULE, &world, &subject()).affects
+        };
+        let all: Affected = [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().collect();
+        assert_eq!(on(SECOND[0], Mode::Iptables), all);
+        assert_eq!(on(PRIMARY[0], Mode::Cilium), all);
+        assert_eq!(on(SECOND[0], Mode::Cilium), [Vantage::Node, Vantage::Pods].into_iter().collect());
+        let other = edge(|_| ()).with_mode(Mode::Cilium).listens("198.51.100.7:80");
+        expect_healthy(&RULE, &other, &subject());
     }
 
     #[test]

@@ -38,7 +38,6 @@ use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     free_ports::free_port,
-    node_ports::cilium_range,
     pods::{are_siblings, ends_in_time},
     remedies::{another_port, move_off, move_service},
     reservation::reserve,
@@ -47,8 +46,8 @@ use super::{
 };
 use crate::{
     dataplane::{
-        Candidates, Holding, by_port, holding, local_addresses, owner_evidence, owner_name, place, pod_of,
-        refuses_bind, served_node_ports, service_port, socket_in_words, unready_host_network_pods,
+        Candidates, Holding, by_port, cilium_range, holding, local_addresses, narrowed, owner_evidence, owner_name,
+        place, pod_of, refuses_bind, served_node_ports, service_port, socket_in_words, unready_host_network_pods,
     },
     facts::{
         ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, View, Why,
@@ -169,6 +168,9 @@ impl Blocked<'_> {
         let is_its = |(_, entry, number): &(&Service, &ServicePort, u16)| (entry.protocol, *number) == (protocol, port);
         let Some((service, entry, _)) = served_node_ports(services).find(is_its) else { return Ok(None) };
         mode?;
+        if let Some(gap) = narrowed(self.snapshot, service) {
+            return Err(gap);
+        }
         let is_refused = !self.refused_families(service).is_empty();
         Ok((is_refused && self.is_served(service, limits)?).then_some((service, entry)))
     }

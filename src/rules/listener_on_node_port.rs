@@ -19,6 +19,10 @@
 //! - the port is a hostPort of a pod of this node, on the address of the listener: `host-port-equals-node-port` says
 //!   more.
 //!
+//! Behind Cilium it is unknown where the Service has an annotation `service.cilium.io/type`, `/node` or `/node-selector`: its
+//! NodePorts are served on some nodes only, or on none. Without endpoints of its own, a global one (`service.cilium.io/global`)
+//! may have those of other clusters.
+//!
 //! Where nothing answers for the proxy, a process that listens on every NodePort but those that another process has may
 //! be one that holds them, as OVN-Kubernetes does: that is unknown. One NodePort may be free, or one of eight: it may have
 //! been allocated a moment ago.
@@ -35,7 +39,7 @@ use super::{
     Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
     free_ports::free_port,
-    node_ports::range_in_words,
+    node_ports::{if_served, range_in_words},
     remedies::{move_off, move_service},
     socket_needs::{Ports, SocketNeed},
     v6only::either_way,
@@ -133,7 +137,7 @@ impl Node<'_> {
             subject: Subject::service(service),
             port: port.node_port,
             protocol: Some(port.protocol),
-            verdict,
+            verdict: if_served(self.snapshot, service, verdict),
         })
     }
 

@@ -4,11 +4,9 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use super::wording::MOST_LISTED;
 use crate::{
-    facts::{
-        Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Why,
-        kubernetes_version,
-    },
-    findings::Severity,
+    dataplane::narrowed,
+    facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Why, kubernetes_version},
+    findings::{Severity, Verdict},
 };
 
 /// The static and the dynamic band (ServiceNodePortStaticSubrange, KEP-3668: on by default since Kubernetes 1.28).
@@ -60,21 +58,12 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     Ok(range)
 }
 
-/// Cilium's own NodePort range: what it was told, else its default.
-pub(super) fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
-    match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
-        Some(claim) => Ok(claim.ranges.get()?.iter().copied().collect()),
-        None => Ok(PortRange::DEFAULT_NODE_PORTS.into()),
+/// A verdict about a Service's NodePorts, unless it is not known whether this node serves them.
+pub(super) fn if_served(snapshot: &Snapshot, service: &Service, verdict: Verdict) -> Verdict {
+    match (verdict, narrowed(snapshot, service)) {
+        (Verdict::Problem(_), Some(gap)) => Verdict::Unknown(gap),
+        (verdict, _) => verdict,
     }
-}
-
-/// Whether Cilium in kube-proxy's place leaves a hostPort out, since its number may be a Service's.
-pub(super) fn is_left_out_by_cilium(snapshot: &Snapshot, number: u16) -> Result<bool, Gap> {
-    let in_range = cilium_range(snapshot).map(|range| range.contains(number));
-    if in_range == Ok(false) || snapshot.proxy_mode()?.value != Mode::Cilium {
-        return Ok(false);
-    }
-    in_range
 }
 
 /// Every allocated number, healthCheckNodePorts included, with one Service that has it.

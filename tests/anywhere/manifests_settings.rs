@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use portreeve::facts::{
-    CiliumConfig, Claimant, ClusterFacts, Family, PortRange, ProxyConfig, RangeSource, Why, WithoutBackend,
+    CiliumConfig, Claimant, ClusterFacts, Family, ForCilium, PortRange, ProxyConfig, RangeSource, Why, WithoutBackend,
 };
 
 use crate::manifests::facts_of;
@@ -350,4 +350,28 @@ spec: {defaults: {devices: eth1}, nodeSelector: {matchLabels: {pool: edge}}}
 "#]);
     let gap = facts.proxy_config.gap().expect("a gap");
     assert!(gap.detail.contains("CiliumNodeConfig kube-system/edge may change Cilium's settings"), "{}", gap.detail);
+}
+
+#[test]
+fn what_annotations_ask_of_cilium_is_read_as_cilium_reads_it() {
+    for (annotations, global, narrowed) in [
+        ("{}", false, false),
+        (r#"{service.cilium.io/global: "true"}"#, true, false),
+        (r#"{io.cilium/global-service: "True"}"#, true, false),
+        (r#"{service.cilium.io/global: "false", io.cilium/global-service: "true"}"#, false, false),
+        (r#"{service.cilium.io/global: "yes"}"#, false, false),
+        ("{service.cilium.io/type: NodePort}", false, false),
+        ("{service.cilium.io/type: clusterip}", false, false),
+        ("{service.cilium.io/type: ClusterIP}", false, true),
+        ("{service.cilium.io/type: LoadBalancer}", false, true),
+        ("{service.cilium.io/node: edge}", false, true),
+        ("{service.cilium.io/node-selector: disk=ssd}", false, true),
+    ] {
+        let text = format!(
+            "kind: Service\nmetadata: {{name: a, annotations: {annotations}}}\nspec: {{ports: [{{port: 80}}]}}"
+        );
+        let facts = facts_of(&[&text]);
+        let found = facts.services.get().expect("services")[0].for_cilium;
+        assert_eq!(found, ForCilium { global, narrowed }, "{annotations}");
+    }
 }

@@ -21,7 +21,7 @@ use super::{
     slim_object::{self, SlimObject},
     tolerant_field::{Field, FieldErrors, quoted},
 };
-use crate::facts::{Endpoint, EndpointPort, EndpointSlice, Family, Service, ServiceKind, ServicePort};
+use crate::facts::{Endpoint, EndpointPort, EndpointSlice, Family, ForCilium, Service, ServiceKind, ServicePort};
 
 /// A Service; `None` for ExternalName and headless ones, which no proxy serves, and for impossible ones.
 pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Service> {
@@ -78,6 +78,10 @@ pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Se
             .labels
             .take("metadata.labels", errors)
             .and_then(|labels| labels.proxy_name.seen().cloned()),
+        for_cilium: metadata
+            .annotations
+            .take("metadata.annotations", errors)
+            .map_or_else(ForCilium::default, |annotations| for_cilium(&annotations)),
         namespace: namespace(metadata.namespace, errors)?,
         name: label(metadata.name, errors)?,
         uid: metadata.uid.take("metadata.uid", errors),
@@ -132,6 +136,16 @@ pub(super) fn endpoint_slice(object: SlimObject, errors: &mut FieldErrors) -> Op
             })
         }),
     })
+}
+
+/// As Cilium reads it: the newer name of an annotation comes first (cilium `pkg/annotation/clustermesh.go`), and a type that is
+/// none counts as absent.
+fn for_cilium(annotations: &slim_object::Annotations) -> ForCilium {
+    let global = annotations.global.seen().or(annotations.global_alias.seen());
+    let other_type =
+        annotations.served_type.seen().is_some_and(|it| matches!(it.as_str(), "ClusterIP" | "LoadBalancer"));
+    let on_some = annotations.served_on.seen().or(annotations.served_on_selected.seen()).is_some();
+    ForCilium { global: global.is_some_and(|it| it.eq_ignore_ascii_case("true")), narrowed: other_type || on_some }
 }
 
 fn service_ports(

@@ -242,6 +242,17 @@ fn cilium_leaves_a_family_alone_that_is_turned_off() {
 }
 
 #[test]
+fn where_cilium_has_its_link_and_nobody_tells_the_mode_what_it_shares_with_kube_proxy_is_known() {
+    let unknown = Snapshot::healthy().without_proxy();
+    let with_link = unknown.clone().address("cilium_host", "10.244.0.1");
+    assert_eq!(candidates(&unknown).mode_in_words(), "unknown: this holds in iptables, ipvs and nftables mode");
+    assert!(candidates(&with_link).mode_in_words().ends_with("mode, and with Cilium in kube-proxy's place"));
+    assert_eq!(captured(&with_link, PRIMARY[0]), captured(&unknown, PRIMARY[0]));
+    let known = Snapshot::healthy().address("cilium_host", "10.244.0.1");
+    assert!(candidates(&known).iter().all(|it| it.mode() == Mode::Iptables), "it is there beside kube-proxy too");
+}
+
+#[test]
 fn a_kube_proxy_beside_cilium_leaves_only_what_both_share() {
     let mut world = cilium(|_| ());
     let of_cilium = world.kernel.proxy.config.seen().cloned().expect("settings");

@@ -7,25 +7,30 @@ use super::{
         backing::Backing,
         candidate::Candidate,
         candidates::Candidates,
+        cilium::narrowed,
         claim::Claim,
         endpoints::Endpoints,
         local_address::{LocalAddress, is_link_local},
         outcome::Outcome,
-        served::covers,
         vantage::answering_vantage_points,
     },
     claims::Standing,
     ownership::Answered,
 };
-use crate::facts::{Family, Gap, Interfaces, Protocol, Service, ServicePort, Socket, Source, Vantage, Why};
+use crate::facts::{
+    Family, Gap, Interfaces, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Source, Vantage, Why,
+};
 
 /// What every question is judged against.
 pub(super) struct Here<'a> {
+    pub(super) snapshot: &'a Snapshot,
     pub(super) candidates: Candidates,
     pub(super) endpoints: Endpoints<'a>,
     pub(super) interfaces: &'a Interfaces,
     pub(super) standings: Vec<Standing<'a>>,
     pub(super) protocol: Protocol,
+    /// Whether Cilium leaves a hostPort of this number out.
+    pub(super) is_left_out: Result<bool, Gap>,
 }
 
 /// Which claim comes first in nftables mode cannot be seen.
@@ -63,16 +68,25 @@ impl<'a> Here<'a> {
             _ => None,
         });
         let host_port = self.find(|standing| match standing {
-            Standing::HostPort(_, host) => covers(host, to.ip).then_some(()),
+            Standing::HostPort(_, host) => candidate.serves_host_port(host, to, from).then_some(()),
             _ => None,
         });
-        let host_port = host_port.map(|(index, ())| index);
+        let host_port = match self.is_left_out {
+            Ok(true) if candidate.mode() == Mode::Cilium => None,
+            Err(ref gap) if candidate.mode() == Mode::Cilium && host_port.is_some() => {
+                return vec![(Err(gap.clone()), None)];
+            }
+            _ => host_port.map(|(index, ())| index),
+        };
         let externals = self
             .outcomes(external, to.ip, |backing| candidate.outcome_of_external_ip((to, self.protocol), from, backing));
         let strays = self.strays(candidate, from, to, node_port.map(|(_, (service, _))| service), listener);
         let outcome =
             |backing| if strays { Outcome::Nowhere } else { candidate.outcome((to, self.protocol), from, backing) };
-        let node_ports = self.outcomes(node_port, to.ip, outcome);
+        let mut node_ports = self.outcomes(node_port, to.ip, outcome);
+        if candidate.mode() == Mode::Cilium && node_port.is_some_and(|(_, (service, _))| service.for_cilium.narrowed) {
+            node_ports.push(None);
+        }
         let pairs = externals.into_iter().flat_map(|external| node_ports.iter().map(move |it| (external, *it)));
         pairs
             .map(|(external, node_port)| {
@@ -119,7 +133,9 @@ impl<'a> Here<'a> {
             Standing::External(address, port) => {
                 self.endpoints.backing(address.service, port, Family::of(to)).err().filter(|_| address.ip == to)
             }
-            Standing::NodePort(service, port) => self.endpoints.backing(service, port, Family::of(to)).err(),
+            Standing::NodePort(service, port) => {
+                narrowed(self.snapshot, service).or_else(|| self.endpoints.backing(service, port, Family::of(to)).err())
+            }
             Standing::HostPort(..) | Standing::Socket(..) => None,
         })
     }

@@ -13,6 +13,7 @@ pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{
     candidates::Candidates,
+    cilium::cilium_range,
     endpoints::Endpoints,
     local_address::{local_addresses, other_loopback},
     proxy_sockets::Proxy,
@@ -32,11 +33,13 @@ pub fn owner(snapshot: &Snapshot, lag_seconds: i64, protocol: Protocol, port: u1
     };
     let listeners = snapshot.kernel.listeners.get()?;
     let here = Here {
+        snapshot,
         candidates: Candidates::of(snapshot, interfaces, lag_seconds),
         endpoints: Endpoints::of(snapshot),
         interfaces,
         standings: standings(snapshot, services, listeners, protocol, port),
         protocol,
+        is_left_out: cilium_range(snapshot).map(|range| range.contains(port)),
     };
     let mut places = local_addresses(interfaces);
     let sockets = here.standings.iter().filter_map(|standing| match standing {

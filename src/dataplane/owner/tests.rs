@@ -5,7 +5,7 @@ use super::{
 use crate::{
     dataplane::cilium,
     facts::{
-        Mode, Socket, Source, State, Vantage, Why,
+        Mode, RangeClaim, Reading, Socket, Source, State, Vantage, Why,
         healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
     },
 };
@@ -197,6 +197,45 @@ fn a_host_port_is_on_its_host_ip_and_on_no_ipv6_loopback() {
     assert_eq!(ask(&at(None), Vantage::Remote, PRIMARY[1]), pod);
     assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, PRIMARY[0]), pod);
     assert_eq!(ask(&at(Some(PRIMARY[0])), Vantage::Remote, SECOND[0]), none);
+}
+
+#[test]
+fn behind_cilium_a_host_port_is_where_node_ports_are_and_none_in_their_range() {
+    let at = |host_ip: Option<&str>, range: &str| {
+        let mut world = Snapshot::healthy().with_mode(Mode::Cilium).pod("edge", |pod| {
+            pod.host_port(80, 30080);
+            pod.ports[0].host_ip = host_ip.map(ip);
+        });
+        let ranges = Reading::Seen(vec![range.parse().expect("a range")]);
+        world.cluster.range_claims.push(RangeClaim {
+            by: crate::facts::Claimant::Cilium,
+            ranges,
+            place: String::new(),
+        });
+        world
+    };
+    let pod = (Ok(Outcome::Pod), Some(Claim::HostPort), None);
+    let none = (Ok(Outcome::Refused), None, None);
+    let beside = at(None, "31000-31999");
+    assert_eq!(ask(&beside, Vantage::Remote, PRIMARY[0]), pod);
+    assert_eq!(ask(&beside, Vantage::Remote, SECOND[0]), none, "one address of each device");
+    assert_eq!(ask(&beside, Vantage::Node, SECOND[0]), pod);
+    assert_eq!(ask(&at(Some(SECOND[0]), "31000-31999"), Vantage::Remote, SECOND[0]), pod);
+    for vantage in [Vantage::Remote, Vantage::Node] {
+        assert_eq!(ask(&at(None, "30000-32767"), vantage, PRIMARY[0]), none, "left out");
+    }
+    let mut unread = at(None, "30000-32767");
+    unread.cluster.range_claims[0].ranges = gap(Source::NodePortRange, Why::Malformed);
+    assert!(ask(&unread, Vantage::Remote, PRIMARY[0]).0.is_err());
+}
+
+#[test]
+fn behind_cilium_a_narrowed_service_may_be_served_or_not() {
+    let narrowed = |it: World| it.node_port(30080).with(|service| service.for_cilium.narrowed = true);
+    let world = Snapshot::healthy().service("web", narrowed);
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod));
+    let gap = ask(&world.with_mode(Mode::Cilium), Vantage::Remote, PRIMARY[0]).0.expect_err("unknown");
+    assert!(gap.detail.contains("service.cilium.io/type"), "{gap:?}");
 }
 
 #[test]

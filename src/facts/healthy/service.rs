@@ -1,7 +1,7 @@
 //! A Service and its EndpointSlices for tests.
 
 use super::{
-    super::{Endpoint, EndpointPort, EndpointSlice, Family, Protocol, Service, ServiceKind, ServicePort},
+    super::{Endpoint, EndpointPort, EndpointSlice, Family, ForCilium, Protocol, Service, ServiceKind, ServicePort},
     ip,
 };
 
@@ -28,6 +28,7 @@ impl World {
             internal_local: false,
             health_check_node_port: None,
             proxy_name: None,
+            for_cilium: ForCilium::default(),
             ports: vec![ServicePort {
                 name: String::new(),
                 protocol: Protocol::Tcp,

@@ -242,6 +242,16 @@ fn a_trap_is_on_an_address_of_this_node_outside_vrfs() {
 }
 
 #[test]
+fn where_an_annotation_has_cilium_serve_a_service_elsewhere_it_is_unknown() {
+    let narrowed = |it: World| it.node_port(30080).with(|service| service.for_cilium.narrowed = true);
+    let world = Snapshot::healthy().service("web", narrowed).listens("0.0.0.0:30080");
+    expect_problem(&RULE, &world, &subject());
+    let unknown = expect_unknown(&RULE, &world.with_mode(Mode::Cilium), &subject());
+    assert!(unknown.detail.contains("service.cilium.io/type"), "{unknown:?}");
+    expect_healthy(&RULE, &Snapshot::healthy().service("web", narrowed).with_mode(Mode::Cilium), &subject());
+}
+
+#[test]
 fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
     let after = |world: &Snapshot| {
         let values = expect_problem(&RULE, world, &subject()).values;

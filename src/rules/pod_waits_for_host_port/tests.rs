@@ -175,18 +175,16 @@ fn static_pods_of_one_node_are_not_one_workload() {
 fn refused_pods_are_over_once_their_controller_makes_no_other() {
     let refused = |of: Option<Controller>, seconds: [i64; 2]| {
         let pods = seconds.map(|seconds| {
-            let mut pod = waits(0, &format!("late-{seconds}"), |_| ());
-            (pod.rejected, pod.since) = (true, ago(seconds));
-            pod.controller.clone_from(&of);
-            pod
+            let pod = waits(0, &format!("late-{seconds}"), |_| ());
+            WaitingPod { rejected: true, since: ago(seconds), controller: of.clone(), ..pod }
         });
         judged(pods.into()).len()
     };
-    let of_set = || controller("ReplicaSet", "late-5c4");
-    assert_eq!(refused(of_set(), [9000, LONGEST_RETRY]), 1, "it goes on");
-    assert_eq!(refused(of_set(), [9000, LONGEST_RETRY + 1]), 0, "it has made no other");
-    assert_eq!(refused(None, [9000, 8000]), 2, "nobody makes another");
-    assert_eq!(refused(controller("Node", "n1"), [9000, 8000]), 2, "a static pod stays refused");
+    for (latest, told) in [(LONGEST_RETRY, 1), (LONGEST_RETRY + 1, 0)] {
+        assert_eq!(refused(controller("ReplicaSet", "late-5c4"), [9000, latest]), told, "{latest}");
+    }
+    let by_nobody = [None, controller("Node", "n1")].map(|of| refused(of, [9000, 8000]));
+    assert_eq!(by_nobody, [2, 2], "nobody makes another, and a static pod stays refused");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use portreeve::facts::{
-    Cgroup, ContainerPort, DestinationUse, Endpoint, EndpointPort, EndpointSlice, Family, Gap, Holder, Node,
+    Cgroup, ContainerPort, DestinationUse, Endpoint, EndpointPort, EndpointSlice, Family, ForCilium, Gap, Holder, Node,
     NodeAddress, NodeAddressKind, Owner, Pod, PodContainer, Process, Protocol, Reading, Service, ServiceKind,
     ServicePort, Socket, Source, State, Why,
 };
@@ -282,6 +282,7 @@ pub(super) fn service(line: &str) -> (Service, Vec<EndpointSlice>) {
         internal_local: false,
         health_check_node_port: None,
         proxy_name: None,
+        for_cilium: ForCilium::default(),
         ports: Vec::new(),
     };
     let (mut targets, mut endpoints) = (Vec::new(), Vec::new());
