@@ -135,7 +135,7 @@ async fn make(access: &Access, impersonation: Impersonation, guard: &PluginGuard
         Credentials::Kubeconfig { paths, context } => {
             let mut merged = Kubeconfig::default();
             for path in paths {
-                credential_files::check(path)?;
+                credential_files::check_kubeconfig(path)?;
                 let next = Kubeconfig::read_from(path).map_err(of_kubeconfig)?;
                 merged = merged.merge(next).map_err(|error| causes(&error))?;
             }

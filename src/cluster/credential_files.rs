@@ -21,6 +21,21 @@ pub(super) fn check(path: &Path) -> Result<(), String> {
     open(path).map(drop)
 }
 
+/// The same of a kubeconfig. The client library reads UTF-16 too, and panics where half of a character is missing.
+pub(super) fn check_kubeconfig(path: &Path) -> Result<(), String> {
+    let mut file = open(path)?;
+    let length = file.metadata().map_err(|error| unreadable(path, &error))?.len();
+    let mut mark = [0; 2];
+    let is_utf16 = file.read_exact(&mut mark).is_ok() && [[0xff, 0xfe], [0xfe, 0xff]].contains(&mark);
+    match is_utf16 && length % 2 != 0 {
+        true => Err(format!(
+            "{} is UTF-16 of {length} bytes, which is half a character too much or too few",
+            path.display()
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Reads a text.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
@@ -98,6 +113,11 @@ mod tests {
         ] {
             let said = read(&path).expect_err("it cannot be read");
             assert!(said.contains(wanted), "{said}");
+        }
+        for (bytes, is_read) in [(&b"\xff\xfek\0i"[..], false), (b"\xfe\xff\0k\0i", true), (b"\xff", true), (b"", true)]
+        {
+            fs::write(at("config"), bytes).expect("a file");
+            assert_eq!(check_kubeconfig(&at("config")).is_ok(), is_read, "{bytes:?}");
         }
         fs::write(at("short"), "text").expect("a file");
         assert_eq!(read(&at("short")).as_deref(), Ok("text"));
