@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     facts::{
-        CiliumConfig, Why,
+        CiliumConfig, RangeClaim, Reading, Why,
         healthy::{World, gap},
     },
     findings::Subject,
@@ -59,6 +59,12 @@ fn what_the_agent_of_cilium_does_at_its_next_start_is_told() {
          the ephemeral port range 20000-29999."
     );
     assert_eq!(above.severity, Severity::Warning);
+    let mut claimed = cilium("1024 65535", "", false);
+    for (by, range) in [(Claimant::Calico, "31000-31999"), (Claimant::Cilium, "30000-30999")] {
+        let ranges = Reading::Seen(vec![range.parse().expect("a range")]);
+        claimed.cluster.range_claims.push(RangeClaim { by, ranges, place: "a setting".to_owned() });
+    }
+    assert_eq!(agent(&claimed), "reserves 30000-30999 when it starts next", "its own setting counts");
     for content in [
         cilium("32768 60999", "", true),
         cilium("1024 65535", "1024-32767", true),

@@ -286,6 +286,22 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
     assert_eq!((evidence.severity, evidence.affects.is_empty()), (Severity::Warning, true));
     assert!(evidence.summary.ends_with("it cannot listen again after a restart."), "{}", evidence.summary);
     expect_healthy(&RULE, &allowed(&own), &subject());
+    let elsewhere = |it: World| {
+        it.node_port(30080).each_slice(|slice| {
+            slice.ports[0].port = Some(30080);
+            slice.endpoints[0].addresses = vec![ip("198.51.100.7")];
+        })
+    };
+    let elsewhere = Snapshot::healthy().address("eth1", "198.51.100.7").service("web", elsewhere);
+    let elsewhere = elsewhere.listens("198.51.100.7:30080").with_mode(Mode::Cilium);
+    for (device, refused) in [("eth+", true), ("eth0", false)] {
+        let named = CiliumConfig { devices: vec![device.to_owned()], ..CiliumConfig::default() };
+        let world = elsewhere.clone().with_config(|it| it.cilium = Some(named));
+        match refused {
+            true => assert!(after(&world).is_some(), "{device}"),
+            false => expect_healthy(&RULE, &world, &subject()),
+        }
+    }
 
     // Where there are no endpoints, it answers: for now.
     let pass = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
