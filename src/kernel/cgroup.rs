@@ -62,7 +62,7 @@ impl Cgroups {
         let mut missing = ids.clone();
         let mut found = HashMap::with_capacity(ids.len());
         let outcome = search(mount, &mut missing, |id, path| {
-            found.insert(id, Ok(cgroup(path)));
+            found.insert(id, Ok(with_pod_of_root(mount, cgroup(path))));
         });
         let unknown = match outcome {
             Err(error) => {
@@ -98,6 +98,17 @@ pub(super) fn cgroup(path: &str) -> Cgroup {
     Cgroup { path: text::clean(path, PATH), pod: pod_of(path) }
 }
 
+/// The cgroup, with the pod that its path names only where the directory is root's: a kubelet makes them as root, and whom root
+/// gives a cgroup may make any name in it.
+fn with_pod_of_root(mount: &Path, cgroup: Cgroup) -> Cgroup {
+    let of_root = || {
+        let directory = fs::metadata(mount.join(cgroup.path.trim_start_matches('/')));
+        directory.is_ok_and(|directory| directory.uid() == 0)
+    };
+    let pod = cgroup.pod.clone().filter(|_| of_root());
+    Cgroup { pod, ..cgroup }
+}
+
 /// The cgroup of a process in the cgroup2 hierarchy, from the text of `/proc/<pid>/cgroup`; where no pod is named
 /// there, from one of the version 1 hierarchies, which a kubelet names in the same way. Where there is no cgroup2, the
 /// hierarchy of systemd names services.
@@ -119,8 +130,12 @@ fn hierarchy_of(line: &str) -> Option<&str> {
 
 /// The pod and container in a path as kubelets write them (pkg/kubelet/cm/cgroup_manager_linux.go), with the cgroupfs
 /// and the systemd driver, at any depth: `/kubepods/burstable/pod<uid>/<id>`,
-/// `/kubepods.slice/kubepods-pod<uid with underscores>.slice/cri-containerd-<id>.scope`.
+/// `/kubepods.slice/kubepods-pod<uid with underscores>.slice/cri-containerd-<id>.scope`. What systemd gives away to users they
+/// name as they like.
 pub(super) fn pod_of(path: &str) -> Option<PodContainer> {
+    if path.split('/').any(|component| component == "user.slice" || component.starts_with("user@")) {
+        return None;
+    }
     let mut below_kubepods = false;
     let mut components = path.split('/').filter(|component| !component.is_empty());
     let pod_uid = components.by_ref().find_map(|component| {
@@ -253,6 +268,8 @@ mod tests {
             "/kubepods/burstable",
             "/kubepods/pod\u{1b}[31m/x",
             &format!("/user.slice/pod{UID}"),
+            &format!("/user.slice/user-1000.slice/user@1000.service/kubepods-pod{}.slice", UID.replace('-', "_")),
+            &format!("/user@1000.service/kubepods/pod{UID}/{ID}"),
         ] {
             assert_eq!(pod_of(path), None, "{path}");
         }
@@ -284,6 +301,9 @@ mod tests {
         let cgroup = found[&id].clone().expect("found");
         assert_eq!(cgroup.pod.as_ref().expect("a pod").pod_uid, UID);
         assert_eq!(cgroups.processes(&cgroup), [12, 7]);
+        std::os::unix::fs::chown(&deep, Some(65534), None).expect("tests of the kernel run as root");
+        let given_away = cgroups.of(&HashSet::from([id]))[&id].clone().expect("found");
+        assert_eq!((given_away.path, given_away.pod), (cgroup.path, None), "whoever has it names it as he likes");
         assert_eq!(found[&3].clone().expect_err("unknown").why, Why::NotPermitted);
     }
 

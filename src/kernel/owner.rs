@@ -28,19 +28,21 @@ pub struct Claim {
     pub inode: u64,
     /// Its cgroup id.
     pub cgroup: Option<u64>,
+    /// The user who made it.
+    pub uid: u32,
 }
 
 impl Claim {
     pub(super) fn of(record: &Record) -> Self {
-        let Record { protocol, state, local_port, inode, cgroup, .. } = *record;
-        Self { protocol, state, local_port, inode, cgroup }
+        let Record { protocol, state, local_port, inode, cgroup, uid, .. } = *record;
+        Self { protocol, state, local_port, inode, cgroup, uid }
     }
 }
 
 impl From<&Socket> for Claim {
     fn from(socket: &Socket) -> Self {
-        let Socket { protocol, state, local_port, inode, cgroup, .. } = *socket;
-        Self { protocol, state, local_port, inode, cgroup }
+        let Socket { protocol, state, local_port, inode, cgroup, uid, .. } = *socket;
+        Self { protocol, state, local_port, inode, cgroup, uid }
     }
 }
 
@@ -70,16 +72,20 @@ impl Owners {
         let processes = self.processes_of(&asked, &cgroups);
         let owner = |claim: &Claim| {
             self.known_without_reading(claim).unwrap_or_else(|| {
+                let told = claim.cgroup.and_then(|id| cgroups.get(&id));
                 let process = match processes.get(&claim.inode) {
                     Some(Held::By(process)) => Ok(process.clone()),
-                    Some(Held::ByNoProcess) => return Owner::Kernel { link: String::new() },
+                    Some(Held::ByNoProcess) if may_be_the_kernels(claim, told) => {
+                        return Owner::Kernel { link: String::new() };
+                    }
+                    Some(Held::ByNoProcess) => Err(Gap::new(Source::Processes, Why::NotSupported, NO_DESCRIPTOR)),
                     Some(Held::Unknown(gap)) => Err(gap.clone()),
                     None => {
                         Err(Gap::new(Source::Processes, Why::Stale, "its process closed it; the kernel winds it up"))
                     }
                 };
                 let unknown = || Gap::new(Source::Cgroups, Why::NotSupported, "no cgroup is told of this socket");
-                let cgroup = claim.cgroup.and_then(|id| cgroups.get(&id).cloned()).unwrap_or_else(|| Err(unknown()));
+                let cgroup = told.cloned().unwrap_or_else(|| Err(unknown()));
                 let cgroup = self.completed(cgroup, &process);
                 Owner::Held(Holder { cgroup: cgroup.into(), process: process.into() })
             })
@@ -96,7 +102,9 @@ impl Owners {
             Err(gap) => gap.why == Why::NotSupported,
         };
         let of_process = process.as_ref().ok().and_then(|process| cgroup_of(&self.proc, process));
-        let says_more = |cgroup: &Cgroup| cgroup.pod.is_some() || has_no_cgroup2 && !cgroup.is_root();
+        let is_told = |cgroup: &Cgroup| told.as_ref().is_ok_and(|told| told.path == cgroup.path);
+        let names_pod = |cgroup: &Cgroup| cgroup.pod.is_some() && !is_told(cgroup);
+        let says_more = |cgroup: &Cgroup| names_pod(cgroup) || has_no_cgroup2 && !cgroup.is_root();
         of_process.filter(says_more).map_or(told, Ok)
     }
 
@@ -180,6 +188,15 @@ impl Owners {
     }
 }
 
+/// Of a socket that is there, and that no process shows: it can be passed on without being received (unix(7) `SCM_RIGHTS`), or
+/// be held by io_uring alone.
+const NO_DESCRIPTOR: &str = "no process shows a descriptor of it: it is on its way between two, or in io_uring";
+
+/// Whether a socket that no process shows may be one of the kernel's own, which are root's. Of whom made it the cgroup tells more.
+fn may_be_the_kernels(claim: &Claim, cgroup: Option<&Result<Cgroup, Gap>>) -> bool {
+    claim.uid == 0 && cgroup.is_none_or(|cgroup| cgroup.as_ref().map_or(true, Cgroup::is_root))
+}
+
 /// What is known of an inode's owner.
 enum Held {
     By(Process),
@@ -198,7 +215,7 @@ mod tests {
     use super::*;
 
     fn claim(protocol: Protocol, state: State, local_port: u16, inode: u64) -> Claim {
-        Claim { protocol, state, local_port, inode, cgroup: None }
+        Claim { protocol, state, local_port, inode, cgroup: None, uid: 0 }
     }
 
     #[test]

@@ -32,6 +32,14 @@ impl Namespace {
         assert!(status.success(), "ip {arguments}: {status}");
     }
 
+    /// Runs a command in the root of the cgroup2 hierarchy.
+    pub fn in_root_cgroup(&self, command: &str) {
+        let places = "for it in /sys/fs/cgroup /sys/fs/cgroup/unified; do [ -e $it/cgroup.controllers ] && break; done";
+        let script = format!("{places}; echo $$ > $it/cgroup.procs && exec {command}");
+        let status = Command::new("sh").args(["-c", &script]).status().expect("a shell");
+        assert!(status.success(), "{command}: {status}");
+    }
+
     /// Adds an address, with its prefix, to loopback, where no duplicates are looked for.
     pub fn add_address(&self, address: &str) {
         self.ip(&format!("address add {address} dev lo"));

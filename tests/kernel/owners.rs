@@ -2,8 +2,9 @@
 
 use std::{
     fs,
+    io::IoSlice,
     net::TcpListener,
-    os::unix::fs::symlink,
+    os::{fd::AsRawFd, unix::fs::symlink},
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -12,7 +13,11 @@ use std::{
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
-    sys::resource::{Resource, getrlimit},
+    sys::{
+        resource::{Resource, getrlimit},
+        socket::{ControlMessage, MsgFlags, sendmsg},
+    },
+    unistd::{Uid, setfsuid},
 };
 use portreeve::{
     facts::{Holder, Owner, Socket, Why},
@@ -253,7 +258,8 @@ fn the_oldest_of_several_holders_is_named() {
 fn a_socket_of_the_kernel_is_known_by_its_link_and_by_being_held_by_nobody() {
     let namespace = Namespace::enter();
     namespace.ip("link add overlay type vxlan id 7 dstport 8472 local 127.0.0.1");
-    namespace.ip("link set overlay up");
+    // The socket has the cgroup of whoever turns the link on, as a tunnel of a daemon has the daemon's.
+    namespace.in_root_cgroup("ip link set overlay up");
     let sockets = listeners();
     let claims: Vec<_> = sockets.iter().map(Claim::from).collect();
     assert!(!claims.is_empty() && claims.iter().all(|claim| claim.local_port == 8472), "{sockets:?}");
@@ -264,6 +270,22 @@ fn a_socket_of_the_kernel_is_known_by_its_link_and_by_being_held_by_nobody() {
             assert_eq!(owner, Owner::Kernel { link: link.to_owned() });
         }
     }
+}
+
+#[test]
+fn a_socket_on_its_way_between_processes_is_its_makers_and_not_the_kernels() {
+    let _namespace = Namespace::enter();
+    let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    setfsuid(Uid::from_raw(65534));
+    let listener = TcpListener::bind("127.0.0.1:30080").expect("bound");
+    setfsuid(Uid::from_raw(0));
+    let descriptors = [listener.as_raw_fd()];
+    let passed = [ControlMessage::ScmRights(&descriptors)];
+    sendmsg::<()>(ours.as_raw_fd(), &[IoSlice::new(b"x")], &passed, MsgFlags::empty(), None).expect("sent");
+    drop(listener);
+    let node = node_of_this_process();
+    let process = holder(owner_of_only_listener(&Owners::live(node.path(), Vec::new(), false))).process;
+    assert!(process.gap().expect("no process").detail.contains("no process shows a descriptor"), "{process:?}");
 }
 
 /// Fault (kernel): a socket closes between the dump and the look for its owner
