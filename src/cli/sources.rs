@@ -14,6 +14,7 @@ use crate::{
     cluster::{ApiServer, ClusterSource, Input, SourceOptions},
     facts::{ClusterFacts, Gap, Learned, Mode, Overrides, PortRange, Snapshot, Source},
     kernel::Host,
+    sinks::unread_in_words,
 };
 
 /// Prints what is wrong with the source, before anything else: one line, however much it is. Of an API server that is why it
@@ -119,7 +120,8 @@ impl Sources {
         };
         let sources = SnapshotSources {
             cluster: ClusterSource::discover(choice, &environment()),
-            node,
+            // A variable that is set to nothing names no node.
+            node: node.filter(|node| !node.is_empty()),
             host: Host::at(host_root),
             overrides: Overrides {
                 proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }),
@@ -133,6 +135,9 @@ impl Sources {
         let snapshot = sources.gather(now(), |step: Step| progress.show(step)).context("starting the runtime")?;
         drop(progress);
         complain(&sources.cluster, &snapshot.cluster, console);
+        if let Some(unread) = unread_in_words(&snapshot) {
+            console.print_error(&anyhow!(unread));
+        }
         if let Some(doubt) = doubt(&snapshot).filter(|_| sources.node.is_some()) {
             console.print_note(&doubt);
         }

@@ -322,6 +322,7 @@ fn kernel(at: Timestamp) -> KernelFacts {
         booted: None,
         capabilities: Vec::new(),
         listeners: Reading::Seen(Vec::new()),
+        no_udp: None,
         socket_source: "sock_diag".to_owned(),
         clients: Reading::Seen(Clients::default()),
         ephemeral: Reading::Seen(EphemeralUse { at_most: 40, busiest: Vec::new() }),

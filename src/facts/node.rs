@@ -24,6 +24,9 @@ pub struct KernelFacts {
     pub capabilities: Vec<String>,
     /// Listening sockets: TCP and SCTP in LISTEN, UDP unconnected with a local port. All ports.
     pub listeners: Reading<Vec<Socket>>,
+    /// Why the listeners of UDP are not among them, where that is so: whoever makes too many hides nobody of TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_udp: Option<Gap>,
     /// How sockets were read: sock_diag, or `/proc/net` with what that cannot tell.
     pub socket_source: String,
     /// Connected sockets whose local port is in [`NodeQuery::client_ports`].
@@ -57,6 +60,11 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
+    /// Why listeners may be missing.
+    pub fn unread_listeners(&self) -> Option<&Gap> {
+        self.listeners.gap().or(self.no_udp.as_ref())
+    }
+
     /// Puts what `other` has of a source in place of what is here. Only a source that
     /// [walks connections](Source::walks_connections) can be taken from another snapshot.
     pub fn take(&mut self, source: Source, other: &Self) {

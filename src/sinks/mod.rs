@@ -36,7 +36,7 @@ pub use map::{write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};
 pub use owner::{owner_schema, write_owner, write_owner_json};
 pub use owners::{NodeOwner, owners_schema, write_owners, write_owners_json};
-pub use report::{CheckResult, Report};
+pub use report::{CheckResult, Report, unread_in_words};
 pub use reported_gaps::ReportedGap;
 pub use rule_pages::{rule_page_markdown, rule_page_text, rules_table};
 pub use sarif::write_sarif;

@@ -105,7 +105,7 @@ pub(in crate::sinks) fn not_judged(rules: &BTreeSet<RuleId>, wide: bool) -> Stri
 }
 
 /// What a person would call it. What fails together is one thing.
-fn topic(source: Source, why: Why) -> &'static str {
+pub(in crate::sinks) fn topic(source: Source, why: Why) -> &'static str {
     match (source, why) {
         (
             Source::Services
