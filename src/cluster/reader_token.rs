@@ -15,7 +15,6 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-
 use tokio::time::sleep;
 
 use super::{
