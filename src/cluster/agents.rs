@@ -54,7 +54,8 @@ impl AgentRequest {
     fn rounds(self) -> [Round; 2] {
         let Self { path, at_once, usual, longest } = self;
         // A connection is an open file, and some are open for other things.
-        let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(usize::MAX, |(now, _)| now.try_into().unwrap_or(usize::MAX));
+        let files =
+            getrlimit(Resource::RLIMIT_NOFILE).map_or(usize::MAX, |(now, _)| now.try_into().unwrap_or(usize::MAX));
         let at_once = at_once.min(files / 2).max(1);
         let of_long = (at_once * usual / longest).max(1);
         [(usual, at_once), (longest, of_long)].map(|(longest, at_once)| Round { path, longest, at_once })

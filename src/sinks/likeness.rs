@@ -106,7 +106,10 @@ mod tests {
                 "/kubepods/pod0d1f4a3e-2c5b-4d6e-8f70-0123456789ab/c1",
                 "/kubepods/podffff4a3e-2c5b-4d6e-8f70-ba9876543210/c1",
             ),
-            ("GET https://h:6443/pods/portreeve-2x7f2:29517/proxy", "GET https://h:6443/pods/portreeve-b9zzk:29517/proxy"),
+            (
+                "GET https://h:6443/pods/portreeve-2x7f2:29517/proxy",
+                "GET https://h:6443/pods/portreeve-b9zzk:29517/proxy",
+            ),
         ] {
             assert_eq!(likeness(one, "node-1"), likeness(other, "node-2"));
         }

@@ -98,8 +98,8 @@ fn judge_those<T>(
         let partial = stopped.map(|why| format!("partial: {asked} of {all} agents were asked; {}", why.words()));
         let not_asked = || Gap::new(Source::Agent, Why::NotAsked, stopped.map_or("it was not asked", Stopped::words));
         let judged = listed.into_iter().zip(results);
-        let judged =
-            judged.map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_asked())) });
+        let judged = judged
+            .map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_asked())) });
         Ok(NodeResults { results: judged.collect(), partial })
     })
 }

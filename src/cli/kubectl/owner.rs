@@ -38,9 +38,10 @@ enum Form {
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let NodeResults { results, partial } = judge_node_snapshots(&args.agent_flags, &args.node, Some(args.port.number), |snapshot| {
-        args.port.owners(snapshot)
-    })?;
+    let NodeResults { results, partial } =
+        judge_node_snapshots(&args.agent_flags, &args.node, Some(args.port.number), |snapshot| {
+            args.port.owners(snapshot)
+        })?;
     let owners = results.into_iter().map(|NodeResult { node, result }| NodeOwner { node, owned: result });
     let owners: Vec<NodeOwner> = owners.collect();
     if let Some(partial) = partial {

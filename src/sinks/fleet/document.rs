@@ -16,10 +16,7 @@ use super::{
 };
 use crate::{
     findings::{Scope, Subject},
-    sinks::{
-        findings_document::Problem,
-        indented_json::write_indented_json,
-    },
+    sinks::{findings_document::Problem, indented_json::write_indented_json},
 };
 
 /// What the agents of a cluster report. A field that does not apply is absent.

@@ -117,8 +117,18 @@ impl Gathering {
 
     /// What is known, of all agents or of those that were asked before it was stopped.
     pub fn finish(self, stopped: Option<Stopped>) -> Fleet {
-        let Self { agent_namespace, wanted, incidents, mut nodes, agents, answered, answered_nodes, silent, unseen, left_out } =
-            self;
+        let Self {
+            agent_namespace,
+            wanted,
+            incidents,
+            mut nodes,
+            agents,
+            answered,
+            answered_nodes,
+            silent,
+            unseen,
+            left_out,
+        } = self;
         let partial = stopped.map(|why| Partial { listed: agents, asked: agents - left_out, why });
         let (incidents, hidden): (Vec<Incident>, Vec<Incident>) =
             incidents.finish().into_iter().partition(|it| wanted.wants(&it.problem));

@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -50,7 +51,8 @@ pub(in crate::sinks) struct Incident {
 
 /// What makes findings of several nodes the same incident. Of the cluster there is one finding, however bad it seems from a
 /// node.
-type Key = (Scope, String, SubjectKind, Option<String>, String, Option<u16>, Option<Protocol>, Option<(Severity, String)>);
+type Key =
+    (Scope, String, SubjectKind, Option<String>, String, Option<u16>, Option<Protocol>, Option<(Severity, String)>);
 
 /// Incidents in the making.
 #[derive(Debug, Default)]
@@ -114,8 +116,7 @@ impl Gathered {
         if worse || (problem.severity == self.problem.severity && *node < self.words_of) {
             (self.problem, self.words_of) = (problem.clone(), Arc::clone(node));
         }
-        // Times of one form are in the order of their texts.
-        if (&problem.since, node) < (&self.since, &self.since_of) {
+        if (time(&problem.since), node) < (time(&self.since), &self.since_of) {
             (self.since, self.since_of) = (problem.since.clone(), Arc::clone(node));
         }
         self.affects.extend(&problem.affects);
@@ -161,7 +162,8 @@ impl Gathered {
     }
 
     fn finish(self) -> Incident {
-        let Self { mut problem, words_of, since, since_of, affects, mut nodes, subjects, differs, same_words, .. } = self;
+        let Self { mut problem, words_of, since, since_of, affects, mut nodes, subjects, differs, same_words, .. } =
+            self;
         (problem.since, problem.affects) = (since, affects.into_iter().collect());
         nodes.sort();
         nodes.dedup();
@@ -169,6 +171,11 @@ impl Gathered {
         let differs = differs.into_iter().collect();
         Incident { problem, words_of, since_of, nodes, subjects, differs, same_words }
     }
+}
+
+/// What is no time is later than every time.
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap_or(Timestamp::MAX)
 }
 
 fn key(problem: &Problem) -> Key {

@@ -150,9 +150,7 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
             let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
             (format!("{}{hidden}; {asked}", words.join(", ")), Ink::Bad(*worst))
         }
-        None if fleet.agents == 0 => {
-            ("Nothing is known: no agent is listed.".to_owned(), Ink::Bad(Severity::Critical))
-        }
+        None if fleet.agents == 0 => ("Nothing is known: no agent is listed.".to_owned(), Ink::Bad(Severity::Critical)),
         None if !fleet.is_whole() => {
             (format!("no port conflicts in what could be asked{hidden}; {asked}"), Ink::Bad(Severity::Critical))
         }
