@@ -46,7 +46,7 @@ pub struct AgentRequest {
 
 impl AgentRequest {
     /// What is wrong on a node.
-    pub const FINDINGS: Self = Self { path: "/findings", at_once: 128, usual: 512 << 10, longest: 8 << 20 };
+    pub const FINDINGS: Self = Self { path: "/findings", at_once: 64, usual: 1 << 20, longest: 8 << 20 };
     /// Everything that a look saw, with all Services of the cluster.
     pub const SNAPSHOT: Self = Self { path: "/snapshot", at_once: 2, usual: 128 << 20, longest: 128 << 20 };
 

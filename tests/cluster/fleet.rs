@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::{
     api::list,
     fake::{Fake, Reply},
-    plugin::{Plugin, ended, listener, pod, told},
+    plugin::{self, Plugin, ended, listener, pod, snapshot, told},
 };
 
 /// A cluster of these nodes that issues tokens, and whose agents answer `/findings` as `agent` says.
@@ -129,14 +129,14 @@ fn many_agents_are_asked_at_a_time_and_no_more_than_files_may_be_open() {
         most.load(Ordering::SeqCst)
     };
     let usual = most_at_once(None);
-    assert!((17..=128).contains(&usual), "{usual} at a time");
+    assert!((17..=64).contains(&usual), "{usual} at a time");
     let limited = most_at_once(Some(64));
     assert!((2..=32).contains(&limited), "{limited} at a time");
 }
 
 #[test]
 fn a_long_answer_waits_until_all_others_are_there() {
-    let long = "x".repeat(1 << 20);
+    let long = "x".repeat(2 << 20);
     let fake = cluster(names('n', 5), move |node| {
         let Reply::Json(document) = told(node, &listener()) else { panic!("a document") };
         let more = if node == "n0002" { long.as_str() } else { "" };
@@ -158,6 +158,24 @@ fn some_are_silent(findings: &Value) -> Fake {
         true => Reply::Silence,
         false => told(node, &findings),
     })
+}
+
+#[test]
+fn a_port_is_told_once_for_all_nodes_on_which_the_same_is_true() {
+    const NODES: &[&str] = &["a", "b", "c", "d", "e", "odd", "old"];
+    let fake = plugin::cluster(NODES, |node, _, _| match node {
+        "odd" | "old" => Reply::Json("{}".to_owned()),
+        node => Reply::Json(snapshot(node, if node == "c" { 30001 } else { 30000 })),
+    });
+    let plugin = Plugin::new();
+    let (code, text, _) = plugin.run(&fake, &["owner", "30001/tcp"]);
+    assert_eq!(code, 2, "{text}");
+    assert!(text.starts_with("4 of 7 nodes: a, b, d and 1 more\n30001/tcp, "), "{text}");
+    assert!(text.contains("\n\nnode c\n30001/tcp, "), "{text}");
+    assert!(text.contains("\n\n2 of 7 nodes: odd, old\n  cannot be told: its answer is no snapshot"), "{text}");
+    let (code, ports, stderr) = plugin.run(&fake, &["suggest"]);
+    assert_eq!((code, ports.as_str()), (2, "30002\n"));
+    assert!(stderr.contains("not known of 2 nodes, odd, old: its answer is no snapshot"), "{stderr}");
 }
 
 fn until_silent(fake: &Fake) {

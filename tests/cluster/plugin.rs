@@ -78,7 +78,10 @@ pub(crate) fn listener() -> Value {
 
 /// A cluster whose agents answer as `agent` says, which gets the node, the path after the proxy, and how often that was
 /// asked before.
-fn cluster(nodes: &'static [&'static str], agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static) -> Fake {
+pub(crate) fn cluster(
+    nodes: &'static [&'static str],
+    agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
+) -> Fake {
     Fake::new(move |path, before| {
         if path.starts_with("/api/v1/namespaces/portreeve/pods?") {
             let pods: Vec<String> = nodes.iter().map(|node| pod(node, !node.starts_with("unready"))).collect();
@@ -265,7 +268,7 @@ fn a_watch_tells_anew_what_has_changed_and_nothing_else() {
 }
 
 /// The healthy world as the agent of a node saw it, with one more listener.
-fn snapshot(node: &str, port: u16) -> String {
+pub(crate) fn snapshot(node: &str, port: u16) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");
     let mut world: Value = serde_json::from_slice(&fs::read(path).expect("the recorded world")).expect("JSON");
     world["cluster"]["node_name"] = json!(node);

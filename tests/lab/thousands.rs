@@ -7,7 +7,10 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::{IpAddr, Ipv4Addr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU16, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -52,18 +55,19 @@ fn answer(number: u16) -> String {
     let findings = if number <= AFFECTED { json!([finding]) } else { json!([]) };
     let unknown = json!([{"source": "netfilter", "why": "not-permitted", "detail": "nft: needs NET_ADMIN"}]);
     let at = jiff::Timestamp::now().to_string();
-    json!({"schema": "portreeve/v1", "node": node(number), "at": at, "findings": findings, "unknown": unknown}).to_string()
+    json!({"schema": "portreeve/v1", "node": node(number), "at": at, "findings": findings, "unknown": unknown})
+        .to_string()
 }
 
 /// Answers for all agents, each at its address; those from `hung` on accept and say nothing.
-fn serve(hung: Arc<Mutex<u16>>) -> Tokens {
+fn serve(hung: Arc<AtomicU16>) -> Tokens {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("the port is free");
     let tokens = Tokens::default();
     let seen = Arc::clone(&tokens);
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let (seen, hung) = (Arc::clone(&seen), Arc::clone(&hung));
-            thread::spawn(move || reply(&stream, &seen, *hung.lock().expect("no panic")));
+            thread::spawn(move || reply(&stream, &seen, hung.load(Ordering::SeqCst)));
         }
     });
     tokens
@@ -191,7 +195,7 @@ impl Asking {
 
 #[test]
 fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_incident() {
-    let hung = Arc::new(Mutex::new(u16::MAX));
+    let hung = Arc::new(AtomicU16::new(u16::MAX));
     let cluster = cluster();
     let tokens = serve(Arc::clone(&hung));
 
@@ -205,6 +209,23 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     let different: BTreeSet<&String> = sent.iter().collect();
     assert_eq!((sent.len(), different.len()), (5_000, 5_000), "each is asked once, with a token of its own");
 
+    //MEASURE
+    for files in ["32", "64", "128", "1024", "32", "64", "128", "1024"] {
+        let begun = Instant::now();
+        let mut child = Command::new("/usr/bin/prlimit")
+            .arg(format!("--nofile={files}"))
+            .arg(env!("CARGO_BIN_EXE_portreeve"))
+            .args(["findings", "--kubeconfig"])
+            .arg(cluster.kubeconfig("observer"))
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("x");
+        child.wait().expect("x");
+        let load = fs::read_to_string("/proc/loadavg").expect("x");
+        eprintln!("MEASURE files {files}: {:.1} s, load {load}", begun.elapsed().as_secs_f64());
+    }
+    tokens.lock().expect("no panic").clear();
+    //ERUSAEM
     let begun = Instant::now();
     let (code, json, stderr, memory) = Asking::start(&cluster, &["-o", "json"]).end();
     eprintln!("the same as JSON in {:.1} s, {memory} at the most", begun.elapsed().as_secs_f64());
@@ -214,7 +235,7 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     assert_eq!(document["nodes"].as_array().map(Vec::len), Some(5_000));
 
     // The last fifty hang. Whoever stops it then has all others.
-    *hung.lock().expect("no panic") = AGENTS - 49;
+    hung.store(AGENTS - 49, Ordering::SeqCst);
     tokens.lock().expect("no panic").clear();
     let asking = Asking::start(&cluster, &["--request-timeout", "60s"]);
     let all_sent = || (tokens.lock().expect("no panic").len() == usize::from(AGENTS)).then_some(());
@@ -222,6 +243,9 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     kill(Pid::from_raw(i32::try_from(asking.child.id()).expect("a pid")), Signal::SIGINT).expect("it runs");
     let (code, table, stderr, _) = asking.end();
     assert_eq!((code, stderr.as_str()), (1, ""), "{table}");
-    assert!(table.starts_with("partial: ") && table.contains(" of 5000 agents were asked; you stopped it\n"), "{table}");
+    assert!(
+        table.starts_with("partial: ") && table.contains(" of 5000 agents were asked; you stopped it\n"),
+        "{table}"
+    );
     assert!(table.contains("  31 of 4"), "{table}");
 }

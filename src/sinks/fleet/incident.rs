@@ -38,11 +38,11 @@ pub(in crate::sinks) struct Incident {
     /// All nodes whose agents report it.
     pub(in crate::sinks) nodes: Vec<Arc<str>>,
     /// Whom it is about, where that is another one on other nodes: each Node itself, or pods of one controller.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::sinks) subjects: Vec<Subject>,
     /// What other nodes report differently, beyond names and addresses of nodes and pods: `summary`, `affects`, `remedy`, or
     /// the name of a piece of evidence.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::sinks) differs: Vec<String>,
     /// Whether all nodes report the very same sentence.
     #[serde(skip)]

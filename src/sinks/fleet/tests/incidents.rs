@@ -67,8 +67,19 @@ fn what_differs_on_other_nodes_is_named() {
     let affects: Vec<&str> = incident.problem.affects.iter().map(|it| it.name()).collect();
     assert_eq!(affects, ["remote", "node", "pods"], "whoever is affected on any of them");
     let table = text(|out| write_fleet_table(&fleet, &style(), out));
-    let told = "Differs   on other nodes than n1: who is affected, process, what happens, user; -o json has them all";
-    assert!(table.contains(told), "{table}");
+    let told = "Differs on other nodes than n1: who is affected, process, what happens, user; -o json has them all";
+    assert!(table.split_whitespace().collect::<Vec<_>>().join(" ").contains(told), "{table}");
+}
+
+#[test]
+fn a_time_that_is_none_is_not_the_earliest() {
+    let mut timeless = squatter(9);
+    timeless["since"] = json!("");
+    let fleet = fleet(vec![reporting("n1", &[squatter(1)]), reporting("n9", &[timeless])]);
+    assert_eq!(
+        (fleet.incidents[0].problem.since.as_str(), &*fleet.incidents[0].since_of),
+        ("2026-11-21T11:58:00Z", "n1")
+    );
 }
 
 #[test]
