@@ -209,23 +209,6 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     let different: BTreeSet<&String> = sent.iter().collect();
     assert_eq!((sent.len(), different.len()), (5_000, 5_000), "each is asked once, with a token of its own");
 
-    //MEASURE
-    for files in ["32", "64", "128", "1024", "32", "64", "128", "1024"] {
-        let begun = Instant::now();
-        let mut child = Command::new("/usr/bin/prlimit")
-            .arg(format!("--nofile={files}"))
-            .arg(env!("CARGO_BIN_EXE_portreeve"))
-            .args(["findings", "--kubeconfig"])
-            .arg(cluster.kubeconfig("observer"))
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("x");
-        child.wait().expect("x");
-        let load = fs::read_to_string("/proc/loadavg").expect("x");
-        eprintln!("MEASURE files {files}: {:.1} s, load {load}", begun.elapsed().as_secs_f64());
-    }
-    tokens.lock().expect("no panic").clear();
-    //ERUSAEM
     let begun = Instant::now();
     let (code, json, stderr, memory) = Asking::start(&cluster, &["-o", "json"]).end();
     eprintln!("the same as JSON in {:.1} s, {memory} at the most", begun.elapsed().as_secs_f64());
