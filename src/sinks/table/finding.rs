@@ -15,6 +15,7 @@ use crate::{
     sinks::{
         findings_document::{Problem, Value},
         fleet::Incident,
+        names::NAMED,
     },
 };
 
@@ -33,7 +34,8 @@ impl Page<'_> {
             title.push_str(&format!(", port {port}"));
         }
         if let Some(on) = on {
-            title.push_str(&format!(", on {}", on.words(self.named())));
+            // Its row has all names where they are wanted.
+            title.push_str(&format!(", on {}", on.words(NAMED)));
         }
         self.blank()?;
         let word = self.style.paint(Ink::Bad(*severity), &severity.name().to_uppercase());

@@ -37,7 +37,12 @@ fn a_mistake_on_many_nodes_is_one_row_in_the_words_of_the_first() {
     assert!(table.contains("  Since     2026-11-21T11:28:00Z, first on n31\n"), "{table}");
     assert!(!table.contains("Differs"), "{table}");
     let wide = text(|out| write_fleet_wide(&fleet, &style(), out));
-    assert!((1..=31).all(|number| wide.contains(&format!("n{number}"))) && !wide.contains(" more\n"), "{wide}");
+    let row = wide.lines().find(|line| line.starts_with("critical  ")).expect("a row");
+    assert!((1..=31).all(|number| row.contains(&format!("n{number}"))) && !row.contains("more"), "{wide}");
+    assert!(
+        wide.contains("\nCRITICAL  Service shop/web, port 30080/tcp, on 31 of 120 nodes: n1, n10, n11 and 28 more\n"),
+        "{wide}"
+    );
     let json: Value = serde_json::from_str(&text(|out| fleet.write_json(out))).expect("JSON");
     assert_eq!(json["incidents"][0]["nodes"].as_array().map(Vec::len), Some(31));
     let summary = json["nodes"][1]["findings"][0]["summary"].as_str().expect("a sentence");
