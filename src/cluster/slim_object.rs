@@ -56,6 +56,7 @@ mappings! {
     }
     Annotations {
         config_hash: String = "kubernetes.io/config.hash",
+        config_mirror: Present = "kubernetes.io/config.mirror",
         k3s_args: LongText = "k3s.io/node-args",
         rke2_args: LongText = "rke2.io/node-args",
         state_ends: String = "k8s.io/initial-events-end",

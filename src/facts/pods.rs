@@ -16,7 +16,8 @@ pub struct Pod {
     pub name: String,
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// `metadata.annotations["kubernetes.io/config.hash"]`: the uid in a static pod's cgroup.
+    /// `metadata.annotations["kubernetes.io/config.hash"]` of a static pod's mirror: the uid in its cgroup. Of any other pod it
+    /// is what somebody wrote there, and is left out.
     pub config_hash: Option<String>,
     /// The entry of `metadata.ownerReferences` that is its controller.
     #[serde(default)]
@@ -92,6 +93,14 @@ pub struct Controller {
     pub kind: String,
     /// `name`; the namespace is the Pod's.
     pub name: String,
+}
+
+impl Controller {
+    /// Whether it is the Node of a static pod, which its kubelet made from a file (kubernetes
+    /// pkg/kubelet/pod/mirror_client.go).
+    pub fn is_node(&self) -> bool {
+        self.kind == "Node"
+    }
 }
 
 /// The name of a Service, from a label.

@@ -250,7 +250,12 @@ status:
   nodeInfo: {kubeletVersion: v1.36.3}
 ---
 kind: Pod
-metadata: {name: ours, namespace: kube-system, uid: u1, annotations: {kubernetes.io/config.hash: abc}}
+metadata:
+  name: ours
+  namespace: kube-system
+  uid: u1
+  annotations: {kubernetes.io/config.hash: abc, kubernetes.io/config.mirror: abc}
+  ownerReferences: [{kind: Node, name: node-one.example.com, controller: true}]
 spec:
   nodeName: node-one.example.com
   hostNetwork: true

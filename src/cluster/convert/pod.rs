@@ -93,13 +93,19 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
         }));
     }
     let namespace = namespace(metadata.namespace, errors)?;
+    let controller = controllers.into_iter().next();
+    // Anybody may annotate a pod of his own; the kubelet deletes mirrors that it did not make.
+    let is_mirror = annotations.config_mirror.seen().is_some() && controller.as_ref().is_some_and(Controller::is_node);
     Some(PodFacts::Placed(Pod {
         service_lb_of: service_lb_of(&namespace, &labels),
         namespace,
         name: name(metadata.name, errors)?,
         uid: metadata.uid.take("metadata.uid", errors),
-        config_hash: annotations.config_hash.take("metadata.annotations[kubernetes.io/config.hash]", errors),
-        controller: controllers.into_iter().next(),
+        config_hash: annotations
+            .config_hash
+            .take("metadata.annotations[kubernetes.io/config.hash]", errors)
+            .filter(|_| is_mirror),
+        controller,
         ends: metadata.deleted.take("metadata.deletionTimestamp", errors).map(|Time(at)| at),
         node,
         host_network,
