@@ -122,8 +122,9 @@ impl Memory for Workload {
 
 impl Memory for Node {
     fn heap(&self) -> usize {
-        let Self { name, uid, addresses, kubelet_version, pod_families, .. } = self;
-        name.heap() + uid.heap() + flat(addresses) + kubelet_version.heap() + flat(pod_families)
+        let Self { name, uid, addresses, kubelet_version, container_runtime, pod_families, .. } = self;
+        let versions = kubelet_version.heap() + container_runtime.heap();
+        name.heap() + uid.heap() + flat(addresses) + versions + flat(pod_families)
     }
 }
 

@@ -189,6 +189,7 @@ mappings! {
     }
     NodeInfo {
         kubelet_version: String = "kubeletVersion",
+        runtime_version: String = "containerRuntimeVersion",
     }
     Endpoint {
         addresses: Vec<Field<String>> = "addresses",

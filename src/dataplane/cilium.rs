@@ -14,8 +14,8 @@ use super::{
     settings::{Setting, Settings},
 };
 use crate::facts::{
-    CiliumConfig, Claimant, Family, Gap, Interfaces, Mode, PortRange, PortSet, Protocol, ProxyConfig, Service, Snapshot, Source,
-    Vantage, Why, WithoutBackend,
+    CiliumConfig, Claimant, Family, Gap, Interfaces, Mode, PortRange, PortSet, Protocol, ProxyConfig, Service,
+    Snapshot, Source, Vantage, Why, WithoutBackend,
 };
 
 pub(super) static PLANE: DataPlane = DataPlane {

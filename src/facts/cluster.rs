@@ -261,6 +261,9 @@ pub struct Node {
     pub excluded_from_load_balancers: bool,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: Option<String>,
+    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`; of other Nodes than the own it is not read.
+    #[serde(default)]
+    pub container_runtime: Option<String>,
     /// The families of `spec.podCIDRs`; snapshots older than it have none.
     #[serde(default)]
     pub pod_families: Vec<Family>,

@@ -46,6 +46,9 @@ pub struct Pod {
     /// Since when the containers that are [`failing`](Self::failing) run again; `None` where one of them does not.
     #[serde(default)]
     pub restarted: Option<Timestamp>,
+    /// `lastTransitionTime` of its condition `PodScheduled`: since when it has a Node.
+    #[serde(default)]
+    pub scheduled: Option<Timestamp>,
     /// `status.podIPs`.
     pub ips: Vec<IpAddr>,
     /// `spec.containers[].ports` that a proxy, a CNI plugin or the host's own stack has to serve.

@@ -84,6 +84,13 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     }
 }
 
+/// The same where the owner may have the port of right.
+pub(super) fn move_off_unless(snapshot: &Snapshot, socket: &Socket, right: &str) -> Remedy {
+    let steps = move_off(snapshot, socket).steps;
+    let [last] = &steps[..] else { return Remedy { steps } };
+    Step::advice(format!("unless {right}, {}", last.text)).into()
+}
+
 /// Gives a pod another port, where what makes it declares it.
 pub(super) fn another_port(namespace: &str, name: &str, controller: Option<&Controller>) -> Step {
     let place = match controller.and_then(workload) {

@@ -247,7 +247,7 @@ metadata: {name: node-one.example.com, labels: {node.kubernetes.io/exclude-from-
 spec: {podCIDR: 10.244.1.0/24, podCIDRs: [10.244.1.0/24, 'fd00:244:1::/64']}
 status:
   addresses: [{type: InternalIP, address: 10.0.0.1}, {type: Hostname, address: N1}, {type: InternalDNS, address: x.y}]
-  nodeInfo: {kubeletVersion: v1.36.3}
+  nodeInfo: {kubeletVersion: v1.36.3, containerRuntimeVersion: 'containerd://2.1.4'}
 ---
 kind: Pod
 metadata:
@@ -261,7 +261,12 @@ spec:
   hostNetwork: true
   securityContext: {sysctls: [{name: net.ipv4.ip_local_port_range, value: '1024 65535'}]}
   containers: [{name: c, ports: [{containerPort: 8080, hostPort: 8080}, {containerPort: 53, protocol: UDP}]}]
-status: {phase: Running, podIPs: [{ip: 10.0.0.1}], conditions: [{type: Ready, status: 'True'}]}
+status:
+  phase: Running
+  podIPs: [{ip: 10.0.0.1}]
+  conditions:
+  - {type: PodScheduled, status: 'True', lastTransitionTime: '2026-03-01T10:00:00Z'}
+  - {type: Ready, status: 'True', lastTransitionTime: '2026-03-01T10:00:09Z'}
 ---
 kind: Pod
 metadata: {name: theirs}
@@ -271,12 +276,14 @@ spec: {nodeName: node-two}
     assert_eq!(facts.node_name.as_deref(), Some("node-one.example.com"));
     let node = &facts.nodes.get().expect("nodes")[0];
     assert!(node.excluded_from_load_balancers);
+    assert_eq!(node.container_runtime.as_deref(), Some("containerd://2.1.4"));
     assert_eq!(node.pod_families, Family::BOTH);
     assert_eq!(node.addresses.iter().map(|address| address.kind).collect::<Vec<_>>(), [NodeAddressKind::InternalIp]);
     let pods = facts.pods.get().expect("pods");
     let [pod] = pods.as_slice() else { panic!("one Pod, not {pods:?}") };
     assert!(pod.host_network && pod.ready && !pod.finished);
     assert_eq!(pod.config_hash.as_deref(), Some("abc"));
+    assert_eq!(pod.scheduled.map(|at| at.to_string()).as_deref(), Some("2026-03-01T10:00:00Z"));
     assert_eq!(pod.ip_local_port_range, PortRange::new(1024, 65535));
     assert_eq!(pod.ports.len(), 2);
 }

@@ -114,6 +114,11 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
         running: (!containers.is_empty()).then(|| containers.iter().chain(&init_containers).any(runs)),
         failing: containers.iter().any(failed),
         restarted: restarted(&containers),
+        scheduled: conditions
+            .iter()
+            .find(|condition| is(condition, "PodScheduled", "True"))
+            .and_then(|condition| condition.since.seen())
+            .map(|Time(at)| *at),
         ips,
         ports,
         ip_local_port_range: each(security.sysctls, "spec.securityContext.sysctls", errors, local_port_range).pop(),

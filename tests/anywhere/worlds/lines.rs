@@ -190,6 +190,7 @@ pub(super) fn node(line: &str, version: &str, pod_families: &[Family]) -> Node {
         addresses,
         excluded_from_load_balancers: excluded,
         kubelet_version: Some(version.to_owned()),
+        container_runtime: None,
         pod_families: pod_families.to_vec(),
     }
 }
@@ -214,6 +215,7 @@ pub(super) fn pods(line: &str) -> Vec<Pod> {
         running: Some(true),
         failing: false,
         restarted: None,
+        scheduled: None,
         ips: Vec::new(),
         ports: Vec::new(),
         ip_local_port_range: None,
