@@ -9,7 +9,8 @@
 //!
 //! A process with the port on one address is in the way of servers that want every address, and of no others. Whether
 //! the pod has such a server is not known. So it is information, and a warning where a container of the pod ended
-//! with an error and has not run again for ten minutes. UDP servers may share a port, and it is the same with them. Two TCP
+//! with an error and has not run again for ten minutes. It stays information for a process that leaves the port to others: on an
+//! address of loopback other than 127.0.0.1 and ::1, as systemd-resolved has 127.0.0.53, or bound to an interface. UDP servers may share a port, and it is the same with them. Two TCP
 //! servers of one user share one where both ask for it (`SO_REUSEPORT`), as HAProxy does: what was asked for is not known, and
 //! where no container ended with an error, the sentence says so.
 //!
@@ -32,7 +33,10 @@
 //! ## Fix
 //! Move the process, or give the pod another port, or the Service another nodePort. Where the kernel may have chosen the port by itself, reserve it first.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use super::{
     Limits, Patience, Rule,
@@ -70,8 +74,8 @@ pub(super) static RULE: Rule = Rule {
 /// So long, in seconds, and not much longer, a container that fails is not started again: five minutes, and as long to fail.
 const LONGEST_BACK_OFF: i64 = 600;
 
-/// At these ports others reach SSH, etcd, the API server, kubelet, kube-proxy and the control plane of a node.
-const OF_THE_NODE: [u16; 9] = [22, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259];
+/// At these ports others reach SSH, DNS, etcd, the API server, kubelet, kube-proxy and the control plane of a node.
+const OF_THE_NODE: [u16; 10] = [22, 53, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259];
 
 fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
@@ -246,7 +250,7 @@ impl Blocked<'_> {
             let Pod { namespace, controller, .. } = self.pod;
             are_siblings((&holder.namespace, holder.controller.as_ref()), (namespace, controller.as_ref()))
         };
-        let certain = self.is_failing() || self.is_in_every_way(socket);
+        let certain = self.is_failing() && !leaves_the_port(socket) || self.is_in_every_way(socket);
         let replaced = !self.is_own(socket) && holder.is_some_and(siblings);
         Some(if certain && !replaced { Severity::Warning } else { Severity::Info })
     }
@@ -295,6 +299,10 @@ impl Blocked<'_> {
             true => Step::advice(format!("end that process, or delete pod {namespace}/{name}")).into(),
             false => move_off(self.snapshot, socket),
         };
+        if !self.is_in_every_way(socket) && !self.is_own(socket) {
+            let look = format!("see whether the log of pod {namespace}/{name} says that the address is already in use");
+            moved = Remedy { steps: [Step::advice(look)].into_iter().chain(moved.steps).collect() };
+        }
         if self.ephemeral.contain(port) {
             // Who binds port 0 gets one of these.
             evidence.values.extend(ranges_in_words(self.snapshot));
@@ -308,6 +316,12 @@ impl Blocked<'_> {
             false => evidence.remedy(moved).remedy(another),
         }
     }
+}
+
+/// Whether a socket is where it leaves the port to servers of the node's other addresses.
+fn leaves_the_port(socket: &Socket) -> bool {
+    let usual = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    socket.device != 0 || socket.local.is_loopback() && !usual.contains(&socket.local)
 }
 
 #[cfg(test)]
