@@ -41,6 +41,10 @@ pub(crate) fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding 
     let holder = match owner {
         Owner::Held(holder) => holder,
         Owner::NotAsked => return gap(Source::Processes, Why::NotAsked, "nobody was asked who owns this socket"),
+        // nfsd's socket is one that a program asked for, perhaps one of this pod.
+        Owner::Kernel { link } if link.is_empty() => {
+            return gap(Source::Processes, Why::Ambiguous, "the kernel has this socket, and who asked it to is not known");
+        }
         Owner::Kernel { .. } | Owner::TimeWait => return Holding::Other,
     };
     let in_pod = holder.cgroup.seen().and_then(|cgroup| cgroup.pod.as_ref()).map(|it| it.pod_uid.as_str());

@@ -12,7 +12,8 @@
 //! with an error and has not run again for ten minutes. It stays information for a process that leaves the port to others: on an
 //! address of loopback other than 127.0.0.1 and ::1, as systemd-resolved has 127.0.0.53, or bound to an interface. UDP servers may share a port, and it is the same with them. Two TCP
 //! servers of one user share one where both ask for it (`SO_REUSEPORT`), as HAProxy does: what was asked for is not known, and
-//! where no container ended with an error, the sentence says so.
+//! where no container ended with an error, the sentence says so. Of a socket of the kernel that is no tunnel's, such as an NFS
+//! server's, it is unknown whether the pod itself had it opened.
 //!
 //! Cilium in kube-proxy's place refuses `bind` on every NodePort, with the same words, and no process is there. A pod
 //! whose port is a Service's NodePort cannot listen then, be it that Service's own. It is a warning, and information where

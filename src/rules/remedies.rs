@@ -4,7 +4,7 @@
 use super::pods::{is_static, workload};
 use crate::{
     dataplane::{ExternalAddress, Field, UNNAMED, owner_name},
-    facts::{Address, Controller, Mode, PortRange, Protocol, Service, ServicePort, Snapshot, Socket, text::shell_word},
+    facts::{Address, Controller, Mode, Owner, PortRange, Protocol, Service, ServicePort, Snapshot, Socket, text::shell_word},
     findings::{Remedy, Step},
 };
 
@@ -80,7 +80,14 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
             Remedy::from(search.lasting(lasting))
                 .then(Step::advice(format!("move what it names off port {port}; only root on the node sees the name")))
         }
-        name => Step::advice(format!("move {name} off port {port}")).into(),
+        name => Step::advice(match &socket.owner {
+            Owner::Kernel { link } if link.is_empty() => {
+                format!("find who had the kernel open port {port}, such as an NFS server, and give that another port")
+            }
+            Owner::Kernel { link } => format!("give tunnel {link} another port than {port}, where it is configured"),
+            _ => format!("move {name} off port {port}"),
+        })
+        .into(),
     }
 }
 

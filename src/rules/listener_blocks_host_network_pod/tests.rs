@@ -57,8 +57,9 @@ fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
     let evidence = expect_problem(&RULE, &exporter(at_kubelets).listens_as("0.0.0.0:10250", process()), &subject());
     assert!(evidence.remedies[0].steps[0].text.starts_with("give pod"), "kubelet stays: {:?}", evidence.remedies);
     expect_problem(&RULE, &exporter(|_| ()).listens("0.0.0.0:9100"), &subject());
-    let of_kernel = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::Kernel { link: String::new() });
-    expect_problem(&RULE, &of_kernel, &subject());
+    let of_kernel = |link: &str| exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::Kernel { link: link.to_owned() });
+    expect_problem(&RULE, &of_kernel("vxlan0"), &subject());
+    assert_eq!(expect_unknown(&RULE, &of_kernel(""), &subject()).why, Why::Ambiguous, "perhaps for this pod");
 }
 
 #[test]
