@@ -15,7 +15,7 @@
 //! where no container ended with an error, the sentence says so. Of a socket of the kernel that is no tunnel's, such as an NFS
 //! server's, it is unknown whether the pod itself had it opened.
 //!
-//! Cilium in kube-proxy's place refuses `bind` on every NodePort, with the same words, and no process is there. A pod
+//! Cilium in kube-proxy's place refuses `bind` on every NodePort, with the same words, whether a process is there or not. A pod
 //! whose port is a Service's NodePort cannot listen then, be it that Service's own. It is a warning, and information where
 //! the Service has one family, so that a server may listen on the other, and no container ended with an error. It is unknown
 //! where the proxy's mode or the Services could not be read.
@@ -90,10 +90,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         for port in pod.ports.iter().filter(|port| seen.insert((port.protocol, port.port, port.host_ip))) {
             let sockets = listening.at((port.protocol, port.port));
             let blocked = Blocked { snapshot, ephemeral: &ephemeral, pod, port };
-            judgements.extend(match sockets {
-                [] => blocked.by_node_port(limits),
-                sockets => blocked.judge(sockets),
-            });
+            judgements.extend(blocked.judge(sockets, limits));
         }
     }
     Ok(judgements)
@@ -108,11 +105,28 @@ struct Blocked<'a> {
 }
 
 impl Blocked<'_> {
-    fn judge(&self, sockets: &[&Socket]) -> Option<Judgement> {
+    /// Cilium's refusal says more than a listener does: without that one the pod could not listen either.
+    fn judge(&self, sockets: &[&Socket], limits: &Limits) -> Option<Judgement> {
         let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
         if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {
             return None;
         }
+        let by_sockets = self.by_sockets(sockets, holdings);
+        let verdict = match (self.node_port(limits), by_sockets) {
+            (Ok(Some((service, entry))), Some(Verdict::Problem(listener))) => {
+                Verdict::Problem(self.refused(service, entry, Some(&listener)))
+            }
+            (Ok(Some((service, entry))), _) => Verdict::Problem(self.refused(service, entry, None)),
+            (_, Some(verdict)) => verdict,
+            (Ok(None), None) => return None,
+            (Err(gap), None) => Verdict::Unknown(gap),
+        };
+        let ContainerPort { port, protocol, .. } = *self.port;
+        Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
+    }
+
+    /// What those mean who listen there.
+    fn by_sockets(&self, sockets: &[&Socket], holdings: Vec<Holding>) -> Option<Verdict> {
         // Of workers that share a port one stands for those of its owner: with `SO_REUSEPORT` others may share it.
         let mut seen = BTreeSet::new();
         let mut is_new =
@@ -123,12 +137,10 @@ impl Blocked<'_> {
             in_the_way.iter().filter_map(|socket| Some((self.severity(socket)?, *socket))).collect();
         worst.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
         let (severity, socket) = worst.first()?;
-        let verdict = match holdings.into_iter().find_map(Holding::gap) {
+        Some(match holdings.into_iter().find_map(Holding::gap) {
             Some(gap) => Verdict::Unknown(gap),
             None => Verdict::Problem(self.evidence(*severity, socket, &in_the_way)),
-        };
-        let ContainerPort { port, protocol, .. } = *self.port;
-        Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
+        })
     }
 
     /// Whether none of the pod's containers runs, and one failed: what has its port then is what an earlier one left.
@@ -145,16 +157,6 @@ impl Blocked<'_> {
     /// Whether the owner of a socket is the pod itself.
     fn is_own(&self, socket: &Socket) -> bool {
         holding(self.snapshot, self.pod, &socket.owner) == Holding::Own
-    }
-
-    /// Nobody listens there, and Cilium refuses `bind`.
-    fn by_node_port(&self, limits: &Limits) -> Option<Judgement> {
-        let ContainerPort { port, protocol, .. } = *self.port;
-        let verdict = match self.node_port(limits) {
-            Ok(node_port) => node_port.map(|(service, entry)| Verdict::Problem(self.refused(service, entry)))?,
-            Err(gap) => Verdict::Unknown(gap),
-        };
-        Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
     }
 
     /// The NodePort for which Cilium keeps the port from the pod.
@@ -198,7 +200,8 @@ impl Blocked<'_> {
         families.filter(|family| refuses_bind(self.snapshot, self.port.protocol, *family)).collect()
     }
 
-    fn refused(&self, service: &Service, entry: &ServicePort) -> Evidence {
+    /// Cilium refuses `bind`; somebody who listens there is in the way, too.
+    fn refused(&self, service: &Service, entry: &ServicePort, listener: Option<&Evidence>) -> Evidence {
         let ContainerPort { port, protocol, .. } = *self.port;
         let Pod { namespace, name, .. } = self.pod;
         // A server on `::` may have the port where a Service has IPv4 alone.
@@ -211,9 +214,13 @@ impl Blocked<'_> {
             "HostNetwork pod {namespace}/{name}, which is not ready, cannot listen on {port}/{protocol}{of}: it is the NodePort of {}, and Cilium refuses bind() there.",
             service_port(service, &entry.name)
         );
-        Evidence::new(severity, sentence)
+        let severity = listener.map_or(severity, |listener| severity.max(listener.severity));
+        let mut evidence = Evidence::new(severity, sentence)
             .value("pod", format!("{namespace}/{name}: {}", self.state()))
-            .value("bind()", "fails with EADDRINUSE, though nobody listens: Cilium protects NodePorts")
+            .value("bind()", "fails with EADDRINUSE, whoever listens: Cilium protects NodePorts");
+        let in_the_way = listener.into_iter().flat_map(|listener| &listener.values);
+        evidence.values.extend(in_the_way.filter(|(name, _)| *name != "pod").cloned());
+        evidence
             .remedy(another_port(namespace, name, self.pod.controller.as_ref()))
             .remedy(move_service(free_port(self.snapshot), service, entry))
     }

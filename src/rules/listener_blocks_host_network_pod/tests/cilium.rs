@@ -66,3 +66,24 @@ fn what_cilium_refuses_is_unknown_where_it_could_not_be_read() {
     };
     assert_eq!(expect_unknown(&RULE, &without(addresses, 30100, Mode::Cilium), &subject()).source, Source::Addresses);
 }
+
+/// A tenant may listen anywhere else.
+#[test]
+fn a_listener_does_not_hide_what_cilium_refuses() {
+    let of = |host_ip: Option<&str>| {
+        let host_ip = host_ip.map(ip);
+        exporter(|pod| pod.ports[0].host_ip = host_ip).service("web", |it| it.node_port(9100)).with_mode(Mode::Cilium)
+    };
+    let refused = |world: &Snapshot| {
+        let evidence = expect_problem(&RULE, world, &subject());
+        assert!(evidence.summary.contains("Cilium refuses bind()"), "{}", evidence.summary);
+        assert!(evidence.remedies[0].steps[0].text.starts_with("give pod default/exporter another port"));
+        evidence.values.iter().any(|(name, _)| *name == "listener")
+    };
+    assert!(!refused(&of(Some(PRIMARY[0])).listens_as("127.0.0.1:9100", process())), "not in its way");
+    assert!(refused(&of(None).listens_as("127.0.0.1:9100", process())));
+    let own = held("/kubepods/poduid-exporter/c", Some("uid-exporter"), "exporter", 9);
+    expect_healthy(&RULE, &of(None).listens_as("0.0.0.0:9100", own), &subject());
+    let nfs = of(None).listens_as("0.0.0.0:9100", Owner::Kernel { link: String::new() });
+    assert!(!refused(&nfs), "whose that is cannot be told");
+}
