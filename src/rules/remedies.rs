@@ -121,7 +121,7 @@ pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
 /// Sets the range from which the kernel chooses ports by itself, for now and for good.
 pub(super) fn choose_from(range: PortRange) -> Remedy {
     let PortRange { first, last } = range;
-    let remedy = set_sysctl("net.ipv4.ip_local_port_range", &format!("{first} {last}"), "99-ephemeral-ports.conf");
+    let remedy = set_sysctl("net.ipv4.ip_local_port_range", &format!("{first} {last}"), "zz-ephemeral-ports.conf");
     match range.intersection(NODE_PORT_LOCAL) {
         None => remedy,
         Some(_) => remedy.then(Step::advice(format!(
@@ -192,7 +192,8 @@ pub(super) fn give_node_ports_back() -> Remedy {
         .then(Step::advice("remove nodePort from every entry of their spec.ports: until then they keep it"))
 }
 
-/// Sets a sysctl, for now and for good.
+/// Sets a sysctl, for now and for good. Of all files of /etc/sysctl.d the last of the alphabet counts: Debian has a 99-sysctl.conf,
+/// to which Kubespray writes reserved ports, and kubeadm's documents have a k8s.conf.
 pub(super) fn set_sysctl(name: &str, value: &str, file: &str) -> Remedy {
     Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")))
         .then(Step::command(format!("echo '{name} = {value}' > /etc/sysctl.d/{file}")))

@@ -70,7 +70,7 @@ fn every_command() {
         all.extend(commands(move_off(&world, &unnamed(protocol))));
     }
     all.extend(commands(reserve(&world, &PortRange::DEFAULT_NODE_PORTS.into())));
-    all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "99-node-ports.conf")));
+    all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "zz-node-ports.conf")));
     all.extend(commands(choose_from(PortRange { first: 32768, last: 65535 })));
     all.extend(commands(give_node_ports_back()));
     all.extend(
@@ -141,5 +141,15 @@ fn a_socket_without_a_name_is_looked_for_before_it_is_moved() {
             step.text,
             format!("move what it names off port 30080/{protocol}; only root on the node sees the name")
         );
+    }
+}
+
+#[test]
+fn what_sets_a_sysctl_for_good_is_read_after_the_files_of_distributions() {
+    let reserved = reserve(&Snapshot::healthy(), &[30080].into_iter().collect());
+    let chosen = choose_from(PortRange::DEFAULT_EPHEMERAL);
+    for remedy in [reserved, chosen] {
+        let file = remedy.steps.iter().find_map(|step| step.text.split_once("/etc/sysctl.d/")).expect("a file").1;
+        assert!(file > "99-sysctl.conf" && file > "k8s.conf", "{file}");
     }
 }
