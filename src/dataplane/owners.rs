@@ -43,7 +43,11 @@ pub(crate) fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding 
         Owner::NotAsked => return gap(Source::Processes, Why::NotAsked, "nobody was asked who owns this socket"),
         // nfsd's socket is one that a program asked for, perhaps one of this pod.
         Owner::Kernel { link } if link.is_empty() => {
-            return gap(Source::Processes, Why::Ambiguous, "the kernel has this socket, and who asked it to is not known");
+            return gap(
+                Source::Processes,
+                Why::Ambiguous,
+                "the kernel has this socket, and who asked it to is not known",
+            );
         }
         Owner::Kernel { .. } | Owner::TimeWait => return Holding::Other,
     };

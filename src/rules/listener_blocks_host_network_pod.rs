@@ -220,9 +220,11 @@ impl Blocked<'_> {
             .value("bind()", "fails with EADDRINUSE, whoever listens: Cilium protects NodePorts");
         let in_the_way = listener.into_iter().flat_map(|listener| &listener.values);
         evidence.values.extend(in_the_way.filter(|(name, _)| *name != "pod").cloned());
-        evidence
-            .remedy(another_port(namespace, name, self.pod.controller.as_ref()))
-            .remedy(move_service(free_port(self.snapshot), service, entry))
+        evidence.remedy(another_port(namespace, name, self.pod.controller.as_ref())).remedy(move_service(
+            free_port(self.snapshot),
+            service,
+            entry,
+        ))
     }
 
     /// How the pod is.

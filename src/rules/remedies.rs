@@ -1,10 +1,14 @@
 //! What rules advise. Every command of every remedy is written here and nowhere else, so that one test can hand each
 //! of them to a shell; whatever a tenant can write is quoted.
 
+use std::cmp::Reverse;
+
 use super::pods::{is_static, workload};
 use crate::{
     dataplane::{ExternalAddress, Field, UNNAMED, owner_name},
-    facts::{Address, Controller, Mode, Owner, PortRange, Protocol, Service, ServicePort, Snapshot, Socket, text::shell_word},
+    facts::{
+        Address, Controller, Mode, Owner, PortRange, Protocol, Service, ServicePort, Snapshot, Socket, text::shell_word,
+    },
     findings::{Remedy, Step},
 };
 
@@ -33,7 +37,7 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     }
 }
 
-/// Takes a claimed address back from the Service. Of several of one Service the last has to go first: they move up.
+/// Takes a claimed address back from the Service.
 pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
     release_to(
         claim,
@@ -52,6 +56,24 @@ pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
         }
         Field::LoadBalancer | Field::ClusterIps => Step::advice(format!("give Service {namespace}/{name} {instead}")),
     }
+}
+
+/// Takes claimed addresses back. Of the list of one Service the last goes first, since what follows one that is removed
+/// moves up.
+pub(super) fn release_all<'a>(claims: impl IntoIterator<Item = &'a ExternalAddress<'a>>) -> Vec<Step> {
+    let mut claims: Vec<_> = claims.into_iter().collect();
+    claims.sort_by_key(|claim| match claim.field {
+        Field::ExternalIps(index) => (0, Reverse(index)),
+        Field::LoadBalancer | Field::ClusterIps => (1, Reverse(0)),
+    });
+    let mut steps: Vec<Step> = claims.into_iter().map(release).collect();
+    steps.dedup();
+    steps
+}
+
+/// Keeps external IPs out of all Services.
+pub(super) fn keep_external_ips_out() -> Step {
+    Step::advice("to keep new ones out, enable the admission plugin DenyServiceExternalIPs")
 }
 
 /// Has the API server choose another healthCheckNodePort. Until the second command clients are seen with a node's address.

@@ -124,7 +124,8 @@ fn a_socket_without_a_name_is_looked_for_before_it_is_moved() {
     let world = Snapshot::healthy().listens("0.0.0.0:30080");
     let named = world.kernel.listeners.seen().expect("listeners").last().expect("one");
     assert_eq!(move_off(&world, named), Step::advice("move process nginx off port 30080/tcp").into());
-    for (link, words) in [("", "find who had the kernel open port 30080/tcp"), ("vxlan0", "give tunnel vxlan0 another")] {
+    for (link, words) in [("", "find who had the kernel open port 30080/tcp"), ("vxlan0", "give tunnel vxlan0 another")]
+    {
         let of_kernel = Socket { owner: Owner::Kernel { link: link.to_owned() }, ..named.clone() };
         let text = move_off(&world, &of_kernel).steps[0].text.clone();
         assert!(text.starts_with(words), "nobody can move the kernel: {text}");
