@@ -8,6 +8,9 @@
 //! boot, when its hostPort is made after kube-proxy's rules, and the Service's from the next restart of kube-proxy on.
 //! Cilium ignores such a hostPort altogether.
 //!
+//! It is information where the Service sends to that container port of the pod: its clients get to it, or to another pod of the
+//! Service, either way.
+//!
 //! ## Silent when
 //! - protocol or address differ: the pod's `hostIP` is an address on which this proxy serves no NodePorts;
 //! - the pod uses the host's network (Kubernetes copies its container ports into hostPort; if it listens there,
@@ -99,6 +102,8 @@ struct Node<'a> {
 /// Who answers on a port that both claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Winner {
+    /// It is the same to clients: the pod is one of those to which the Service sends.
+    Both,
     /// The pod, since the Service has no endpoint to send to.
     PodForNow,
     /// Either, as far as can be seen.
@@ -118,7 +123,12 @@ impl Node<'_> {
                 let agreed = outcomes.iter().flatten().all(|(_, other, _)| other == winner);
                 let others = outcomes.iter().flatten().map(|(_, _, others)| others);
                 let affected = others.fold(affected.clone(), |certain, others| &certain & others);
-                Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), &affected))
+                match self.is_an_endpoint(clash) {
+                    true => {
+                        Verdict::Problem(self.evidence(clash, Severity::Info, Some(Winner::Both), &Affected::new()))
+                    }
+                    false => Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), &affected)),
+                }
             }
             None if outcomes.iter().all(Option::is_none) => return None,
             None => Verdict::Unknown(self.candidates.ambiguity()),
@@ -129,6 +139,11 @@ impl Node<'_> {
             protocol: Some(clash.host.protocol),
             verdict: if_served(self.snapshot, clash.service, verdict),
         })
+    }
+
+    /// Whether the Service sends to the pod's container port too.
+    fn is_an_endpoint(&self, Clash { service, port, pod, host }: &Clash<'_>) -> bool {
+        self.endpoints.includes(service, port, &pod.ips, host.port)
     }
 
     /// How bad it is, who wins and who loses, with each value that unknown endpoints may have; nothing where the two
@@ -162,6 +177,7 @@ impl Node<'_> {
         let ends = match winner {
             Some(Winner::Service) => "the Service gets its connections while it has endpoints".to_owned(),
             Some(Winner::Pod) => "the pod gets the Service's connections".to_owned(),
+            Some(Winner::Both) => "the Service sends to the pod, too".to_owned(),
             Some(Winner::PodForNow) => "the pod answers while the Service has nobody to send to".to_owned(),
             Some(Winner::Undefined) => "who gets a connection changes with a restart of the proxy".to_owned(),
             None => "one of them loses its connections".to_owned(),
@@ -194,6 +210,7 @@ impl Node<'_> {
             .outcome(match winner {
                 Some(Winner::Service) => "service",
                 Some(Winner::Pod) => "pod",
+                Some(Winner::Both) => "both",
                 Some(Winner::PodForNow) => "pod-for-now",
                 Some(Winner::Undefined) => "undefined",
                 None => "unknown",

@@ -149,3 +149,22 @@ fn an_annotation_for_cilium_hides_nothing_where_cilium_cannot_be() {
     expect_problem(&RULE, &world, &subject());
     expect_unknown(&RULE, &world.address("cilium_host", "10.244.0.1"), &subject());
 }
+
+#[test]
+fn a_pod_to_which_the_service_sends_loses_nothing() {
+    let own = |port: u16| {
+        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).pod("edge", |pod| {
+            pod.host_port(port, 30080);
+        });
+        let (pod, slices) = (objects(&mut world.cluster.pods), &world.cluster.endpoint_slices);
+        let slice = &slices.seen().expect("slices")[0];
+        let endpoint = slice.endpoints[0].addresses[0];
+        pod.into_iter().for_each(|pod| pod.ips = vec![endpoint]);
+        (slice.ports[0].port.expect("a port"), world)
+    };
+    let (target, _) = own(1);
+    let evidence = expect_problem(&RULE, &own(target).1, &subject());
+    assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Info, 0));
+    assert!(evidence.summary.ends_with("the Service sends to the pod, too."), "{}", evidence.summary);
+    assert_eq!(severity(&own(target + 1).1), Severity::Critical, "to another of its ports");
+}
