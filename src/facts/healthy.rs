@@ -247,6 +247,7 @@ impl Snapshot {
             scheduled: None,
             ips: vec![ip("10.244.0.9")],
             ports: Vec::new(),
+            more_networks: false,
             ip_local_port_range: None,
         };
         change(&mut pod);

@@ -51,6 +51,12 @@ fn only_the_mirror_of_a_static_pod_says_which_uid_its_cgroup_has() {
 }
 
 #[test]
+fn a_pod_says_that_it_has_more_networks() {
+    assert!(here(", annotations: {k8s.v1.cni.cncf.io/networks: storage}", "").more_networks);
+    assert!(!here("", "").more_networks);
+}
+
+#[test]
 fn the_labels_of_service_lb_name_the_service() {
     for program in ["k3s", "rke2"] {
         let label = |key: &str, value: &str| format!("svccontroller.{program}.cattle.io/{key}: {value}");

@@ -121,6 +121,7 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
             .map(|Time(at)| *at),
         ips,
         ports,
+        more_networks: annotations.networks.seen().is_some(),
         ip_local_port_range: each(security.sysctls, "spec.securityContext.sysctls", errors, local_port_range).pop(),
     }))
 }
