@@ -200,6 +200,9 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// `port`.
     pub port: u16,
+    /// `targetPort`, or else `port`; nothing where it is a name.
+    #[serde(default)]
+    pub target: Option<u16>,
     /// `nodePort`.
     pub node_port: Option<u16>,
     /// Whether a client chose `nodePort`: `f:nodePort` in the managedFields of a Create or an Apply. A gap when the

@@ -186,6 +186,7 @@ mod tests {
             name: format!("p{number}"),
             protocol: Protocol::Tcp,
             port: number,
+            target: None,
             node_port: Some(number),
             fixed: Some(false),
         });

@@ -325,21 +325,48 @@ fn of_workloads_the_ports_of_nodes_are_kept() {
     let desired = |number| format!("desiredNumberScheduled: {number}");
     assert_eq!([idle("DaemonSet", "", &desired(0)), idle("DaemonSet", "", &desired(1))], [0, 1]);
     assert_eq!(idle("StatefulSet", "", &desired(0)), 1, "that is a DaemonSet's word");
-    let restricted = |more: &str| {
-        let spec = format!("{{{more}containers: [{{ports: [{{containerPort: 80, hostPort: 80}}]}}]}}");
-        facts_of(&[workload("DaemonSet", "a", &spec)]).workloads[0].restricted
-    };
-    let affinity =
-        |kind: &str| restricted(&format!("affinity: {{nodeAffinity: {{{kind}: {{nodeSelectorTerms: []}}}}}}, "));
-    assert!(!restricted("") && restricted("nodeSelector: {disk: ssd}, "));
-    assert!(!restricted("nodeSelector: {}, ") && !restricted("nodeSelector: {kubernetes.io/os: linux}, "));
-    assert!(restricted("nodeSelector: {kubernetes.io/os: windows}, "));
-    assert!(restricted("nodeSelector: {kubernetes.io/os: linux, disk: ssd}, ") && restricted("nodeSelector: all, "));
-    assert!(affinity("requiredDuringSchedulingIgnoredDuringExecution"));
-    assert!(!affinity("preferredDuringSchedulingIgnoredDuringExecution"));
     let broken = facts_of(&[workload("DaemonSet", "a", "{containers: [{ports: [{containerPort: x, hostPort: 80}]}]}")]);
     let [rejected, ..] = &broken.rejected[..] else { panic!("{:?}", broken.rejected) };
     assert!(rejected.detail.contains("DaemonSet a: spec.template.spec.containers[0].ports[0]"), "{}", rejected.detail);
+}
+
+#[test]
+fn of_a_workload_the_nodes_are_kept_for_which_it_is_meant() {
+    let nodes = |more: &str| {
+        let object = format!(
+            "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: a}}\nspec: {{template: {{spec: {{{more}containers: \
+             [{{ports: [{{containerPort: 80, hostPort: 80}}]}}]}}}}}}\n"
+        );
+        let facts = facts_of(&[object]);
+        let workload = &facts.workloads[0];
+        (workload.selects.join(";"), workload.avoids.join(";"), workload.tolerates.join(";"))
+    };
+    let selects = |more: &str| nodes(more).0;
+    assert_eq!(selects(""), "");
+    assert_eq!(selects("nodeSelector: {}, "), "");
+    assert_eq!(selects("nodeSelector: {kubernetes.io/os: linux, beta.kubernetes.io/os: linux}, "), "");
+    assert_eq!(selects("nodeSelector: {kubernetes.io/os: windows}, "), "kubernetes.io/os In windows");
+    assert_eq!(selects("nodeSelector: {pool: a, kubernetes.io/os: linux, disk: ssd}, "), "disk In ssd;pool In a");
+    assert_ne!(selects("nodeSelector: all, "), "");
+    let affinity = |kind: &str, terms: &str| {
+        let (selects, avoids, _) =
+            nodes(&format!("affinity: {{nodeAffinity: {{{kind}: {{nodeSelectorTerms: [{terms}]}}}}}}, "));
+        (selects, avoids)
+    };
+    let required = |terms: &str| affinity("requiredDuringSchedulingIgnoredDuringExecution", terms);
+    let term = |key: &str, operator: &str, values: &str| {
+        format!("{{matchExpressions: [{{key: {key}, operator: {operator}, values: [{values}]}}]}}")
+    };
+    let both = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+    assert_eq!(required(&term("type", "NotIn", "fargate")), both("", "type NotIn fargate"));
+    assert_eq!(required(&term("gpu", "DoesNotExist", "")), both("", "gpu DoesNotExist "));
+    assert_eq!(required(&term("pool", "In", "b, a")), both("pool In a,b", ""));
+    assert_eq!(required(&term("kubernetes.io/os", "In", "linux")), both("", ""));
+    let either = [term("pool", "In", "a"), term("type", "NotIn", "fargate")].join(", ");
+    assert_eq!(required(&either), both("pool In a or type NotIn fargate", ""));
+    assert_eq!(affinity("preferredDuringSchedulingIgnoredDuringExecution", &either), both("", ""));
+    let tolerations = "tolerations: [{key: pool, operator: Equal, value: a, effect: NoSchedule}, {operator: Exists}], ";
+    assert_eq!(nodes(tolerations).2, " Exists  ;pool Equal a NoSchedule");
 }
 
 #[test]

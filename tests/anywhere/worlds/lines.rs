@@ -218,6 +218,7 @@ pub(super) fn pods(line: &str) -> Vec<Pod> {
         scheduled: None,
         ips: Vec::new(),
         ports: Vec::new(),
+        more_networks: false,
         ip_local_port_range: None,
     };
     let mut count = None;
@@ -330,7 +331,7 @@ fn service_port(word: &str, line: &str) -> (ServicePort, EndpointPort) {
     let node_port = node_port.map(|node_port| parsed(node_port, line));
     let target = target.map_or(port, |target| parsed(target, line));
     (
-        ServicePort { name: name.to_owned(), protocol, port, node_port, fixed: Some(false) },
+        ServicePort { name: name.to_owned(), protocol, port, target: None, node_port, fixed: Some(false) },
         EndpointPort { name: name.to_owned(), protocol, port: Some(target) },
     )
 }
