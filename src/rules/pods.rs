@@ -77,9 +77,9 @@ fn is_hash(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| "bcdfghjklmnpqrstvwxz2456789".contains(letter))
 }
 
-/// Minutes since 1970 have eight digits until the year 2160.
+/// Minutes since 1970 have eight digits until the year 2160. Those up to 2009 look like dates of this century, and no CronJob is as old.
 fn is_minute(text: &str) -> bool {
-    text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit())
+    text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit()) && text > "21000000"
 }
 
 #[cfg(test)]
@@ -100,6 +100,7 @@ mod tests {
         assert!(!siblings(&of("Node", "n1"), &of("Node", "n1")), "two static pods");
         assert!(siblings(&of("Job", "backup-29400000"), &of("Job", "backup-29400060")), "two runs of a CronJob");
         assert!(!siblings(&of("Job", "backup-1"), &of("Job", "backup-2")), "two Jobs of a person");
+        assert!(!siblings(&of("Job", "migrate-20260101"), &of("Job", "migrate-20260102")), "with dates");
         assert!(!are_siblings(("a", Some(&set)), ("a", None)) && !are_siblings(("a", None), ("a", None)));
     }
 }
