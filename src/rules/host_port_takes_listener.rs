@@ -36,6 +36,7 @@ use super::{
     ephemeral::EphemeralPorts,
     remedies::{move_off, move_off_unless},
     socket_needs::{Ports, SocketNeed},
+    told::Told,
     v6only::either_way,
     wording::capital,
 };
@@ -87,7 +88,9 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         workers(sockets).into_iter().filter_map(|(socket, _)| node.judge(pod, port, socket)).collect::<Vec<_>>()
     });
     let stuck = others.into_iter().filter_map(|(pod, port, number)| node.judge_start(pod, port, number));
-    Ok(taken.chain(stuck).collect())
+    let mut told = Told::of(snapshot, Source::Pods);
+    taken.chain(stuck).for_each(|judgement| told.push(judgement));
+    Ok(told.all())
 }
 
 /// What every socket is judged against.

@@ -39,6 +39,7 @@ use super::{
     free_ports::free_port,
     pods::WithPods,
     remedies::{choose_another_health_check_port, move_service},
+    told::Told,
     wording::{MOST_LISTED, listed},
 };
 use crate::{
@@ -79,7 +80,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let wanted = wanted(snapshot);
     // Looking for one takes a walk over all Services.
     let alternative = LazyCell::new(|| free_port(snapshot));
-    let mut judgements = Vec::new();
+    let mut told = Told::of(snapshot, Source::Services);
     for (number, claims) in by_number {
         for claim in &claims {
             let others = claims.iter().filter_map(|other| Some((Other::Claim(*other), claim.clash(other)?)));
@@ -91,8 +92,13 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             others.sort_by_key(|(_, clash)| Reverse(*clash));
             others.truncate(MOST_LISTED);
             if let Some(worst) = others.first().map(|(_, clash)| *clash) {
-                judgements.push(Judgement {
-                    subject: Subject::service(claim.service),
+                let subject = Subject::service(claim.service);
+                if !told.has_room(&subject) {
+                    told.leave_out();
+                    continue;
+                }
+                told.push(Judgement {
+                    subject,
                     port: Some(number),
                     protocol: Some(claim.protocol()),
                     verdict: Verdict::Problem(evidence(number, claim, &others, worst, *alternative)),
@@ -100,7 +106,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             }
         }
     }
-    Ok(judgements)
+    Ok(told.all())
 }
 
 /// The ports of nodes that pods will want, by number and protocol: of workloads whose pods are not there to be judged.

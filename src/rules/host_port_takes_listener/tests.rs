@@ -230,3 +230,12 @@ fn unread_is_unknown() {
     assert_eq!(without(|it| it.cluster.services = gap(Source::Services, Why::Unreachable)), Source::Services);
     assert_eq!(without(|it| it.kernel.interfaces = gap(Source::Addresses, Why::Torn)), Source::Addresses);
 }
+
+#[test]
+fn of_many_host_ports_of_one_pod_a_few_are_told_and_that_there_are_more() {
+    let all = |world: Snapshot| check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+    let world = Snapshot::healthy().pod("edge", |pod| (1000..1020).for_each(|port| pod.host_port(80, port)));
+    let judged = all((1000..1020).fold(world, |world, port| world.listens(&format!("0.0.0.0:{port}"))));
+    assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
+    assert_eq!(judged.len(), crate::rules::told::OF_SUBJECT + 1);
+}

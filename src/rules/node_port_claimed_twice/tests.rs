@@ -5,7 +5,10 @@ use crate::{
         healthy::{World, gap, ip, seen},
     },
     findings::{Scope, StepKind},
-    rules::expectations::{expect_healthy, expect_problem, expect_unknown},
+    rules::{
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        told::OF_SUBJECT,
+    },
 };
 
 fn subject(name: &str) -> Subject {
@@ -237,4 +240,18 @@ fn a_services_own_pods_in_the_hosts_network_are_information() {
     let world = with(Some(8080), |it| it.ports[0].host_ip = Some(ip("127.0.0.1")));
     let service = Subject::service(&world.cluster.services.seen().expect("services")[0]);
     expect_healthy(&RULE, &world, &service);
+}
+
+#[test]
+fn of_many_numbers_a_few_of_each_service_are_told_and_that_there_are_more() {
+    let many = |it: World| {
+        it.node_port(30777).with(|service| {
+            let port = service.ports[0].clone();
+            service.ports = (0..100).map(|n| ServicePort { node_port: Some(30000 + n), ..port.clone() }).collect();
+        })
+    };
+    let world = Snapshot::healthy().service("first", many).service("second", many);
+    let judged = (RULE.check)(View { now: &world, before: None }, &Limits::default()).expect("judged");
+    assert_eq!(judged.len(), 2 * OF_SUBJECT + 1);
+    assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
 }
