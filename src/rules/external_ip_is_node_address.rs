@@ -359,7 +359,7 @@ impl Here<'_> {
     /// are reported as one.
     fn release_all(&self, service: &Service) -> Remedy {
         let claims = || self.claims.iter().filter(|it| std::ptr::eq(it.service, service));
-        let mut steps = release_all(claims());
+        let mut steps = release_all(claims().collect());
         if claims().any(|it| matches!(it.field, Field::ExternalIps(_))) {
             steps.push(keep_external_ips_out());
         }

@@ -220,7 +220,7 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
     if deleted.is_empty() && !claims.iter().any(|claim| is_balanced(claim.ip)) {
         return evidence.remedy(peer).remedy(Step::advice(cause));
     }
-    let released = release_all(claims.iter().take(MOST_LISTED));
+    let released = release_all(claims.iter().take(MOST_LISTED).collect());
     let remedy = released.into_iter().chain(deleted);
     let remedy = remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then);
     // Of an address that may move, deleting it is the worse guess: others may need it here, whatever a Service claims.

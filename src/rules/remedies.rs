@@ -60,8 +60,7 @@ pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
 
 /// Takes claimed addresses back. Of the list of one Service the last goes first, since what follows one that is removed
 /// moves up.
-pub(super) fn release_all<'a>(claims: impl IntoIterator<Item = &'a ExternalAddress<'a>>) -> Vec<Step> {
-    let mut claims: Vec<_> = claims.into_iter().collect();
+pub(super) fn release_all(mut claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     claims.sort_by_key(|claim| match claim.field {
         Field::ExternalIps(index) => (0, Reverse(index)),
         Field::LoadBalancer | Field::ClusterIps => (1, Reverse(0)),

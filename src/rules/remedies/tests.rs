@@ -55,6 +55,8 @@ fn every_command() {
         }
         all.extend(commands(move_service(None, &service, &service.ports[0])));
         all.extend(commands(release(&claims(&service)[0])));
+        all.extend(commands(release_all(claims(&service).iter().take(1).collect())));
+        all.extend(commands(keep_external_ips_out()));
         let of_status = ExternalAddress { field: Field::LoadBalancer, ..claims(&service)[0] };
         all.extend(commands(release_to(&of_status, "another")));
         all.extend(commands(choose_another_health_check_port(&service)));
@@ -68,6 +70,7 @@ fn every_command() {
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
         all.extend(commands(who_holds(protocol, 30080)));
         all.extend(commands(move_off(&world, &unnamed(protocol))));
+        all.extend(commands(move_off_unless(&world, &unnamed(protocol), "it may be so")));
     }
     all.extend(commands(reserve(&world, &PortRange::DEFAULT_NODE_PORTS.into())));
     all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "zz-node-ports.conf")));
