@@ -6,7 +6,7 @@
 use super::{
     managed_fields::ManagedPorts,
     mapping::mappings,
-    tolerant_field::{Field, LeavesOut, LongText, Name, NumberOrText, Present, Time},
+    tolerant_field::{Field, LongText, Name, NumberOrText, Pairs, Present, Time},
 };
 
 /// One object of any kind. What is large is boxed: it is handed on several times while it is read.
@@ -56,6 +56,8 @@ mappings! {
     }
     Annotations {
         config_hash: String = "kubernetes.io/config.hash",
+        config_mirror: Present = "kubernetes.io/config.mirror",
+        networks: Present = "k8s.v1.cni.cncf.io/networks",
         k3s_args: LongText = "k3s.io/node-args",
         rke2_args: LongText = "rke2.io/node-args",
         state_ends: String = "k8s.io/initial-events-end",
@@ -92,16 +94,24 @@ mappings! {
         spec: TemplateSpec = "spec",
     }
     TemplateSpec {
-        node_selector: LeavesOut = "nodeSelector",
+        node_selector: Pairs = "nodeSelector",
+        tolerations: Vec<Field<Toleration>> = "tolerations",
         affinity: Affinity = "affinity",
         host_network: bool = "hostNetwork",
         containers: Vec<Field<Container>> = "containers",
         init_containers: Vec<Field<Container>> = "initContainers",
     }
+    Toleration {
+        taint: String = "key",
+        operator: String = "operator",
+        value: String = "value",
+        effect: String = "effect",
+    }
     Port {
         name: String = "name",
         protocol: String = "protocol",
         port: i64 = "port",
+        target_port: NumberOrText = "targetPort",
         node_port: i64 = "nodePort",
         container_port: i64 = "containerPort",
         host_port: i64 = "hostPort",
@@ -188,6 +198,7 @@ mappings! {
     }
     NodeInfo {
         kubelet_version: String = "kubeletVersion",
+        runtime_version: String = "containerRuntimeVersion",
     }
     Endpoint {
         addresses: Vec<Field<String>> = "addresses",

@@ -6,6 +6,7 @@
 use super::{
     backing::Backing,
     claim::Claim,
+    devices::HOST,
     kube_proxy::node_port_addresses,
     local_address::LocalAddress,
     outcome::Outcome,
@@ -13,8 +14,8 @@ use super::{
     settings::{Setting, Settings},
 };
 use crate::facts::{
-    CiliumConfig, Claimant, Family, Gap, Mode, PortRange, PortSet, Protocol, ProxyConfig, Service, Snapshot, Source,
-    Vantage, Why, WithoutBackend,
+    CiliumConfig, Claimant, Family, Gap, Interfaces, Mode, PortRange, PortSet, Protocol, ProxyConfig, Service,
+    Snapshot, Source, Vantage, Why, WithoutBackend,
 };
 
 pub(super) static PLANE: DataPlane = DataPlane {
@@ -75,7 +76,17 @@ pub(crate) fn narrowed(snapshot: &Snapshot, service: &Service) -> Option<Gap> {
 
 /// Whether Cilium may be in kube-proxy's place, as far as is known.
 pub(super) fn may_serve(snapshot: &Snapshot) -> bool {
-    snapshot.proxy_mode().map_or(true, |mode| mode.value == Mode::Cilium)
+    match snapshot.proxy_mode() {
+        Ok(mode) => mode.value == Mode::Cilium,
+        // A kube-proxy answers, where Cilium is said to be in its place.
+        Err(_) if snapshot.kernel.proxy.mode.seen().is_some() => true,
+        Err(_) => snapshot.kernel.interfaces.seen().is_none_or(|interfaces| has_link(interfaces)),
+    }
+}
+
+/// Whether Cilium's link is on the node, without which it is not there.
+pub(super) fn has_link(interfaces: &Interfaces) -> bool {
+    interfaces.links.iter().any(|link| link.name == HOST)
 }
 
 /// Whether its programs of `connect` and `bind` know the protocol (cilium `bpf/bpf_sock.c`).

@@ -3,7 +3,7 @@
 //! Then a verdict counts only where every mode of kube-proxy agrees, and Cilium too on a node that has its link. Another data
 //! plane is known by its own settings, or not at all.
 
-use super::{cilium, devices::HOST, iptables, ipvs, nftables, plane::DataPlane};
+use super::{cilium, iptables, ipvs, nftables, plane::DataPlane};
 use crate::facts::Interfaces;
 
 /// What an unknown data plane may be.
@@ -11,8 +11,7 @@ static POSSIBLE: [&DataPlane; 3] = [&iptables::PLANE, &ipvs::PLANE, &nftables::P
 
 /// What it may be on a node with these links.
 pub(super) fn possible(interfaces: &Interfaces) -> Vec<&'static DataPlane> {
-    let has_cilium = interfaces.links.iter().any(|link| link.name == HOST);
-    POSSIBLE.into_iter().chain(has_cilium.then_some(&cilium::PLANE)).collect()
+    POSSIBLE.into_iter().chain(cilium::has_link(interfaces).then_some(&cilium::PLANE)).collect()
 }
 
 /// For evidence, in place of the mode.

@@ -200,6 +200,9 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// `port`.
     pub port: u16,
+    /// `targetPort`, or else `port`; nothing where it is a name.
+    #[serde(default)]
+    pub target: Option<u16>,
     /// `nodePort`.
     pub node_port: Option<u16>,
     /// Whether a client chose `nodePort`: `f:nodePort` in the managedFields of a Create or an Apply. A gap when the
@@ -261,6 +264,9 @@ pub struct Node {
     pub excluded_from_load_balancers: bool,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: Option<String>,
+    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`; of other Nodes than the own it is not read.
+    #[serde(default)]
+    pub container_runtime: Option<String>,
     /// The families of `spec.podCIDRs`; snapshots older than it have none.
     #[serde(default)]
     pub pod_families: Vec<Family>,

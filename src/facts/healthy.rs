@@ -244,8 +244,10 @@ impl Snapshot {
             running: Some(true),
             failing: false,
             restarted: None,
+            scheduled: None,
             ips: vec![ip("10.244.0.9")],
             ports: Vec::new(),
+            more_networks: false,
             ip_local_port_range: None,
         };
         change(&mut pod);
@@ -310,6 +312,7 @@ fn node(name: &str, addresses: &[&str]) -> Node {
             .collect(),
         excluded_from_load_balancers: false,
         kubelet_version: Some("v1.36.3".to_owned()),
+        container_runtime: Some("containerd://2.1.4".to_owned()),
         pod_families: Vec::new(),
     }
 }

@@ -321,6 +321,9 @@ impl<'a> Node<'a> {
             (Severity::Warning, true, Protocol::Udp, _) => "if it waits for answers, ipvs sends them to a pod",
             (Severity::Warning, true, ..) => "ipvs will take the answer for a new client and send it to a pod",
             (Severity::Warning, ..) => "the proxy may take its answers for new clients",
+            (Severity::Info, ..) if self.candidates.mode.is_err() => {
+                "in iptables and nftables mode it works while conntrack remembers it, in others it may hang"
+            }
             (Severity::Info, true, ..) => "it works until it has to reconnect",
             (Severity::Info, ..) => "it works as long as the kernel's conntrack remembers it",
         };

@@ -18,7 +18,8 @@
 //! - another proxy serves one of them (`service.kubernetes.io/service-proxy-name`).
 //!
 //! ## Fix
-//! Give one of the Services another address or another port, or delete it.
+//! Give one of the Services another address or another port, or delete it. Where one has the address as external IP and the other from
+//! a controller or from the API server, the external IP is to go: any person may type any address.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,14 +30,14 @@ use std::{
 use super::{
     Limits, Patience, Rule,
     each_service::each_service,
-    remedies::release_to,
+    remedies::{keep_external_ips_out, release_to},
     told::Told,
     wording::{MOST_LISTED, listed, service_in_words},
 };
 use crate::{
     dataplane::{ExternalAddress, Field},
     facts::{Mode, Protocol, Service, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -148,9 +149,14 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
     for claim in others() {
         evidence = evidence.value("also has it", format!("{} ({})", service_in_words(claim.service), claim.field));
     }
-    // A cluster IP is the API server's choice, and cannot be given back.
-    let released = if own.field == Field::ClusterIps { others().next().unwrap_or(own) } else { own };
-    evidence.remedy(release_to(released, "an address or a port that no other Service has"))
+    // A person typed an external IP, and may type anybody's address. Another one is the choice of the API server or of a
+    // controller; a cluster IP cannot be given back.
+    let is_typed = |claim: &&ExternalAddress<'_>| matches!(claim.field, Field::ExternalIps(_));
+    let typed = all.iter().filter(|claim| title(claim) != title(own)).find(is_typed).filter(|_| !is_typed(&own));
+    let instead = || others().next().filter(|_| own.field == Field::ClusterIps);
+    let released = typed.or_else(instead).unwrap_or(own);
+    let remedy = Remedy::from(release_to(released, "an address or a port that no other Service has"));
+    evidence.remedy(if is_typed(&released) { remedy.then(keep_external_ips_out()) } else { remedy })
 }
 
 #[cfg(test)]
@@ -260,7 +266,13 @@ mod tests {
         let evidence = expect_problem(&RULE, &world, &subject("second"));
         assert!(evidence.summary.contains("as externalIP"), "{}", evidence.summary);
         assert!(evidence.remedies[0].steps[0].text.contains("/spec/externalIPs/0"), "{:?}", evidence.remedies);
-        expect_problem(&RULE, &world, &subject("first"));
+        let victim = expect_problem(&RULE, &world, &subject("first"));
+        assert!(victim.remedies[0].steps[0].text.contains("patch service second"), "{:?}", victim.remedies);
+        assert!(victim.remedies[0].steps[1].text.contains("DenyServiceExternalIPs"), "{:?}", victim.remedies);
+        let both = |it: World| it.external_ip(VIP).node_port(30080);
+        let typed = Snapshot::healthy().service("first", both).service("second", both);
+        let own = expect_problem(&RULE, &typed, &subject("first"));
+        assert!(own.remedies[0].steps[0].text.contains("patch service first"), "both were typed: {:?}", own.remedies);
     }
 
     #[test]

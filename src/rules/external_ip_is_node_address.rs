@@ -30,13 +30,13 @@
 //! The admission plugin `DenyServiceExternalIPs` keeps new external IPs out; the field is deprecated since Kubernetes
 //! 1.36.
 
-use std::{cmp::Reverse, collections::HashMap, net::IpAddr};
+use std::{collections::HashMap, net::IpAddr};
 
 use super::{
     Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
     node_addresses::{is_on_link, kind_in_words, nodes_by_address, stands_alone},
-    remedies::{move_off, release},
+    remedies::{keep_external_ips_out, move_off, release_all},
     socket_needs::{Ports, SocketNeed},
     v6only,
     wording::{MOST_LISTED, listed, service_in_words},
@@ -47,7 +47,7 @@ use crate::{
         owner_evidence, owner_name, socket_in_words, vantage_points,
     },
     facts::{Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, View},
-    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -356,17 +356,12 @@ impl Here<'_> {
     }
 
     /// Takes all addresses of Nodes back from a Service, whichever of them a problem is about: the problems of one Service
-    /// are reported as one. Of its list the last goes first, since what follows one that is removed moves up.
+    /// are reported as one.
     fn release_all(&self, service: &Service) -> Remedy {
-        let mut claims: Vec<_> = self.claims.iter().filter(|it| std::ptr::eq(it.service, service)).collect();
-        claims.sort_by_key(|it| match it.field {
-            Field::ExternalIps(index) => (0, Reverse(index)),
-            Field::LoadBalancer | Field::ClusterIps => (1, Reverse(0)),
-        });
-        let mut steps: Vec<Step> = claims.iter().map(|it| release(it)).collect();
-        steps.dedup();
-        if claims.iter().any(|it| matches!(it.field, Field::ExternalIps(_))) {
-            steps.push(Step::advice("to keep new ones out, enable the admission plugin DenyServiceExternalIPs"));
+        let claims = || self.claims.iter().filter(|it| std::ptr::eq(it.service, service));
+        let mut steps = release_all(claims().collect());
+        if claims().any(|it| matches!(it.field, Field::ExternalIps(_))) {
+            steps.push(keep_external_ips_out());
         }
         steps.into()
     }

@@ -28,6 +28,7 @@ use std::{
 use super::{
     Limits, Patience, Rule,
     free_ports::free_port,
+    node_ports::if_served,
     remedies::{move_service, release},
     wording::service_in_words,
 };
@@ -36,7 +37,7 @@ use crate::{
         Backing, Candidate, Candidates, Claim, Endpoints, ExternalAddress, LocalAddress, Outcome, local_addresses,
         served_node_ports, service_port, vantage_points,
     },
-    facts::{Family, Gap, Protocol, Service, ServicePort, Source, View},
+    facts::{Family, Gap, Protocol, Service, ServicePort, Snapshot, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
@@ -82,6 +83,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         takers.sort_by_key(|it| (&it.claim.service.namespace, &it.claim.service.name, it.local.ip));
     }
     let node = Node {
+        snapshot,
         candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
         endpoints: Endpoints::of(snapshot),
         alternative: free_port(snapshot),
@@ -112,6 +114,7 @@ struct Taker<'a> {
 
 /// What every pair is judged against.
 struct Node<'a> {
+    snapshot: &'a Snapshot,
     candidates: Candidates,
     endpoints: Endpoints<'a>,
     /// A nodePort that the loser could have instead.
@@ -142,7 +145,7 @@ impl Node<'_> {
                 subject: Subject::service(service),
                 port: port.node_port,
                 protocol: Some(port.protocol),
-                verdict,
+                verdict: if_served(self.snapshot, service, verdict),
             })
             .collect()
     }
@@ -227,8 +230,8 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Mode, Snapshot, Why,
-            healthy::{PEER, PRIMARY, SECOND, World, gap, ip},
+            Mode, Why,
+            healthy::{PEER, PRIMARY, SECOND, World, gap, ip, objects},
         },
         rules::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},
     };
@@ -241,6 +244,15 @@ mod tests {
 
     fn loser() -> Subject {
         Subject::service(&world(PRIMARY[0], |it| it).cluster.services.seen().expect("services")[0])
+    }
+
+    #[test]
+    fn where_an_annotation_has_cilium_serve_a_service_elsewhere_it_is_unknown() {
+        let mut narrowed = world(PRIMARY[0], |it| it);
+        objects(&mut narrowed.cluster.services)[0].for_cilium.narrowed = true;
+        expect_problem(&RULE, &narrowed, &loser());
+        let gap = expect_unknown(&RULE, &narrowed.with_mode(Mode::Cilium), &loser());
+        assert!(gap.detail.contains("service.cilium.io/type"), "{gap:?}");
     }
 
     #[test]

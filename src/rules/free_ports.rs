@@ -160,7 +160,9 @@ mod tests {
             kind: crate::facts::WorkloadKind::Deployment,
             namespace: "default".to_owned(),
             name: "edge".to_owned(),
-            restricted: false,
+            selects: Vec::new(),
+            avoids: Vec::new(),
+            tolerates: Vec::new(),
             host_network: true,
             ports: vec![port(80, Some(30000)), port(30001, None)],
         }));

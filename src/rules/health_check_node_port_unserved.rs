@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     dataplane::{ByPort, Own, Proxy, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
-    facts::{Family, Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
+    facts::{Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
@@ -197,6 +197,12 @@ impl<'a> Node<'a> {
             evidence = evidence.affects([Vantage::Remote]);
         }
         let evidence = match wrong {
+            // Cilium's agent serves health checks in kube-proxy's place, and writes no such Events.
+            Wrong::Nobody if mode.as_ref().is_ok_and(|mode| mode.value == Mode::Cilium) => {
+                let setting = "see that cilium-config does not turn enable-health-check-nodeport off";
+                evidence
+                    .remedy(Remedy::from(Step::advice(setting)).then(Step::advice("restart this node's Cilium agent")))
+            }
             Wrong::Nobody => {
                 let restart = Step::advice("restart this node's kube-proxy");
                 evidence.remedy(Remedy::from(health_check_events(service)).then(restart))
@@ -240,6 +246,17 @@ mod tests {
 
     fn names(name: &str) -> Reading<Option<String>> {
         Reading::Seen(Some(name.to_owned()))
+    }
+
+    #[test]
+    fn behind_cilium_its_agent_is_restarted_and_not_a_kube_proxy() {
+        let first = |mode: Mode| {
+            let remedies = expect_problem(&RULE, &world().with_mode(mode), &subject()).remedies;
+            remedies[0].steps.iter().map(|step| step.text.clone()).collect::<Vec<_>>().join("; ")
+        };
+        assert!(first(Mode::Iptables).contains("restart this node's kube-proxy"));
+        let cilium = first(Mode::Cilium);
+        assert!(cilium.contains("enable-health-check-nodeport") && cilium.ends_with("Cilium agent"), "{cilium}");
     }
 
     #[test]

@@ -174,6 +174,10 @@ fn service_ports(
                 .and_then(|managed| managed.chose_node_port(number, &protocol.to_string().to_uppercase())),
             protocol,
             port: number,
+            target: match entry.target_port.take(format_args!("{path}.targetPort"), errors) {
+                None => Some(number),
+                Some(target) => target.0.parse().ok(),
+            },
             node_port,
         })
     })

@@ -34,12 +34,17 @@ pub(in crate::cluster) fn typed_node(object: SlimObject, errors: &mut FieldError
     });
     let pod_cidrs = each(spec.pod_cidrs, "spec.podCIDRs", errors, |cidr, _, _| Some(cidr));
     let kubelet_version = info.kubelet_version.take("status.nodeInfo.kubeletVersion", errors).unwrap_or_default();
+    let runtime = info.runtime_version.take("status.nodeInfo.containerRuntimeVersion", errors).unwrap_or_default();
     Node {
         metadata: typed_metadata(*metadata, errors),
         spec: Some(NodeSpec { pod_cidrs: Some(pod_cidrs), ..NodeSpec::default() }),
         status: Some(NodeStatus {
             addresses: Some(addresses),
-            node_info: Some(NodeSystemInfo { kubelet_version, ..NodeSystemInfo::default() }),
+            node_info: Some(NodeSystemInfo {
+                kubelet_version,
+                container_runtime_version: runtime,
+                ..NodeSystemInfo::default()
+            }),
             ..NodeStatus::default()
         }),
     }
