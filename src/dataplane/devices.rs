@@ -3,10 +3,8 @@
 use std::net::IpAddr;
 
 use super::local_address::is_link_local;
-use crate::facts::{Address, CiliumConfig, Interfaces, Link};
+use crate::facts::{Address, CILIUM_HOST, CiliumConfig, Interfaces, Link};
 
-/// Cilium's own device: its address is one of the node, whatever `devices` says, and serves nobody from outside.
-pub(super) const HOST: &str = "cilium_host";
 /// What Cilium never chooses by itself.
 const NEVER_CHOSEN: [&str; 2] = ["bridge", "openvswitch"];
 
@@ -30,7 +28,8 @@ impl<'a> Devices<'a> {
 
     /// Whether an address is one of its devices, or of `lo`; nothing where that is not known.
     pub(super) fn have(&self, address: &Address) -> Option<bool> {
-        if [HOST, "lo"].contains(&&*address.link) {
+        // The address of its own device is one of the node, whatever `devices` says, and serves nobody from outside.
+        if [CILIUM_HOST, "lo"].contains(&&*address.link) {
             return Some(true);
         }
         match self.chosen(&address.link) {

@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, fmt, net::IpAddr};
 
+use super::part::Part;
 use crate::facts::{Family, Mode, Service};
 
 /// An address besides its cluster IPs that a Service has its node proxies take.
@@ -40,8 +41,17 @@ impl<'a> ExternalAddress<'a> {
     /// Those of them that a proxy in this mode serves: kube-proxy leaves addresses of a family out that the Service has not
     /// (kubernetes pkg/proxy/serviceport.go `newBaseServiceInfo`), Cilium does not (pkg/loadbalancer/reflectors/conversions.go).
     pub(crate) fn served(service: &'a Service, mode: Option<Mode>) -> impl Iterator<Item = Self> {
-        let all = mode == Some(Mode::Cilium);
-        Self::of(service).filter(move |claim| all || service.families.contains(&Family::of(claim.ip)))
+        Self::of(service).filter(move |claim| claim.is_served(mode))
+    }
+
+    /// Whether a proxy in this mode serves it.
+    pub(crate) fn is_served(&self, mode: Option<Mode>) -> bool {
+        mode == Some(Mode::Cilium) || self.service.families.contains(&Family::of(self.ip))
+    }
+
+    /// What it is a part of, for annotations.
+    pub(crate) fn part(&self) -> Part {
+        Part::Address(self.field)
     }
 
     /// The cluster IPs of a Service that this node's proxy serves, to be compared with such addresses of others.

@@ -143,7 +143,15 @@ pub struct Interfaces {
     pub gateways_gap: Option<Gap>,
 }
 
+/// Cilium's own link.
+pub const CILIUM_HOST: &str = "cilium_host";
+
 impl Interfaces {
+    /// Whether there is a link of this name.
+    pub fn has_link(&self, name: &str) -> bool {
+        self.links.iter().any(|link| link.name == name)
+    }
+
     /// The addresses of a link by its name.
     pub fn of<'a>(&'a self, link: &'a str) -> impl Iterator<Item = &'a Address> {
         self.addresses.iter().filter(move |address| *address.link == *link)

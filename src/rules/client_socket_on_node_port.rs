@@ -37,8 +37,8 @@ use super::{
 };
 use crate::{
     dataplane::{
-        ByPort, Candidate, Candidates, LocalAddress, by_port, local_addresses, narrowed, owner_evidence, owner_name,
-        place, service_port, socket_in_words,
+        ByPort, Candidate, Candidates, LocalAddress, Part, by_port, local_addresses, owner_evidence, owner_name, place,
+        serves, service_port, socket_in_words,
     },
     facts::{Family, Gap, Mode, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
@@ -191,11 +191,14 @@ impl<'a> Node<'a> {
             }
             for claim in claims {
                 let Some(severity) = self.severity(socket, claim).transpose() else { continue };
-                let is_narrowed = claim.filter(|it| it.by_node_port).and_then(|it| narrowed(self.snapshot, it.service));
-                let severity = match (accepted, is_narrowed) {
-                    (Some(_), None) => severity,
-                    (_, Some(gap)) => Err(gap),
-                    (None, None) => Err(Gap::new(
+                let address = |it: Claim<'_>| (!it.by_node_port).then(|| socket.local.to_canonical());
+                let part = |it: Claim<'_>| Part::at(it.service, address(it));
+                let served = claim.map_or(Ok(true), |it| serves(self.snapshot, it.service, part(it)));
+                let severity = match served {
+                    Ok(false) => continue,
+                    Err(gap) => Err(gap),
+                    Ok(true) if accepted.is_some() => severity,
+                    Ok(true) => Err(Gap::new(
                         Source::Listeners,
                         Why::Ambiguous,
                         "a connection on a NodePort was accepted, unless an IPv6 listener is v6only, which was not told",

@@ -15,7 +15,9 @@
 //!   `allow-shared-ip`, Cilium's sharing keys): these allow no common port either;
 //! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
 //! - it is one Service that names the address as external IP and as load balancer address;
-//! - another proxy serves one of them (`service.kubernetes.io/service-proxy-name`).
+//! - another proxy serves one of them (`service.kubernetes.io/service-proxy-name`);
+//! - behind Cilium, the annotation `service.cilium.io/type` has one of them not served there. With `/node` or `/node-selector` it
+//!   is unknown.
 //!
 //! ## Fix
 //! Give one of the Services another address or another port, or delete it. Where one has the address as external IP and the other from
@@ -30,13 +32,14 @@ use std::{
 use super::{
     Limits, Patience, Rule,
     each_service::each_service,
+    node_ports::if_served,
     remedies::{keep_external_ips_out, release_to},
     told::Told,
     wording::{MOST_LISTED, listed, service_in_words},
 };
 use crate::{
-    dataplane::{ExternalAddress, Field},
-    facts::{Mode, Protocol, Service, Source, View},
+    dataplane::{ExternalAddress, Field, serves},
+    facts::{Mode, Protocol, Service, Snapshot, Source, View},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
@@ -76,7 +79,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             break;
         };
         left = fewer;
-        judge(ip, &claims, &mut told);
+        judge(view.now, ip, &claims, &mut told);
     }
     Ok(told.all())
 }
@@ -103,7 +106,7 @@ fn common_addresses(services: &[Arc<Service>], mode: Option<Mode>) -> Vec<(IpAdd
 }
 
 /// Tells each Service of those that have a port of its own at this address.
-fn judge(ip: IpAddr, claims: &[ExternalAddress<'_>], told: &mut Told<'_>) {
+fn judge(snapshot: &Snapshot, ip: IpAddr, claims: &[ExternalAddress<'_>], told: &mut Told<'_>) {
     let mut by_port: BTreeMap<(u16, Protocol), Vec<ExternalAddress<'_>>> = BTreeMap::new();
     for claim in claims {
         for port in &claim.service.ports {
@@ -111,6 +114,7 @@ fn judge(ip: IpAddr, claims: &[ExternalAddress<'_>], told: &mut Told<'_>) {
         }
     }
     for ((port, protocol), mut claims) in by_port {
+        claims.retain(|it| serves(snapshot, it.service, it.part()) != Ok(false));
         claims.sort_by_key(title);
         // An impossible Service may name one of its ports twice.
         claims.dedup_by_key(|claim| title(claim));
@@ -120,12 +124,10 @@ fn judge(ip: IpAddr, claims: &[ExternalAddress<'_>], told: &mut Told<'_>) {
                 told.leave_out();
                 continue;
             }
-            told.push(Judgement {
-                subject,
-                port: Some(port),
-                protocol: Some(protocol),
-                verdict: Verdict::Problem(evidence((ip, port, protocol), claim, &claims)),
-            });
+            let verdict = Verdict::Problem(evidence((ip, port, protocol), claim, &claims));
+            let verdict =
+                claims.iter().fold(verdict, |verdict, it| if_served(snapshot, it.service, it.part(), verdict));
+            told.push(Judgement { subject, port: Some(port), protocol: Some(protocol), verdict });
         }
     }
 }
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Family, ServicePort, Snapshot, Why,
+            Family, ServiceKind, ServicePort, Why,
             healthy::{World, gap, ip, seen},
         },
         findings::{Scope, StepKind},
@@ -187,6 +189,14 @@ mod tests {
     fn subject(name: &str) -> Subject {
         let world = Snapshot::healthy().service(name, |it| it);
         Subject::service(&world.cluster.services.seen().expect("services")[0])
+    }
+
+    #[test]
+    fn behind_cilium_what_an_annotation_leaves_out_claims_nothing() {
+        let world = |change: fn(&mut Service)| two(change).with_mode(Mode::Cilium);
+        expect_problem(&RULE, &world(|_| ()), &subject("first"));
+        expect_healthy(&RULE, &world(|it| it.for_cilium.only = Some(ServiceKind::ClusterIp)), &subject("first"));
+        expect_unknown(&RULE, &world(|it| it.for_cilium.on_some_nodes = true), &subject("first"));
     }
 
     #[test]

@@ -31,8 +31,8 @@ use super::{
 };
 use crate::{
     dataplane::{
-        Backing, Candidate, Candidates, Claim, Endpoints, LocalAddress, Outcome, covers, host_ports, is_link_local,
-        local_addresses, served_node_ports, service_port, vantage_points,
+        Backing, Candidate, Candidates, Claim, Endpoints, LocalAddress, Outcome, Part, covers, host_ports,
+        is_link_local, local_addresses, may_have, served_node_ports, service_port, vantage_points,
     },
     facts::{ContainerPort, Family, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
@@ -137,7 +137,7 @@ impl Node<'_> {
             subject: Subject::pod(clash.pod),
             port: clash.host.host_port,
             protocol: Some(clash.host.protocol),
-            verdict: if_served(self.snapshot, clash.service, verdict),
+            verdict: if_served(self.snapshot, clash.service, Part::NodePorts, verdict),
         })
     }
 
@@ -154,7 +154,8 @@ impl Node<'_> {
             .iter()
             .copied()
             .filter(|local| clash.service.families.contains(&Family::of(local.ip)))
-            .filter(|local| covers(clash.host, local.ip) && candidate.captures(*local))
+            .filter(|local| covers(clash.host, local.ip) && may_have(clash.pod, Family::of(local.ip)))
+            .filter(|local| candidate.captures(*local))
             .collect();
         if meeting.is_empty() {
             return vec![None];

@@ -119,16 +119,17 @@ impl Node<'_> {
 
     fn verdict(&self, pod: &Pod, port: &ContainerPort, socket: &Socket) -> Option<Verdict> {
         let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
-        let (mut affected, mut is_certain) = (Affected::default(), true);
+        let (mut affected, mut unknown) = (Affected::default(), None);
         for local in locals {
             for from in answering_vantage_points(socket, local.ip, self.interfaces) {
-                let is_served = self.candidates.agree(|it| it.serves_host_port(port, local, *from));
-                affected.extend((is_served == Some(true)).then_some(*from));
-                is_certain &= is_served.is_some();
+                match self.candidates.agree_as_known(|it| it.serves_host_port((pod, port), local, *from)) {
+                    Ok(is_served) => affected.extend(is_served.then_some(*from)),
+                    Err(gap) => unknown = unknown.or(Some(gap)),
+                }
             }
         }
         if affected.is_empty() {
-            return (!is_certain).then(|| Verdict::Unknown(self.candidates.ambiguity()));
+            return unknown.map(Verdict::Unknown);
         }
         let is_left_out = is_left_out_by_cilium(self.snapshot, socket.local_port);
         match (self.ephemeral.may_be_client(socket), is_left_out) {

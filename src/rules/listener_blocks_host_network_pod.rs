@@ -51,8 +51,9 @@ use super::{
 };
 use crate::{
     dataplane::{
-        Candidates, Holding, by_port, cilium_range, holding, local_addresses, narrowed, owner_evidence, owner_name,
-        place, pod_of, refuses_bind, served_node_ports, service_port, socket_in_words, unready_host_network_pods,
+        Candidates, Holding, Part, by_port, cilium_range, holding, local_addresses, owner_evidence, owner_name, place,
+        pod_of, refuses_bind, refuses_bind_of, served_node_ports, serves, service_port, socket_in_words,
+        unready_host_network_pods,
     },
     facts::{
         ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, View, Why,
@@ -175,8 +176,8 @@ impl Blocked<'_> {
         let is_its = |(_, entry, number): &(&Service, &ServicePort, u16)| (entry.protocol, *number) == (protocol, port);
         let Some((service, entry, _)) = served_node_ports(services).find(is_its) else { return Ok(None) };
         mode?;
-        if let Some(gap) = narrowed(self.snapshot, service) {
-            return Err(gap);
+        if !serves(self.snapshot, service, Part::NodePorts)? {
+            return Ok(None);
         }
         let is_refused = !self.refused_families(service).is_empty();
         Ok((is_refused && self.is_served(service, limits)?).then_some((service, entry)))
@@ -197,7 +198,7 @@ impl Blocked<'_> {
     /// The families of a Service in which Cilium refuses `bind` on its NodePort.
     fn refused_families(&self, service: &Service) -> Vec<Family> {
         let families = service.families.iter().copied();
-        families.filter(|family| refuses_bind(self.snapshot, self.port.protocol, *family)).collect()
+        families.filter(|family| refuses_bind_of(self.snapshot, service, self.port.protocol, *family)).collect()
     }
 
     /// Cilium refuses `bind`; somebody who listens there is in the way, too.

@@ -47,9 +47,9 @@ use super::{
 };
 use crate::{
     dataplane::{
-        Backing, Candidate, Candidates, Endpoints, LocalAddress, Outcome, Own, Proxy, answering_vantage_points,
-        by_port, covers, host_ports, local_addresses, other_loopback, owner_evidence, owner_name, place, refuses_bind,
-        served_node_ports, service_port, socket_in_words, workers,
+        Backing, Candidate, Candidates, Endpoints, LocalAddress, Outcome, Own, Part, Proxy, answering_vantage_points,
+        by_port, covers, host_ports, local_addresses, other_loopback, owner_evidence, owner_name, place,
+        refuses_bind_of, served_node_ports, service_port, socket_in_words, workers,
     },
     facts::{Family, Gap, Interfaces, Mode, Service, ServicePort, Snapshot, Socket, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
@@ -137,7 +137,7 @@ impl Node<'_> {
             subject: Subject::service(service),
             port: port.node_port,
             protocol: Some(port.protocol),
-            verdict: if_served(self.snapshot, service, verdict),
+            verdict: if_served(self.snapshot, service, Part::NodePorts, verdict),
         })
     }
 
@@ -174,7 +174,7 @@ impl Node<'_> {
         let captured = |local: &LocalAddress| self.candidates.agree(|it| it.captures(*local)) == Some(true);
         let served = || self.locals.iter().any(|local| local.ip == ip && captured(local));
         let family = Family::of(ip);
-        let refused = service.families.contains(&family) && refuses_bind(self.snapshot, socket.protocol, family);
+        let refused = refuses_bind_of(self.snapshot, service, socket.protocol, family);
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 

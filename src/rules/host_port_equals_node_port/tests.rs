@@ -145,7 +145,7 @@ fn a_host_ip_of_every_address_is_of_its_own_family_only() {
 
 #[test]
 fn an_annotation_for_cilium_hides_nothing_where_cilium_cannot_be() {
-    let world = clash(|it| it.with(|service| service.for_cilium.narrowed = true)).without_proxy();
+    let world = clash(|it| it.with(|service| service.for_cilium.on_some_nodes = true)).without_proxy();
     expect_problem(&RULE, &world, &subject());
     expect_unknown(&RULE, &world.address("cilium_host", "10.244.0.1"), &subject());
 }
