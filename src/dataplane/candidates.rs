@@ -29,6 +29,8 @@ pub(crate) struct Candidates {
     missing: Option<Gap>,
     /// The proxy has not programmed for a while what is queued: verdicts describe what it will program.
     behind: bool,
+    /// A data plane that was not measured, by its link.
+    unmeasured: Option<&'static str>,
 }
 
 impl Candidates {
@@ -37,13 +39,12 @@ impl Candidates {
         let mode = snapshot.proxy_mode();
         let planes: Vec<&'static DataPlane> = match &mode {
             Ok(mode) => of_mode(mode.value).collect(),
-            Err(_) => match snapshot.contested() {
-                Some((mode, _)) => of_mode(mode).chain(of_mode(Mode::Cilium)).collect(),
-                None => unknown::possible(snapshot, interfaces),
-            },
+            Err(_) => unknown::possible(snapshot, interfaces, snapshot.contested().map(|(mode, _)| mode)).collect(),
         };
         let config = Config::of(snapshot, mode.as_ref().ok().map(|mode| mode.value));
-        let mut missing = mode.as_ref().err().cloned().or(config.gap());
+        let unmeasured =
+            mode.as_ref().err().filter(|gap| gap.why != Why::Ambiguous).and_then(|_| unknown::gap(interfaces));
+        let mut missing = unmeasured.or_else(|| mode.as_ref().err().cloned()).or(config.gap());
         let mut list = Vec::new();
         for plane in planes {
             for config in Config::of(snapshot, Some(plane.mode)).possible(plane) {
@@ -63,6 +64,7 @@ impl Candidates {
             node_port_addresses: config.node_port_addresses(),
             missing,
             behind: kube_proxy::is_behind(snapshot, lag_seconds),
+            unmeasured: interfaces.unmeasured().map(|(name, _)| name),
         }
     }
 
@@ -107,6 +109,10 @@ impl Candidates {
         let mut words = mode_in_words(&self.mode);
         if words == unknown::WORDS && self.list.iter().any(|it| it.mode() == Mode::Cilium) {
             words.push_str(unknown::OR_CILIUM);
+        }
+        if let (true, Some(name)) = (words.starts_with(unknown::WORDS), self.unmeasured) {
+            words.push_str(unknown::OR_UNMEASURED);
+            words.push_str(name);
         }
         if self.behind {
             words.push_str("; it has changes queued that it does not program: this is what it will do when it does");

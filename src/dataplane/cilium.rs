@@ -8,10 +8,10 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     claim::Claim,
-    external_address::Field,
     kube_proxy::node_port_addresses,
     local_address::LocalAddress,
     outcome::Outcome,
+    part::Field,
     plane::{Connection, DataPlane},
     settings::{Setting, Settings},
 };
@@ -200,7 +200,8 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// One entry of its map, which has the endpoints of whichever Service was programmed last.
+/// One entry of its map, which has the endpoints of whichever Service was programmed last; since 1.19.7 of the NodePort where that is
+/// served, by its sources (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). Which version it is, nobody tells.
 fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<Claim> {
     None
 }

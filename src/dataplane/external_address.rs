@@ -1,8 +1,8 @@
 //! Addresses besides its cluster IPs that a Service has its proxies take.
 
-use std::{collections::HashSet, fmt, net::IpAddr};
+use std::{collections::HashSet, net::IpAddr};
 
-use super::part::Part;
+use super::part::{Field, Part};
 use crate::facts::{Family, Mode, Service};
 
 /// An address besides its cluster IPs that a Service has its node proxies take.
@@ -14,17 +14,6 @@ pub(crate) struct ExternalAddress<'a> {
     pub(crate) ip: IpAddr,
     /// Where the Service names it.
     pub(crate) field: Field,
-}
-
-/// Where a Service names an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Field {
-    /// `spec.externalIPs`, at this index.
-    ExternalIps(usize),
-    /// `status.loadBalancer.ingress`.
-    LoadBalancer,
-    /// `spec.clusterIPs`, with which another Service's address is compared.
-    ClusterIps,
 }
 
 impl<'a> ExternalAddress<'a> {
@@ -58,17 +47,6 @@ impl<'a> ExternalAddress<'a> {
     pub(crate) fn cluster_ips(service: &'a Service) -> impl Iterator<Item = Self> {
         let all = service.cluster_ips.iter().filter(|_| service.proxy_name.is_none());
         all.map(move |ip| Self { service, ip: *ip, field: Field::ClusterIps })
-    }
-}
-
-impl fmt::Display for Field {
-    /// `externalIP`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::ExternalIps(_) => "externalIP",
-            Self::LoadBalancer => "load balancer address",
-            Self::ClusterIps => "cluster IP",
-        })
     }
 }
 

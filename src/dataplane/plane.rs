@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     claim::Claim,
-    external_address::Field,
     local_address::LocalAddress,
     outcome::Outcome,
+    part::Field,
     settings::{Setting, Settings},
 };
 use crate::facts::{Mode, Protocol, ProxyConfig, Vantage};
@@ -42,9 +42,10 @@ pub(super) struct DataPlane {
     pub(super) masquerades_own_link_local: bool,
 }
 
+/// Each is one static value.
 impl PartialEq for DataPlane {
     fn eq(&self, other: &Self) -> bool {
-        self.mode == other.mode
+        std::ptr::eq(self, other)
     }
 }
 

@@ -146,7 +146,27 @@ pub struct Interfaces {
 /// Cilium's own link.
 pub const CILIUM_HOST: &str = "cilium_host";
 
+/// Links of data planes that nobody measured, and whether each shows that it serves NodePorts: the others are there beside
+/// kube-proxy too.
+const UNMEASURED: [(&str, &str, bool); 5] = [
+    ("bpfin.cali", "Calico's eBPF data plane", true),
+    ("kube-dummy-if", "kube-router", true),
+    ("ovn-k8s-mp0", "OVN-Kubernetes", true),
+    ("kube-bridge", "kube-router", false),
+    ("antrea-gw0", "Antrea", false),
+];
+
 impl Interfaces {
+    /// A data plane that nobody measured, and its link.
+    pub fn unmeasured(&self) -> Option<(&'static str, &'static str)> {
+        UNMEASURED.into_iter().find(|(link, ..)| self.has_link(link)).map(|(link, name, _)| (name, link))
+    }
+
+    /// The same where it has kube-proxy's place.
+    pub fn unmeasured_proxy(&self) -> Option<(&'static str, &'static str)> {
+        self.unmeasured().filter(|(_, link)| UNMEASURED.iter().any(|(its, _, serves)| its == link && *serves))
+    }
+
     /// Whether there is a link of this name.
     pub fn has_link(&self, name: &str) -> bool {
         self.links.iter().any(|link| link.name == name)

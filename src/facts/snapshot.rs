@@ -114,17 +114,16 @@ impl Snapshot {
         }
     }
 
-    /// That nothing but the cluster's settings tells of a kube-proxy, on a node that has Cilium's link: who removes kube-proxy often
-    /// leaves its ConfigMap.
+    /// That nothing but the cluster's settings tells of a kube-proxy, on a node that has the link of Cilium or of another that takes
+    /// its place: who removes kube-proxy often leaves its ConfigMap.
     fn left_over(&self) -> Option<(Mode, Gap)> {
         let config = self.cluster.proxy_config.seen().filter(|_| self.kernel.proxy.config.seen().is_none())?;
         let mode = config.mode_if_known().filter(|mode| *mode != Mode::Cilium)?;
-        let has_link = self.kernel.interfaces.seen()?.has_link(CILIUM_HOST);
-        if !has_link || self.cluster.cilium_replaces == Some(false) {
-            return None;
-        }
+        let interfaces = self.kernel.interfaces.seen()?;
+        let cilium = interfaces.has_link(CILIUM_HOST) && self.cluster.cilium_replaces != Some(false);
+        let (name, link) = if cilium { ("Cilium", CILIUM_HOST) } else { interfaces.unmeasured_proxy()? };
         let detail = format!(
-            "{} says {mode}, but no kube-proxy answers, and this node has the link {CILIUM_HOST}: Cilium may be in its place",
+            "{} says {mode}, but no kube-proxy answers, and this node has the link {link}: {name} may be in its place",
             config.place
         );
         Some((mode, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))

@@ -38,7 +38,7 @@ use super::{
     wording::{MOST_LISTED, listed, service_in_words},
 };
 use crate::{
-    dataplane::{ExternalAddress, Field, serves},
+    dataplane::{ExternalAddress, Field, is_left},
     facts::{Mode, Protocol, Service, Snapshot, Source, View},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Vantage, Verdict},
 };
@@ -114,7 +114,7 @@ fn judge(snapshot: &Snapshot, ip: IpAddr, claims: &[ExternalAddress<'_>], told: 
         }
     }
     for ((port, protocol), mut claims) in by_port {
-        claims.retain(|it| serves(snapshot, it.service, it.part()) != Ok(false));
+        claims.retain(|it| is_left(snapshot, it.service, it.part()) != Ok(false));
         claims.sort_by_key(title);
         // An impossible Service may name one of its ports twice.
         claims.dedup_by_key(|claim| title(claim));

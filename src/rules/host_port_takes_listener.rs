@@ -13,7 +13,9 @@
 //! - it is about to start, and has no address yet; also where it gets none for minutes, unless the container runtime may be the
 //!   reason;
 //! - Cilium in place of kube-proxy leaves the hostPort out: `host-port-in-node-port-range` says so;
-//! - Cilium does not serve a hostPort without a `hostIP` on an address of the process: it does where it serves NodePorts;
+//! - Cilium does not serve a hostPort without a `hostIP` on an address of the process: it does where it serves NodePorts. With the
+//!   `hostIP` 0.0.0.0 its versions differ, and it is unknown;
+//! - the pod has no address of the family in which the process listens;
 //! - the port is a Service's NodePort: `host-port-equals-node-port` says more;
 //! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not.
 //!

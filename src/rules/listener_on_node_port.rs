@@ -19,9 +19,9 @@
 //! - the port is a hostPort of a pod of this node, on the address of the listener: `host-port-equals-node-port` says
 //!   more.
 //!
-//! Behind Cilium it is unknown where the Service has an annotation `service.cilium.io/type`, `/node` or `/node-selector`: its
-//! NodePorts are served on some nodes only, or on none. Without endpoints of its own, a global one (`service.cilium.io/global`)
-//! may have those of other clusters.
+//! Behind Cilium it is unknown where the Service has an annotation `service.cilium.io/node` or `/node-selector`, or an external
+//! address and port with another Service: Cilium may not serve its NodePorts here. With `/type` it is silent where these are left
+//! out. Without endpoints of its own, a global one (`service.cilium.io/global`) may have those of other clusters.
 //!
 //! Where nothing answers for the proxy, a process that listens on every NodePort but those that another process has may
 //! be one that holds them, as OVN-Kubernetes does: that is unknown. One NodePort may be free, or one of eight: it may have

@@ -9,9 +9,10 @@ use super::{
         candidates::Candidates,
         claim::Claim,
         endpoints::Endpoints,
+        kept_off::serves,
         local_address::{LocalAddress, is_link_local},
         outcome::Outcome,
-        part::{Part, serves},
+        part::Part,
         vantage::answering_vantage_points,
     },
     claims::Standing,
@@ -57,7 +58,11 @@ impl<'a> Here<'a> {
 
     /// What may come of it in one candidate: more than one thing where endpoints are unknown.
     fn decide(&self, candidate: &Candidate, from: Vantage, to: LocalAddress, listener: Option<usize>) -> Vec<Decided> {
-        let is_served = |service: &Service, part: Part| candidate.serves(service, part) != Some(false);
+        let serves = |service: &Service, part: Part| match candidate.mode() {
+            Mode::Cilium => serves(self.snapshot, service, part),
+            _ => Ok(true),
+        };
+        let is_served = |service: &Service, part: Part| serves(service, part) != Ok(false);
         let external = self.find(|standing| match standing {
             Standing::External(address, port) if address.ip == to.ip && !to.ip.is_loopback() => {
                 let is_served = address.is_served(Some(candidate.mode())) && is_served(address.service, address.part());
@@ -90,7 +95,7 @@ impl<'a> Here<'a> {
             (_, Some((_, Err(gap)))) => return vec![(Err(gap), None)],
             (_, host_port) => host_port.map(|(index, _)| index),
         };
-        let perhaps = |service: &Service, part: Part| candidate.serves(service, part).is_none();
+        let perhaps = |service: &Service, part: Part| serves(service, part).is_err();
         let claim = external.map(|(index, (address, port))| (index, (address.service, port)));
         let mut externals =
             self.outcomes(claim, to.ip, |backing| candidate.outcome_of_external_ip((to, self.protocol), from, backing));
