@@ -193,8 +193,7 @@ impl<'a> Node<'a> {
                 let Some(severity) = self.severity(socket, claim).transpose() else { continue };
                 let address = |it: Claim<'_>| (!it.by_node_port).then(|| socket.local.to_canonical());
                 let part = |it: Claim<'_>| Part::at(it.service, address(it));
-                let served = claim.map_or(Ok(true), |it| serves(self.snapshot, it.service, part(it)));
-                let severity = match served {
+                let severity = match claim.map_or(Ok(true), |it| serves(self.snapshot, it.service, part(it))) {
                     Ok(false) => continue,
                     Err(gap) => Err(gap),
                     Ok(true) if accepted.is_some() => severity,
@@ -210,14 +209,11 @@ impl<'a> Node<'a> {
                 hits.entry((subject, socket.protocol, socket.local_port)).or_default().push(hit);
             }
         }
-        hits.into_iter()
-            .map(|((subject, protocol, port), hits)| Judgement {
-                subject,
-                port: Some(port),
-                protocol: Some(protocol),
-                verdict: self.verdict(hits),
-            })
-            .collect()
+        let judgement = |((subject, protocol, port), hits)| {
+            let verdict = self.verdict(hits);
+            Judgement { subject, port: Some(port), protocol: Some(protocol), verdict }
+        };
+        hits.into_iter().map(judgement).collect()
     }
 
     /// What holds in every possible candidate: the mildest severity, where none is silent. Nothing where all are.

@@ -281,8 +281,8 @@ fn in_cilium_mode_an_address_that_serves_nobody_outside_and_a_peer_here_are_sile
 }
 
 #[test]
-fn where_an_annotation_has_cilium_serve_a_service_elsewhere_its_node_port_alone_is_unknown() {
-    let narrowed = |it: World| it.node_port(30080).with(|service| service.for_cilium.narrowed = true);
+fn where_an_annotation_has_cilium_serve_a_service_elsewhere_it_is_unknown() {
+    let narrowed = |it: World| it.node_port(30080).with(|service| service.for_cilium.on_some_nodes = true);
     let world = |change: fn(World) -> World, local: &str| {
         let world = Snapshot::healthy().service("web", |it| change(narrowed(it))).ephemeral("1024 65535", "");
         world.socket(Protocol::Tcp, State::SynSent, local, REMOTE, |socket| socket.retransmits = 2)
@@ -292,7 +292,8 @@ fn where_an_annotation_has_cilium_serve_a_service_elsewhere_its_node_port_alone_
     assert_eq!(expect_unknown(&RULE, &by_node_port.with_mode(Mode::Cilium), &subject()).source, Source::Services);
     let external = |it: World| it.with(|service| service.external_ips = vec![ip(PRIMARY[0])]);
     let by_address = world(external, &format!("{}:80", PRIMARY[0]));
-    expect_problem(&RULE, &by_address.with_mode(Mode::Cilium), &subject());
+    expect_problem(&RULE, &by_address, &subject());
+    assert_eq!(expect_unknown(&RULE, &by_address.with_mode(Mode::Cilium), &subject()).source, Source::Services);
 }
 
 #[test]

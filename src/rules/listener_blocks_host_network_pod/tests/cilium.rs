@@ -60,7 +60,7 @@ fn what_cilium_refuses_is_unknown_where_it_could_not_be_read() {
     expect_healthy(&RULE, &without(not_asked, 30100, Mode::Cilium), &subject());
     let unknown_mode = world(30100, Mode::Cilium).without_proxy();
     assert_eq!(expect_unknown(&RULE, &unknown_mode, &subject()).source, Source::ProxyMode);
-    let narrowed: fn(&mut Snapshot) = |it| objects(&mut it.cluster.services)[0].for_cilium.narrowed = true;
+    let narrowed: fn(&mut Snapshot) = |it| objects(&mut it.cluster.services)[0].for_cilium.on_some_nodes = true;
     assert_eq!(expect_unknown(&RULE, &without(narrowed, 30100, Mode::Cilium), &subject()).source, Source::Services);
     let addresses: fn(&mut Snapshot) = |it| {
         it.kernel.interfaces = gap(Source::Addresses, Why::Torn);
