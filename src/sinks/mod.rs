@@ -27,6 +27,7 @@ mod rule_pages;
 mod sarif;
 mod table;
 mod terminal;
+mod topic;
 mod xml;
 
 pub use findings_document::{FindingsDocument, findings_schema, write_json, write_json_with_age, write_yaml};

@@ -1,6 +1,6 @@
 //! What every report reads: one look, its board, and how severe a finding must be to count.
 
-use super::{ReportedGap, indispensable::is_failure, reported_gaps, table::topic};
+use super::{ReportedGap, indispensable::is_failure, reported_gaps, topic::topic};
 use crate::{
     facts::{Gap, Snapshot, Source},
     findings::{Finding, Severity, SubjectKind},

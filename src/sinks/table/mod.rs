@@ -14,6 +14,6 @@ pub use self::{
     one_node::{write_rows, write_table, write_wide},
 };
 pub(super) use self::{
-    not_read::{gap_groups, not_judged, reason_words, topic},
+    not_read::{gap_groups, not_judged, reason_words},
     rows::port,
 };
