@@ -296,7 +296,7 @@ fn behind_cilium_an_external_ip_of_a_family_that_the_service_has_not_leads_nowhe
             })
             .each_slice(|slice| {
                 if slice.family == Family::V6 {
-                    slice.endpoints.clear()
+                    slice.endpoints.clear();
                 }
             })
     };
@@ -312,7 +312,7 @@ fn behind_cilium_an_external_ip_of_a_family_that_the_service_has_not_leads_nowhe
 fn a_host_port_is_of_the_families_of_its_pod() {
     let world = Snapshot::healthy().listens("[::]:30080").pod("edge", |pod| {
         pod.host_port(80, 30080);
-        pod.ips.retain(|ip| ip.is_ipv4());
+        pod.ips.retain(std::net::IpAddr::is_ipv4);
     });
     for world in [world.clone(), world.with_mode(Mode::Ipvs)] {
         assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));

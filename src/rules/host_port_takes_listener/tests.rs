@@ -34,7 +34,7 @@ fn only_what_both_claim_is_lost() {
     let evidence = expect_problem(&RULE, &on_loopback.clone().listens("0.0.0.0:80"), &subject());
     assert_eq!(evidence.affects, Affected::from([Vantage::Loopback]));
     expect_healthy(&RULE, &on_loopback.clone().listens("127.0.0.53:80"), &subject());
-    let of_ipv4 = edge(|pod| pod.ips.retain(|ip| ip.is_ipv4()));
+    let of_ipv4 = edge(|pod| pod.ips.retain(std::net::IpAddr::is_ipv4));
     expect_healthy(&RULE, &of_ipv4.listens("[::1]:80"), &subject());
     let other = expect_problem(&RULE, &edge(|_| ()).listens("127.0.0.53:80"), &subject());
     assert_eq!(other.affects, Affected::from([Vantage::Loopback]));
