@@ -85,9 +85,9 @@ fn every_panel_has_something_to_draw_while_one_thing_after_the_other_goes_wrong(
     keep("page.html", &here.page());
 
     let mut answers = json!({});
-    for it in questions("15s") {
+    for it in questions("15s", "1h") {
         let series = match it.is_instant {
-            true => prometheus.query(&it.query),
+            true => prometheus.query_at(&it.query, span[1]),
             false => prometheus.query_range(&it.query, span),
         };
         let may_be_empty = EMPTY_WHEN_WELL[..1].iter().chain(&EMPTY_WHEN_NEW).any(|title| *title == it.title);

@@ -19,7 +19,7 @@ fn every_panel_has_something_to_show_and_the_alert_names_the_victim() {
     let _agent = Agent::start(&cluster, &[]);
     let prometheus = Prometheus::start(&[("n1", "127.0.0.1:29517")]);
 
-    let questions = questions("1m");
+    let questions = questions("1m", "1h");
     assert!(questions.len() > 40, "all dashboards");
     for it in &questions {
         let data = || Some(prometheus.query(&it.query)).filter(|series| !series.is_empty());
