@@ -273,7 +273,7 @@ fn no_panel_of_the_fleet_has_a_row_or_a_line_for_each_node() {
     for panel in list(&fleet, "panels").iter().filter(|panel| panel["type"] != "row") {
         for target in list(panel, "targets") {
             let (query, legend) = (word(target, "expr"), target["legendFormat"].as_str().unwrap_or_default());
-            let outer = query.trim_start_matches(|it: char| it == '(').split(['(', ' ']).next().unwrap_or_default();
+            let outer = query.trim_start_matches('(').split(['(', ' ']).next().unwrap_or_default();
             let folds = ["count", "sum", "max", "min", "label_replace", "clamp_min", "sort_desc"].contains(&outer);
             assert!(folds, "{}: {query}", panel["title"]);
             let is_map = panel["title"] == "Worst finding of each node";
