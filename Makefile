@@ -13,7 +13,7 @@ TOOLS := cc:gcc ip:iproute2 ss:iproute2 nft:nftables iptables:iptables ps:procps
          conntrack:conntrack curl:curl jq:jq prometheus:prometheus promtool:prometheus nsenter:util-linux strip:binutils \
          prometheus-alertmanager:prometheus-alertmanager musl-gcc:musl-tools \
          qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio ipset:ipset \
-         faketime:faketime prlimit:util-linux
+         faketime:faketime prlimit:util-linux script:bsdutils
 
 # What a benchmark compares with.
 CONTENDERS := ss:iproute2 netstat:net-tools lsof:lsof nsenter:util-linux curl:curl \

@@ -360,6 +360,7 @@ impl Agent {
         }
         self.log.log(&changes, Instant::now());
         self.log.log_node(snapshot, Instant::now());
+        self.log.log_unread(snapshot, Instant::now());
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !changes.is_empty()) {
             recorder.offer(snapshot.at, &changes, &Place::of(snapshot));
         }

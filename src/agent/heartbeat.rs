@@ -6,13 +6,13 @@
 use std::{
     fs::{self, OpenOptions},
     io::{self, Read as _, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::PoisonError,
     time::Duration,
 };
 
-use nix::fcntl::OFlag;
+use nix::{fcntl::OFlag, unistd::geteuid};
 use tokio::time::interval;
 use tracing::warn;
 
@@ -52,7 +52,7 @@ pub fn probe(path: &Path) -> Result<(), NotAlive> {
     let read = || -> io::Result<(u64, u64)> {
         let mut text = String::new();
         let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
-        regular(file)?.take(64).read_to_string(&mut text)?;
+        own(file)?.take(64).read_to_string(&mut text)?;
         Ok((text.trim().parse().map_err(io::Error::other)?, since_boot()?))
     };
     match read() {
@@ -92,12 +92,25 @@ fn write(path: &Path) -> io::Result<()> {
     let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
     let file =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).custom_flags(flags).open(path)?;
-    regular(file)?.write_all(format!("{:020}\n", since_boot()? + VALID).as_bytes())
+    own(file)?.write_all(format!("{:020}\n", since_boot()? + VALID).as_bytes())
 }
 
-/// A pipe in place of the file would keep its reader, or its writer, waiting.
-fn regular(file: fs::File) -> io::Result<fs::File> {
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
+/// A pipe in place of the file would keep its reader, or its writer, waiting. Into a file of somebody else anybody may write that
+/// the agent is alive.
+fn own(file: fs::File) -> io::Result<fs::File> {
+    let seen = file.metadata()?;
+    let user = geteuid().as_raw();
+    if !seen.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if ![user, 0].contains(&seen.uid()) || seen.mode() & 0o022 != 0 {
+        return Err(io::Error::other(format!(
+            "user {} made it, with mode {:o}: wanted a file of user {user} into which nobody else may write",
+            seen.uid(),
+            seen.mode() & 0o777
+        )));
+    }
+    Ok(file)
 }
 
 /// Seconds since boot: one clock for all processes, which cannot be set.
@@ -140,6 +153,25 @@ mod tests {
         assert!(write(&path).is_err(), "nobody reads it");
         let _reader = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&path);
         assert!(write(&path).is_err(), "somebody reads it");
+    }
+
+    #[test]
+    fn a_heartbeat_that_somebody_else_may_write_is_none() {
+        use std::os::unix::fs::{PermissionsExt as _, chown};
+
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("heartbeat");
+        write(&path).expect("a heartbeat");
+        let mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("its owner may");
+        mode(0o666);
+        let said = probe(&path).expect_err("anybody may write it").to_string();
+        assert!(said.contains("with mode 666"), "{said}");
+        mode(0o644);
+        probe(&path).expect("it is alive");
+        if geteuid().is_root() {
+            chown(&path, Some(65534), None).expect("root may");
+            assert!(probe(&path).is_err() && write(&path).is_err(), "it is another user's");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::{
     facts::{OwnPort, Reading, Snapshot},
     findings::{Finding, Severity},
     ledger::Change,
+    sinks::unread_in_words,
 };
 
 /// Changes that are logged at once; a process that opens and closes its port must not fill a disk.
@@ -30,6 +31,8 @@ pub(super) struct ChangeLog {
     left_out: usize,
     last_left_out: Option<Instant>,
     node: NodeDoubt,
+    /// Why the core of the node was not read, while that lasts.
+    unread: Option<String>,
 }
 
 impl ChangeLog {
@@ -40,6 +43,7 @@ impl ChangeLog {
             left_out: 0,
             last_left_out: None,
             node: NodeDoubt::default(),
+            unread: None,
         }
     }
 
@@ -63,6 +67,19 @@ impl ChangeLog {
         if self.node.is_due(doubt.is_some(), now) {
             warn!(why = doubt, "this may be another node; look at --node");
         }
+    }
+
+    /// Logs when sockets, addresses or settings of the node cannot be read, and when they can be again.
+    pub(super) fn log_unread(&mut self, snapshot: &Snapshot, now: Instant) {
+        let unread = unread_in_words(snapshot);
+        if unread.is_some() == self.unread.is_some() || !self.may_write(now) {
+            return;
+        }
+        match &unread {
+            Some(detail) => warn!(detail, "cannot read the node; findings stay as they were"),
+            None => info!("the node can be read again"),
+        }
+        self.unread = unread;
     }
 
     fn may_write(&mut self, now: Instant) -> bool {

@@ -8,7 +8,7 @@ use super::console::Console;
 use crate::{
     facts::{Source, Why},
     rules::FreePorts,
-    sinks::CheckResult,
+    sinks::{CheckResult, gaps_alike},
 };
 
 // How many are wanted.
@@ -31,8 +31,8 @@ impl CountFlag {
         console
             .print_note("no Service has them, nobody listens there, and no kernel gives them to outgoing connections");
         console.print_note(&format!("as far as is known: this speaks {scope}"));
-        for (node, gap) in &free_ports.unread {
-            console.print_note(&format!("not known of {node}: {}", gap.detail));
+        for (nodes, gap) in gaps_alike(&free_ports.unread) {
+            console.print_note(&format!("not known of {nodes}: {}", gap.detail));
         }
         if !free_ports.is_known() {
             bail!("nothing can be suggested without the Services and the NodePort range");

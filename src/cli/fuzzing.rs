@@ -58,7 +58,7 @@ pub fn agents_answer(bytes: &[u8]) {
     let fleet = Fleet::of(
         "portreeve",
         vec![agent("n1", bytes), agent("n2", b"{}")],
-        &Wanted::default(),
+        &Wanted { document: true, ..Wanted::default() },
         jiff::Timestamp::UNIX_EPOCH,
     );
     assert!(!fleet.is_whole(), "n2 has answered nothing");

@@ -111,7 +111,8 @@ impl CountFlags {
     }
 }
 
-fn rule(id: &str) -> Result<&'static Rule, &'static str> {
+/// The rule of a word on the command line.
+pub(super) fn rule(id: &str) -> Result<&'static Rule, &'static str> {
     rules::find(id).ok_or("not a rule: `portreeve rules` lists them")
 }
 

@@ -14,22 +14,30 @@ use crate::{
     cluster::{ApiServer, ClusterSource, Input, SourceOptions},
     facts::{ClusterFacts, Gap, Learned, Mode, Overrides, PortRange, Snapshot, Source},
     kernel::Host,
+    sinks::unread_in_words,
 };
 
 /// Prints what is wrong with the source, before anything else: one line, however much it is. Of an API server that is why it
-/// says nothing of Services, as with a kubeconfig that is none.
-fn complain(source: &ClusterSource, cluster: &ClusterFacts, console: &Console) {
+/// says nothing of Services, as with a kubeconfig that is none. Where the cluster is well, it is what of the node was not read.
+fn complain(source: &ClusterSource, snapshot: &Snapshot, console: &Console) {
+    let of_cluster = complaint(source, &snapshot.cluster);
+    if let Some(what) = of_cluster.or_else(|| unread_in_words(snapshot)) {
+        console.print_error(&anyhow!(what));
+    }
+}
+
+fn complaint(source: &ClusterSource, cluster: &ClusterFacts) -> Option<String> {
     let rejected: &[Gap] = match source {
         ClusterSource::Files(_) => &cluster.rejected,
         ClusterSource::Api(_) => &[],
-        ClusterSource::None => return,
+        ClusterSource::None => return None,
     };
-    let Some(first) = rejected.first().or(cluster.services.gap()) else { return };
+    let first = rejected.first().or(cluster.services.gap())?;
     let more = match rejected.len() {
         0 | 1 => String::new(),
         more => format!(" (and {} more)", more - 1),
     };
-    console.print_error(&anyhow!("{}{more}", first.detail));
+    Some(format!("{}{more}", first.detail))
 }
 
 // Where the facts come from.
@@ -119,7 +127,8 @@ impl Sources {
         };
         let sources = SnapshotSources {
             cluster: ClusterSource::discover(choice, &environment()),
-            node,
+            // A variable that is set to nothing names no node.
+            node: node.filter(|node| !node.is_empty()),
             host: Host::at(host_root),
             overrides: Overrides {
                 proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }),
@@ -132,7 +141,7 @@ impl Sources {
         let progress = Progress::start();
         let snapshot = sources.gather(now(), |step: Step| progress.show(step)).context("starting the runtime")?;
         drop(progress);
-        complain(&sources.cluster, &snapshot.cluster, console);
+        complain(&sources.cluster, &snapshot, console);
         if let Some(doubt) = doubt(&snapshot).filter(|_| sources.node.is_some()) {
             console.print_note(&doubt);
         }

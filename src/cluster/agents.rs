@@ -7,6 +7,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::api::{core::v1, discovery};
+use nix::sys::resource::{Resource, getrlimit};
 use tokio::task::JoinSet;
 
 use super::{
@@ -29,22 +30,51 @@ const NAMES: usize = 50;
 /// How long a login may take: a credential plug-in may be waiting for a person.
 const LOGIN: Duration = Duration::from_secs(300);
 
-/// A request to agents.
+/// A request to agents. What it can take of memory is `at_once` times `usual`, and later the same of longer ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentRequest {
     /// The path, like `/findings`.
     pub path: &'static str,
-    /// The longest answer that is taken, in bytes.
-    pub longest: usize,
     /// How many requests run at a time.
     pub at_once: usize,
+    /// The longest answer that is taken then, in bytes. Agents whose answers are longer are asked again when all others have
+    /// been, a few at a time.
+    pub usual: usize,
+    /// The longest answer that is taken at all, in bytes.
+    pub longest: usize,
 }
 
 impl AgentRequest {
     /// What is wrong on a node.
-    pub const FINDINGS: Self = Self { path: "/findings", longest: 8 << 20, at_once: 16 };
+    pub const FINDINGS: Self = Self { path: "/findings", at_once: 64, usual: 1 << 20, longest: 8 << 20 };
     /// Everything that a look saw, with all Services of the cluster.
-    pub const SNAPSHOT: Self = Self { path: "/snapshot", longest: 128 << 20, at_once: 2 };
+    pub const SNAPSHOT: Self = Self { path: "/snapshot", at_once: 2, usual: 128 << 20, longest: 128 << 20 };
+
+    /// The requests as they are at first, and those for longer answers.
+    fn rounds(self) -> [Round; 2] {
+        let Self { path, at_once, usual, longest } = self;
+        // A connection is an open file, and some are open for other things.
+        let files =
+            getrlimit(Resource::RLIMIT_NOFILE).map_or(usize::MAX, |(now, _)| now.try_into().unwrap_or(usize::MAX));
+        let at_once = at_once.min(files / 2).max(1);
+        let of_long = (at_once * usual / longest).max(1);
+        [(usual, at_once), (longest, of_long)].map(|(longest, at_once)| Round { path, longest, at_once })
+    }
+}
+
+/// Requests that run side by side.
+#[derive(Clone, Copy)]
+struct Round {
+    path: &'static str,
+    longest: usize,
+    at_once: usize,
+}
+
+/// Why an agent gave no answer.
+struct Silent {
+    gap: Gap,
+    /// It gave a longer one than was taken.
+    too_long: bool,
 }
 
 /// One agent, as the API server lists its pod.
@@ -108,20 +138,40 @@ impl Agents {
         Ok(agents)
     }
 
-    /// Sends a request to agents, a few at a time. `take` gets each answer as soon as it is there: the index of the
-    /// agent, and the answer or why there is none.
+    /// Sends a request to agents, many at a time. `take` gets each answer as soon as it is there: the index of the agent, and
+    /// the answer or why there is none. Who drops this ends the requests that still run.
     pub async fn fetch(
         &self,
         agents: &[Agent],
         request: AgentRequest,
         mut take: impl AsyncFnMut(usize, Result<Vec<u8>, Gap>),
     ) {
+        let [first, second] = request.rounds();
+        let mut longer = Vec::new();
+        let at_first = async |number, answer: Result<Vec<u8>, Silent>| match answer {
+            Err(Silent { too_long: true, .. }) if first.longest < second.longest => longer.push(number),
+            answer => take(number, answer.map_err(|silent| silent.gap)).await,
+        };
+        self.fetch_side_by_side(agents, 0..agents.len(), first, at_first).await;
+        let then = async |number, answer: Result<Vec<u8>, Silent>| {
+            take(number, answer.map_err(|silent| silent.gap)).await;
+        };
+        self.fetch_side_by_side(agents, longer, second, then).await;
+    }
+
+    async fn fetch_side_by_side(
+        &self,
+        agents: &[Agent],
+        numbers: impl IntoIterator<Item = usize>,
+        round: Round,
+        mut take: impl AsyncFnMut(usize, Result<Vec<u8>, Silent>),
+    ) {
         let mut running = JoinSet::new();
-        let mut waiting = agents.iter().enumerate();
+        let mut waiting = numbers.into_iter();
         loop {
-            for (number, agent) in waiting.by_ref().take(request.at_once - running.len()) {
-                let (agents, agent) = (self.clone(), agent.clone());
-                running.spawn(async move { (number, agents.fetch_one(&agent, request).await) });
+            for number in waiting.by_ref().take(round.at_once - running.len()) {
+                let (of_all, agent) = (self.clone(), agents[number].clone());
+                running.spawn(async move { (number, of_all.fetch_one(&agent, round).await) });
             }
             match running.join_next().await {
                 Some(Ok((number, answer))) => take(number, answer).await,
@@ -149,19 +199,22 @@ impl Agents {
         listed.map(|facts| facts.endpoint_slices).map_err(|error| error.gap(Source::EndpointSlices))
     }
 
-    async fn fetch_one(&self, agent: &Agent, AgentRequest { path, longest, .. }: AgentRequest) -> Result<Vec<u8>, Gap> {
-        let port = agent.port.clone()?;
+    async fn fetch_one(&self, agent: &Agent, Round { path, longest, .. }: Round) -> Result<Vec<u8>, Silent> {
+        let port = agent.port.clone().map_err(|gap| Silent { gap, too_long: false })?;
         let path = self.pods().object(&format!("{}:{port}/proxy{path}", encoded(&agent.pod)));
         // An older agent wants none, so that a person who gets none may still be answered.
         let token = self.token.of(&agent.node).await;
         let headers: Vec<_> = token.iter().map(|token| (TOKEN_HEADER, token.clone())).collect();
-        self.exchange.get(&path, &headers, longest).await.map_err(|error| match (&token, &error) {
-            // The agent's answer says what is missing; this is why it was not sent.
-            (Err(gap), Error::Status { code: 401, .. }) => {
-                let detail = format!("no token for agents: {}; without one: {error}", gap.detail);
-                Gap::new(Source::Agent, Why::NotPermitted, text::clean(&detail, 2 * text::NAME))
-            }
-            _ => error.gap(Source::Agent),
+        self.exchange.get(&path, &headers, longest).await.map_err(|error| Silent {
+            too_long: matches!(error, Error::TooLong { .. }),
+            gap: match (&token, &error) {
+                // The agent's answer says what is missing; this is why it was not sent.
+                (Err(gap), Error::Status { code: 401, .. }) => {
+                    let detail = format!("no token for agents: {}; without one: {error}", gap.detail);
+                    Gap::new(Source::Agent, Why::NotPermitted, text::clean(&detail, 2 * text::NAME))
+                }
+                _ => error.gap(Source::Agent),
+            },
         })
     }
 

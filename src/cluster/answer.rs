@@ -87,7 +87,7 @@ impl Answer {
         while let Some(frame) = self.frame().await? {
             bytes.extend_from_slice(&frame);
             if bytes.len() > most {
-                return Err(self.wrong(&format!("it is longer than {most} bytes")));
+                return Err(Error::TooLong { request: self.request.clone(), content: self.content.clone(), most });
             }
         }
         Ok(bytes)

@@ -49,6 +49,9 @@ pub(super) enum Error {
     /// An answer that is not the wanted object.
     #[error("{request}: the answer ({content}) is not what was asked for: {what}")]
     Answer { request: String, content: String, what: String },
+    /// An answer of more bytes than are taken of one.
+    #[error("{request}: the answer ({content}) is not what was asked for: it is longer than {most} bytes")]
+    TooLong { request: String, content: String, most: usize },
     /// More than there is memory for.
     #[error("{request}: {what}")]
     TooMuch { request: String, what: String },
@@ -76,7 +79,8 @@ impl Error {
             | Self::Malformed { .. }
             | Self::Cut { .. }
             | Self::Page { .. }
-            | Self::Answer { .. } => Why::Malformed,
+            | Self::Answer { .. }
+            | Self::TooLong { .. } => Why::Malformed,
             Self::TooMuch { .. } => Why::TooMuch,
             Self::Beyond { why, .. } => *why,
             Self::Unreadable { .. } | Self::Credentials { .. } | Self::Status { .. } | Self::Unreachable { .. } => {

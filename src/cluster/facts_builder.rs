@@ -313,6 +313,7 @@ impl FactsBuilder {
             workloads,
             nodes: reading(nodes, gaps.remove(&Source::Nodes)),
             node_port_range,
+            cilium_replaces: settings.cilium_replaces,
             range_claims: settings.claims,
             proxy_config: proxy_config.into(),
             rejected,

@@ -45,7 +45,7 @@ fn sound(facts: &ClusterFacts) {
     }
     for node in facts.nodes.seen().into_iter().flatten() {
         assert!(names::is_subdomain(&node.name), "{node:?}");
-        node.kubelet_version.iter().for_each(|it| shown(it, text::NAME));
+        node.kubelet_version.iter().chain(&node.container_runtime).for_each(|it| shown(it, text::NAME));
     }
 }
 

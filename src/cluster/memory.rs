@@ -115,15 +115,18 @@ impl Memory for ServiceName {
 
 impl Memory for Workload {
     fn heap(&self) -> usize {
-        let Self { namespace, name, ports, kind: _, host_network: _, restricted: _ } = self;
-        namespace.heap() + name.heap() + flat(ports)
+        let Self { namespace, name, selects, avoids, tolerates, ports, kind: _, host_network: _ } = self;
+        let nodes =
+            [selects, avoids, tolerates].map(|texts| flat(texts) + texts.iter().map(String::heap).sum::<usize>());
+        namespace.heap() + name.heap() + nodes.into_iter().sum::<usize>() + flat(ports)
     }
 }
 
 impl Memory for Node {
     fn heap(&self) -> usize {
-        let Self { name, uid, addresses, kubelet_version, pod_families, .. } = self;
-        name.heap() + uid.heap() + flat(addresses) + kubelet_version.heap() + flat(pod_families)
+        let Self { name, uid, addresses, kubelet_version, container_runtime, pod_families, .. } = self;
+        let versions = kubelet_version.heap() + container_runtime.heap();
+        name.heap() + uid.heap() + flat(addresses) + versions + flat(pod_families)
     }
 }
 

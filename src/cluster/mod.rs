@@ -16,6 +16,7 @@ mod agents;
 mod allowance;
 mod answer;
 mod cilium_node_configs;
+mod cilium_settings;
 mod cluster_source;
 mod collection;
 mod component_config;

@@ -15,8 +15,16 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+use tokio::time::sleep;
 
-use super::{collection::Collection, exchange::Exchange, requests::encoded, reviews::audience};
+use super::{
+    collection::Collection,
+    error::Error,
+    exchange::Exchange,
+    jitter::{jitter, spread},
+    requests::encoded,
+    reviews::audience,
+};
 use crate::facts::{Gap, Source, Why};
 
 /// How long a token is valid, in seconds: the shortest that an API server grants.
@@ -81,7 +89,15 @@ impl ReaderToken {
             bound_object_ref: None,
         };
         let request = TokenRequest { metadata: ObjectMeta::default(), spec, status: None };
-        let issued = self.exchange.post(&self.path, &request).await.map_err(|error| error.gap(Source::Agent))?;
+        let issued = match self.exchange.post(&self.path, &request).await {
+            // As a GET that is repeated: a busy server names a time.
+            Err(Error::Status { code: 429 | 503, retry_after: Some(wait), .. }) if wait < self.exchange.within / 4 => {
+                sleep(spread(wait, jitter())).await;
+                self.exchange.post(&self.path, &request).await
+            }
+            issued => issued,
+        };
+        let issued = issued.map_err(|error| error.gap(Source::Agent))?;
         let token = issued.status.and_then(|status| HeaderValue::from_str(&status.token).ok());
         let Some(mut token) = token.filter(|token| !token.is_empty()) else {
             return Err(Gap::new(Source::Agent, Why::Malformed, "the API server issued no token that can be sent"));

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde::Deserialize;
 
 use super::{
+    cilium_settings,
     component_config::{proxy_configuration, range_argument},
     convert::{K3S_ARGUMENTS, RKE2_ARGUMENTS, title},
     field_values::{each, lenient_ip, short},
@@ -15,14 +16,12 @@ use super::{
     tolerant_field::{Field, FieldErrors, FieldType, LongText, Name, NumberOrText, quoted},
 };
 use crate::facts::{
-    CiliumConfig, Claimant, Family, Gap, NFTABLES_LOCALHOST_GATE, NodePortRange, NotPorts, PortRange, ProxyConfig,
-    RangeClaim, RangeSource, Reading, Source, Why, WithoutBackend,
+    Claimant, Gap, NFTABLES_LOCALHOST_GATE, NodePortRange, NotPorts, PortRange, ProxyConfig, RangeClaim, RangeSource,
+    Reading, Source, Why,
 };
 
 /// Where Cilium's settings are.
 const CILIUM: &str = "ConfigMap kube-system/cilium-config";
-/// How many of Cilium's `nodeport-addresses` and `devices` are kept.
-const MOST_ADDRESSES: usize = 256;
 /// The kind of what is put over them on some nodes.
 pub(super) const CILIUM_NODE_CONFIG: &str = "CiliumNodeConfig";
 /// Where Calico's are.
@@ -44,6 +43,8 @@ pub(super) struct Settings {
     ranges: Vec<ReportedRange>,
     pub(super) claims: Vec<RangeClaim>,
     cilium: Option<ProxyConfig>,
+    /// Whether Cilium is in kube-proxy's place, where its settings tell.
+    pub(super) cilium_replaces: Option<bool>,
     kube_proxy: Option<ProxyConfig>,
     /// Node name, and the kube-proxy arguments that k3s or RKE2 was given there.
     by_node: Vec<(String, ProxyConfig)>,
@@ -76,6 +77,7 @@ impl Settings {
         self.claims.extend(other.claims);
         self.by_node.extend(other.by_node);
         self.cilium = self.cilium.take().or(other.cilium);
+        self.cilium_replaces = self.cilium_replaces.or(other.cilium_replaces);
         self.kube_proxy = self.kube_proxy.take().or(other.kube_proxy);
     }
 
@@ -218,19 +220,15 @@ impl Settings {
     /// Cilium's settings, in the form of its ConfigMap.
     pub(super) fn cilium_settings(&mut self, place: String, data: &BTreeMap<String, String>, errors: &mut FieldErrors) {
         let value = |key: &str| data.get(key).map(String::as_str);
-        // A ConfigMap that was written from a file ends the value with a newline. Cilium passes over it, too.
-        if matches!(value("kube-proxy-replacement").map(str::trim), Some("true" | "strict")) {
-            let mode = Some("cilium".to_owned());
-            let node_port_addresses = list(value("nodeport-addresses"));
-            let iptables_masquerade = iptables_masquerade(value);
-            self.cilium = Some(ProxyConfig {
-                place: place.clone(),
-                mode,
-                node_port_addresses,
-                iptables_masquerade,
-                cilium: Some(cilium(value)),
-                ..ProxyConfig::default()
-            });
+        self.cilium_replaces = cilium_settings::replaces_kube_proxy(value);
+        if self.cilium_replaces == Some(true) {
+            let (config, malformed) = cilium_settings::proxy_config(place.clone(), value);
+            self.cilium = Some(config);
+            if let Some(entry) = malformed {
+                errors.note("data[nodeport-addresses]", quoted(&entry), "a list of CIDRs");
+                let detail = format!("{place}: Cilium does not start with nodeport-addresses {}", quoted(&entry));
+                self.mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::Malformed, detail));
+            }
         }
         if let Some(text) = value("node-port-range") {
             self.claim(Claimant::Cilium, place, [short(text)], "data[node-port-range]", errors);
@@ -326,58 +324,6 @@ impl Settings {
             Claimant::Calico => FELIX,
         };
         self.claims.push(RangeClaim { by, ranges: Reading::Gap(gap), place: place.to_owned() });
-    }
-}
-
-/// Whether Cilium leaves masquerading to iptables, by its ConfigMap. Nothing where that leaves it at the default, which is
-/// iptables (cilium `daemon/cmd/daemon_main.go`, 1.15 to 1.20).
-fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
-    let is = |key: &str, wanted: bool| truth(value(key)) == Some(wanted);
-    let family = |enabled: bool, key: &str| enabled && !is(key, false) && !is("masquerade", false);
-    let ipv4 = family(!is("enable-ipv4", false), "enable-ipv4-masquerade");
-    let ipv6 = family(is("enable-ipv6", true), "enable-ipv6-masquerade");
-    match truth(value("enable-bpf-masquerade")) {
-        _ if !(ipv4 || ipv6) => Some(false),
-        in_bpf => in_bpf.map(|in_bpf| !in_bpf),
-    }
-}
-
-/// A word of truth, as Go reads it (strconv `ParseBool`).
-fn truth(text: Option<&str>) -> Option<bool> {
-    match text?.trim() {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
-}
-
-/// A list of Cilium, which takes blanks and commas.
-fn list(text: Option<&str>) -> Vec<String> {
-    let words = text.unwrap_or_default().split(|it: char| it == ',' || it.is_whitespace());
-    words.filter(|word| !word.is_empty()).take(MOST_ADDRESSES).map(short).collect()
-}
-
-/// What Cilium does on a node, by its ConfigMap: an absent key, and a word that it does not know, are the default.
-fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str>) -> CiliumConfig {
-    let is = |key: &str, word: &str| value(key).is_some_and(|text| text.trim() == word);
-    let is_true = |key: &str| truth(value(key)) == Some(true);
-    let is_false = |key: &str| truth(value(key)) == Some(false);
-    CiliumConfig {
-        devices: list(value("devices")),
-        detects_devices: is_true("force-device-detection"),
-        families_off: [("enable-ipv4", Family::V4), ("enable-ipv6", Family::V6)]
-            .into_iter()
-            .filter_map(|(key, family)| is_false(key).then_some(family))
-            .collect(),
-        without_backend: match () {
-            () if is_false("enable-no-service-endpoints-routable") => WithoutBackend::Pass,
-            () if is("service-no-backend-response", "drop") => WithoutBackend::Drop,
-            () => WithoutBackend::Reject,
-        },
-        host_namespace_only: is_true("bpf-lb-sock-hostns-only"),
-        sctp: is_true("enable-sctp"),
-        allows_bind: is_false("node-port-bind-protection"),
-        reserves_nothing: is_false("enable-auto-protect-node-port-range"),
     }
 }
 

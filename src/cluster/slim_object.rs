@@ -6,7 +6,7 @@
 use super::{
     managed_fields::ManagedPorts,
     mapping::mappings,
-    tolerant_field::{Field, LeavesOut, LongText, Name, NumberOrText, Present, Time},
+    tolerant_field::{Field, LongText, Name, NumberOrText, Pairs, Present, Time},
 };
 
 /// One object of any kind. What is large is boxed: it is handed on several times while it is read.
@@ -42,6 +42,9 @@ mappings! {
     Labels {
         service_name: String = "kubernetes.io/service-name",
         proxy_name: String = "service.kubernetes.io/service-proxy-name",
+        headless: Present = "service.kubernetes.io/headless",
+        cilium_ingress: Present = "cilium.io/ingress",
+        cilium_gateway: Present = "io.cilium.gateway/owning-gateway",
         excluded: Present = "node.kubernetes.io/exclude-from-external-load-balancers",
         component: String = "component",
         k3s_service: Name = "svccontroller.k3s.cattle.io/svcname",
@@ -56,12 +59,15 @@ mappings! {
     }
     Annotations {
         config_hash: String = "kubernetes.io/config.hash",
+        config_mirror: Present = "kubernetes.io/config.mirror",
+        networks: Present = "k8s.v1.cni.cncf.io/networks",
         k3s_args: LongText = "k3s.io/node-args",
         rke2_args: LongText = "rke2.io/node-args",
         state_ends: String = "k8s.io/initial-events-end",
         global: String = "service.cilium.io/global",
         global_alias: String = "io.cilium/global-service",
         served_type: String = "service.cilium.io/type",
+        by_envoy: String = "service.cilium.io/lb-l7",
         served_on: Present = "service.cilium.io/node",
         served_on_selected: Present = "service.cilium.io/node-selector",
     }
@@ -92,16 +98,24 @@ mappings! {
         spec: TemplateSpec = "spec",
     }
     TemplateSpec {
-        node_selector: LeavesOut = "nodeSelector",
+        node_selector: Pairs = "nodeSelector",
+        tolerations: Vec<Field<Toleration>> = "tolerations",
         affinity: Affinity = "affinity",
         host_network: bool = "hostNetwork",
         containers: Vec<Field<Container>> = "containers",
         init_containers: Vec<Field<Container>> = "initContainers",
     }
+    Toleration {
+        taint: String = "key",
+        operator: String = "operator",
+        value: String = "value",
+        effect: String = "effect",
+    }
     Port {
         name: String = "name",
         protocol: String = "protocol",
         port: i64 = "port",
+        target_port: NumberOrText = "targetPort",
         node_port: i64 = "nodePort",
         container_port: i64 = "containerPort",
         host_port: i64 = "hostPort",
@@ -188,6 +202,7 @@ mappings! {
     }
     NodeInfo {
         kubelet_version: String = "kubeletVersion",
+        runtime_version: String = "containerRuntimeVersion",
     }
     Endpoint {
         addresses: Vec<Field<String>> = "addresses",
@@ -207,6 +222,12 @@ mappings! {
         node_port_addresses: LongText = "nodeport-addresses",
         bpf_masquerade: NumberOrText = "enable-bpf-masquerade",
         devices: LongText = "devices",
+        detects_devices: NumberOrText = "force-device-detection",
+        external_ips_anywhere: NumberOrText = "disable-external-ip-mitigation",
+        proxy_name: NumberOrText = "k8s-service-proxy-name",
+        node_port: NumberOrText = "enable-node-port",
+        host_port: NumberOrText = "enable-host-port",
+        external_ips: NumberOrText = "enable-external-ips",
         no_backend: NumberOrText = "service-no-backend-response",
         no_endpoints_routable: NumberOrText = "enable-no-service-endpoints-routable",
         sockets_of_host_only: NumberOrText = "bpf-lb-sock-hostns-only",

@@ -66,7 +66,7 @@ impl<'de> Visitor<'de> for TableRows<'_> {
                 cell => cell.unwrap_or_default(),
             };
             let metadata = Metadata { name: cell(name).into_name(), ..Metadata::default() };
-            let node_info = NodeInfo { kubelet_version: cell(version) };
+            let node_info = NodeInfo { kubelet_version: cell(version), ..NodeInfo::default() };
             let addresses = [("InternalIP", cell(internal)), ("ExternalIP", cell(external))];
             let address = |(kind, address): (&str, Field<String>)| {
                 let kind = Field::Value(kind.to_owned());

@@ -367,19 +367,23 @@ impl<T: FieldType> FieldType for Vec<Field<T>> {
     }
 }
 
-/// Whether a node selector leaves a node with Linux out: most charts ask for Linux, and for nothing else.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LeavesOut(pub(super) bool);
+/// A mapping of words to words, such as labels.
+#[derive(Clone, Debug)]
+pub(super) struct Pairs(pub(super) Vec<(Field<String>, Field<String>)>);
 
-impl FieldType for LeavesOut {
+impl FieldType for Pairs {
     const EXPECTED: &'static str = "labels";
 
     fn from_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<Result<Self, String>, A::Error> {
-        let mut leaves_out = false;
-        while let Some((label, value)) = map.next_entry::<Field<String>, Field<String>>()? {
-            let words = [label.seen(), value.seen()].map(|it| it.map(String::as_str));
-            leaves_out |= words != [Some("kubernetes.io/os"), Some("linux")];
+        let _level = ListLevel::enter();
+        let mut pairs = Vec::new();
+        while let Some(pair) = map.next_entry()? {
+            pairs.push(pair);
+            if !ListLevel::has_room_for(size_of::<(Field<String>, Field<String>)>()) {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                return Ok(Err(format!("a mapping that takes more than {} MiB", LIST >> 20)));
+            }
         }
-        Ok(Ok(Self(leaves_out)))
+        Ok(Ok(Self(pairs)))
     }
 }

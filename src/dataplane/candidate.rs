@@ -2,15 +2,17 @@
 
 use super::{
     backing::Backing,
+    cilium,
     claim::Claim,
+    external_address::ExternalAddress,
     local_address::{LocalAddress, is_link_local},
     outcome::Outcome,
     plane::{Connection, DataPlane},
-    served::covers,
+    served::{covers, may_have},
     settings::{Localhost, Settings},
     vantage::vantage_points,
 };
-use crate::facts::{ContainerPort, Mode, Protocol, Vantage};
+use crate::facts::{ContainerPort, Family, Gap, Mode, Pod, Protocol, Source, Vantage, Why};
 
 /// One complete assumption about this node's data plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +34,22 @@ impl Candidate {
         vantage_points(address.ip).iter().any(|from| (self.plane.captures)(&self.settings, address, *from))
     }
 
-    /// Whether a hostPort is served on an address of this node, from one vantage point. Cilium serves one without a `hostIP` where it
-    /// serves NodePorts, by its sources (`pkg/loadbalancer/reflectors/k8s.go`); the plugin `portmap` serves it on every address.
-    pub(crate) fn serves_host_port(&self, port: &ContainerPort, address: LocalAddress, from: Vantage) -> bool {
-        let on_every = self.mode() != Mode::Cilium || port.host_ip.is_some_and(|ip| !ip.is_unspecified());
-        covers(port, address.ip) && (on_every || (self.plane.captures)(&self.settings, address, from))
+    /// Whether a hostPort of a pod is served on an address of this node, from one vantage point: in the pod's families, by the
+    /// plugin `portmap` on every address.
+    ///
+    /// # Errors
+    /// When it is not known.
+    pub(crate) fn serves_host_port(
+        &self,
+        (pod, port): (&Pod, &ContainerPort),
+        address: LocalAddress,
+        from: Vantage,
+    ) -> Result<bool, Gap> {
+        match self.mode() {
+            _ if !may_have(pod, Family::of(address.ip)) => Ok(false),
+            Mode::Cilium => cilium::serves_host_port(&self.settings, port, address, from).map_err(undecided),
+            _ => Ok(covers(port, address.ip)),
+        }
     }
 
     /// Whether it refuses NodePorts on loopback, of Services with endpoints too.
@@ -67,7 +80,7 @@ impl Candidate {
         }
     }
 
-    /// The same for an address that a Service claims for itself: it is taken whatever `nodePortAddresses` says.
+    /// The same for an address that a Service claims for itself, whatever `nodePortAddresses` says, where it is taken.
     pub(crate) fn outcome_of_external_ip(
         &self,
         (to, protocol): (LocalAddress, Protocol),
@@ -75,6 +88,14 @@ impl Candidate {
         backing: Backing,
     ) -> Outcome {
         (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured: true })
+    }
+
+    /// Whether such an address of this node is taken from a vantage point.
+    ///
+    /// # Errors
+    /// When it is not known.
+    pub(crate) fn captures_external(&self, claim: &ExternalAddress<'_>, from: Vantage) -> Result<bool, Gap> {
+        (self.plane.captures_external)(&self.settings, claim.ip, from, claim.field).map_err(undecided)
     }
 
     /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address.
@@ -91,4 +112,8 @@ impl Candidate {
     pub(crate) fn node_port_or_host_port(&self, node_port: Outcome) -> Option<Claim> {
         (self.plane.node_port_or_host_port)(node_port)
     }
+}
+
+fn undecided(why: &str) -> Gap {
+    Gap::new(Source::ProxyConfig, Why::Ambiguous, why)
 }

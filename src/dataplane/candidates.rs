@@ -3,6 +3,7 @@
 
 use super::{
     candidate::Candidate,
+    external_address::ExternalAddress,
     kube_proxy,
     local_detector::local_detectors,
     plane::DataPlane,
@@ -11,7 +12,7 @@ use super::{
     settings::{Setting, Settings},
     unknown,
 };
-use crate::facts::{Gap, Interfaces, Learned, Mode, ProxyConfig, Snapshot, Source, Why};
+use crate::facts::{Affected, Gap, Interfaces, Learned, Mode, ProxyConfig, Snapshot, Source, Why};
 
 /// Everything that may be true of the data plane. A verdict counts when it holds in all candidates.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct Candidates {
     missing: Option<Gap>,
     /// The proxy has not programmed for a while what is queued: verdicts describe what it will program.
     behind: bool,
+    /// A data plane that was not measured, by its link.
+    unmeasured: Option<&'static str>,
 }
 
 impl Candidates {
@@ -36,14 +39,12 @@ impl Candidates {
         let mode = snapshot.proxy_mode();
         let planes: Vec<&'static DataPlane> = match &mode {
             Ok(mode) => of_mode(mode.value).collect(),
-            Err(_) => match snapshot.kernel.proxy.mode.seen() {
-                // Then Cilium is said to be in its place.
-                Some(answered) => of_mode(answered.value).chain(of_mode(Mode::Cilium)).collect(),
-                None => unknown::possible(interfaces),
-            },
+            Err(_) => unknown::possible(snapshot, interfaces, snapshot.contested().map(|(mode, _)| mode)).collect(),
         };
         let config = Config::of(snapshot, mode.as_ref().ok().map(|mode| mode.value));
-        let mut missing = mode.as_ref().err().cloned().or(config.gap());
+        let unmeasured =
+            mode.as_ref().err().filter(|gap| gap.why != Why::Ambiguous).and_then(|_| unknown::gap(interfaces));
+        let mut missing = unmeasured.or_else(|| mode.as_ref().err().cloned()).or(config.gap());
         let mut list = Vec::new();
         for plane in planes {
             for config in Config::of(snapshot, Some(plane.mode)).possible(plane) {
@@ -63,6 +64,7 @@ impl Candidates {
             node_port_addresses: config.node_port_addresses(),
             missing,
             behind: kube_proxy::is_behind(snapshot, lag_seconds),
+            unmeasured: interfaces.unmeasured().map(|(name, _)| name),
         }
     }
 
@@ -87,11 +89,30 @@ impl Candidates {
         format!("which devices {mode} serves is not known: those with this node's addresses, and perhaps others")
     }
 
+    /// From which of these vantage points an external address of this node is taken.
+    ///
+    /// # Errors
+    /// When it is taken from none of them for certain, and perhaps from one.
+    pub(crate) fn taken(&self, claim: &ExternalAddress<'_>, from: &Affected) -> Result<Affected, Gap> {
+        let (mut taken, mut unknown) = (Affected::default(), None);
+        for from in from.iter().copied() {
+            match self.agree_as_known(|candidate| candidate.captures_external(claim, from)) {
+                Ok(is_taken) => taken.extend(is_taken.then_some(from)),
+                Err(gap) => unknown = Some(gap),
+            }
+        }
+        unknown.filter(|_| taken.is_empty()).map_or(Ok(taken), Err)
+    }
+
     /// The mode with its source, or that it is unknown, for evidence.
     pub(crate) fn mode_in_words(&self) -> String {
         let mut words = mode_in_words(&self.mode);
         if words == unknown::WORDS && self.list.iter().any(|it| it.mode() == Mode::Cilium) {
             words.push_str(unknown::OR_CILIUM);
+        }
+        if let (true, Some(name)) = (words.starts_with(unknown::WORDS), self.unmeasured) {
+            words.push_str(unknown::OR_UNMEASURED);
+            words.push_str(name);
         }
         if self.behind {
             words.push_str("; it has changes queued that it does not program: this is what it will do when it does");
@@ -101,11 +122,20 @@ impl Candidates {
 
     /// Whether something holds in every candidate, in none, or in some only.
     pub(crate) fn agree(&self, holds: impl Fn(&Candidate) -> bool) -> Option<bool> {
-        let count = self.list.iter().filter(|candidate| holds(candidate)).count();
-        match count {
-            0 => Some(false),
-            n if n == self.list.len() => Some(true),
-            _ => None,
+        self.agree_as_known(|candidate| Ok(holds(candidate))).ok()
+    }
+
+    /// Whether something holds in every candidate or in none.
+    ///
+    /// # Errors
+    /// When it holds in some only, or is not known of one.
+    pub(crate) fn agree_as_known(&self, holds: impl Fn(&Candidate) -> Result<bool, Gap>) -> Result<bool, Gap> {
+        let found = self.list.iter().map(holds).collect::<Result<Vec<bool>, Gap>>();
+        match found {
+            Ok(found) if found.iter().all(|it| *it) => Ok(true),
+            Ok(found) if !found.contains(&true) => Ok(false),
+            Ok(_) => Err(self.ambiguity()),
+            Err(gap) => Err(gap),
         }
     }
 }
@@ -214,6 +244,7 @@ fn candidates(
     if by_device {
         settings.families_off.clone_from(&cilium.families_off);
         settings.sctp = cilium.sctp;
+        settings.external_ips_anywhere = cilium.external_ips_anywhere;
     }
     if needs(Setting::WithoutBackend) {
         settings.without_backend = cilium.without_backend;

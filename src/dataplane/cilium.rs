@@ -3,18 +3,21 @@
 //! What arrives from outside is served on one address of each of its devices, or on those of `nodeport-addresses`. What the
 //! node and its pods connect to is translated in `connect`, on every address of these devices and of loopback.
 
+use std::net::IpAddr;
+
 use super::{
     backing::Backing,
     claim::Claim,
     kube_proxy::node_port_addresses,
     local_address::LocalAddress,
     outcome::Outcome,
+    part::Field,
     plane::{Connection, DataPlane},
     settings::{Setting, Settings},
 };
 use crate::facts::{
-    CiliumConfig, Claimant, Family, Gap, Mode, PortRange, PortSet, Protocol, ProxyConfig, Service, Snapshot, Source,
-    Vantage, Why, WithoutBackend,
+    CILIUM_HOST, CiliumConfig, Claimant, ContainerPort, Family, Gap, Interfaces, Mode, PortRange, PortSet, Protocol,
+    ProxyConfig, Service, Snapshot, Vantage, WithoutBackend,
 };
 
 pub(super) static PLANE: DataPlane = DataPlane {
@@ -24,6 +27,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     read,
     node_port_addresses,
     captures,
+    captures_external,
     outcome,
     external_ip_or_node_port,
     node_port_or_host_port,
@@ -34,6 +38,31 @@ pub(super) static PLANE: DataPlane = DataPlane {
 pub(super) const ONE_ADDRESS: &str =
     ", for remote clients on one address of each device; set nodeport-addresses to have others served";
 
+/// Why it is not known who answers on an address of a device that is none of Cilium's.
+const BY_WHICH_DEVICE: &str =
+    "the address is on a device that Cilium does not serve: it takes what arrives by one of its own devices";
+const WHERE_PACKETS_ARRIVE: &str = "the address is on a device that Cilium does not serve, and with bpf-lb-sock-hostns-only packets of pods were not asked";
+/// The same of a hostPort.
+const OF_EVERY_ADDRESS: &str = "Cilium 1.17 served a hostPort with the hostIP 0.0.0.0 or :: on every address, and newer ones, by their sources, on none";
+
+/// Whether it serves a hostPort on an address (`pkg/loadbalancer/reflectors/k8s.go`, `upsertHostPort`): without a `hostIP` where it serves
+/// NodePorts; with one of loopback on all of it.
+pub(super) fn serves_host_port(
+    settings: &Settings,
+    port: &ContainerPort,
+    to: LocalAddress,
+    from: Vantage,
+) -> Result<bool, &'static str> {
+    let is_of_family = |ip: IpAddr| Family::of(ip) == Family::of(to.ip);
+    match port.host_ip {
+        None => Ok(captures(settings, to, from)),
+        Some(ip) if ip.is_unspecified() && is_of_family(ip) && captures(settings, to, from) => Err(OF_EVERY_ADDRESS),
+        Some(ip) if ip.is_loopback() => Ok(to.ip.is_loopback() && is_of_family(ip)),
+        Some(ip) if ip == to.ip => captures_exactly(settings, ip, from, false),
+        Some(_) => Ok(false),
+    }
+}
+
 /// Whether it refuses `bind` of this protocol and family on every NodePort: in the node's network namespace, on the wildcard
 /// and on each address that it takes. Who listens there already stays, and cannot begin again.
 pub(crate) fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> bool {
@@ -41,6 +70,17 @@ pub(crate) fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Fami
     let config = snapshot.proxy_config_of(Some(Mode::Cilium)).ok().and_then(|config| config.cilium.as_ref());
     let allows = |config: &CiliumConfig| config.allows_bind || config.families_off.contains(&family);
     serves && is_translated(protocol) && !config.is_some_and(allows)
+}
+
+/// The same on the NodePorts of one Service. Those that Envoy serves are free since 1.18 (`bpf/bpf_sock.c`), for Envoy itself.
+pub(crate) fn refuses_bind_of(snapshot: &Snapshot, service: &Service, protocol: Protocol, family: Family) -> bool {
+    let has = service.families.contains(&family);
+    has && !is_of_envoy(service, protocol) && refuses_bind(snapshot, protocol, family)
+}
+
+/// Whether Cilium's Envoy answers for a Service, whatever its endpoints (`bpf/bpf_sock.c`, `bpf/lib/nodeport.h`: an L7 load balancer).
+pub(super) fn is_of_envoy(service: &Service, protocol: Protocol) -> bool {
+    service.for_cilium.by_envoy && protocol == Protocol::Tcp
 }
 
 /// Cilium's own NodePort range: what it was told, else its default.
@@ -60,22 +100,23 @@ pub(crate) fn is_left_out_by_cilium(snapshot: &Snapshot, number: u16) -> Result<
     in_range
 }
 
-/// Why it is not known whether this node serves a Service's NodePorts, where Cilium may be there: an annotation narrows where, or
-/// to what (cilium `pkg/loadbalancer/reflectors/conversions.go`).
-pub(crate) fn narrowed(snapshot: &Snapshot, service: &Service) -> Option<Gap> {
-    let detail = || {
-        let Service { namespace, name, .. } = service;
-        format!(
-            "Service {namespace}/{name} has an annotation service.cilium.io/type, /node or /node-selector: Cilium serves its \
-             NodePorts on some nodes only, or on none"
-        )
-    };
-    (service.for_cilium.narrowed && may_serve(snapshot)).then(|| Gap::new(Source::Services, Why::Ambiguous, detail()))
+/// Whether Cilium is in kube-proxy's place on this node; nothing where it may be.
+pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
+    match snapshot.proxy_mode() {
+        Ok(mode) => Some(mode.value == Mode::Cilium),
+        // One that answers, or is configured, beside it.
+        Err(_) if snapshot.contested().is_some() => None,
+        Err(_) => match snapshot.kernel.interfaces.seen() {
+            Some(interfaces) if !may_be(snapshot, interfaces) => Some(false),
+            _ => None,
+        },
+    }
 }
 
-/// Whether Cilium may be in kube-proxy's place, as far as is known.
-pub(super) fn may_serve(snapshot: &Snapshot) -> bool {
-    snapshot.proxy_mode().map_or(true, |mode| mode.value == Mode::Cilium)
+/// Whether Cilium may be in kube-proxy's place where nobody tells: its link is on the node, without which it is not there, and
+/// its settings do not say otherwise.
+pub(super) fn may_be(snapshot: &Snapshot, interfaces: &Interfaces) -> bool {
+    interfaces.has_link(CILIUM_HOST) && snapshot.cluster.cilium_replaces != Some(false)
 }
 
 /// Whether its programs of `connect` and `bind` know the protocol (cilium `bpf/bpf_sock.c`).
@@ -104,6 +145,23 @@ fn captures(settings: &Settings, address: LocalAddress, from: Vantage) -> bool {
     let listed = || settings.lists(address.ip) && !address.ip.is_loopback();
     let is_served = settings.is_of_devices(address.ip) && is_on(settings, address);
     is_served && (from != Vantage::Remote || listed())
+}
+
+/// On the addresses of its devices. On another it takes what comes by one of them, and a load balancer's address from the node
+/// and its pods (`bpf/bpf_sock.c`, `sock4_skip_xlate`).
+fn captures_external(settings: &Settings, to: IpAddr, from: Vantage, field: Field) -> Result<bool, &'static str> {
+    captures_exactly(settings, to, from, settings.external_ips_anywhere || field == Field::LoadBalancer)
+}
+
+/// Whether what is for one address of the node alone is taken; `beyond` is whether the node and its pods are sent to it where the
+/// address is of no device of Cilium.
+fn captures_exactly(settings: &Settings, to: IpAddr, from: Vantage, beyond: bool) -> Result<bool, &'static str> {
+    match from {
+        _ if settings.is_of_devices(to) => Ok(true),
+        Vantage::Remote => Err(BY_WHICH_DEVICE),
+        Vantage::Pods if settings.host_namespace_only => Err(WHERE_PACKETS_ARRIVE),
+        _ => Ok(beyond),
+    }
 }
 
 /// Whether Cilium serves an address's family at all.
@@ -142,7 +200,8 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// One entry of its map, which has the endpoints of whichever Service was programmed last.
+/// One entry of its map, which has the endpoints of whichever Service was programmed last; since 1.19.7 of the NodePort where that is
+/// served, by its sources (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). Which version it is, nobody tells.
 fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<Claim> {
     None
 }

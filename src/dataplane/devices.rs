@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use super::local_address::is_link_local;
-use crate::facts::{Address, CiliumConfig, Interfaces, Link};
+use ipnet::IpNet;
 
-/// Cilium's own device: its address is one of the node, whatever `devices` says, and serves nobody from outside.
-pub(super) const HOST: &str = "cilium_host";
+use super::local_address::is_link_local;
+use crate::facts::{Address, CILIUM_HOST, CiliumConfig, Interfaces, Link};
+
 /// What Cilium never chooses by itself.
-const NEVER_CHOSEN: [&str; 2] = ["bridge", "openvswitch"];
+const NEVER_CHOSEN: [&str; 3] = ["bridge", "openvswitch", "ipoib"];
 
 /// Its devices, as far as its settings and the links of a node show them.
 pub(super) struct Devices<'a> {
@@ -30,7 +30,8 @@ impl<'a> Devices<'a> {
 
     /// Whether an address is one of its devices, or of `lo`; nothing where that is not known.
     pub(super) fn have(&self, address: &Address) -> Option<bool> {
-        if [HOST, "lo"].contains(&&*address.link) {
+        // The address of its own device is one of the node, whatever `devices` says, and serves nobody from outside.
+        if [CILIUM_HOST, "lo"].contains(&&*address.link) {
             return Some(true);
         }
         match self.chosen(&address.link) {
@@ -70,7 +71,15 @@ impl<'a> Devices<'a> {
             let master = master.and_then(|index| self.interfaces.links.iter().find(|link| link.index == index));
             master.is_some_and(|master| master.kind.as_deref() != Some("vrf"))
         };
-        has_primary && !self.kind(link).is_some_and(|kind| NEVER_CHOSEN.contains(&kind)) && !is_part()
+        // One of another CNI, which may be left over, unless `devices` names any.
+        let is_stray = self.kind(link) == Some("veth") && self.config.devices.is_empty() && !self.has_gateway(link);
+        has_primary && !self.kind(link).is_some_and(|kind| NEVER_CHOSEN.contains(&kind)) && !is_stray && !is_part()
+    }
+
+    /// Whether a default route leads by a link for certain: its gateway is in a network of the link.
+    fn has_gateway(&self, link: &str) -> bool {
+        let networks = self.interfaces.of(link).filter_map(|address| IpNet::new(address.ip, address.prefix).ok());
+        networks.into_iter().any(|network| self.interfaces.gateways.iter().any(|gateway| network.contains(gateway)))
     }
 
     fn link(&self, name: &str) -> Option<&Link> {
@@ -127,16 +136,20 @@ mod tests {
 
     #[test]
     fn what_it_never_finds_by_itself_may_be_one_though_it_has_the_nodes_address() {
-        for kind in ["bridge", "openvswitch"] {
+        for kind in ["bridge", "openvswitch", "ipoib", "veth"] {
             let mut world = Snapshot::healthy();
             let interfaces = std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces));
             let link = interfaces.addresses.iter().find(|it| it.ip == ip(PRIMARY[0])).expect("the Node's").link.clone();
             let of_node = interfaces.links.iter_mut().find(|it| it.name == *link).expect("its link");
             of_node.kind = Some(kind.to_owned());
+            let gateways = std::mem::take(&mut interfaces.gateways);
             let config = CiliumConfig::default();
             let devices = Devices::of(&config, PRIMARY.map(|it| Some(ip(it))), interfaces);
             let address = interfaces.addresses.iter().find(|it| it.ip == ip(PRIMARY[0])).expect("the Node's");
             assert_eq!(devices.have(address), None, "{kind}");
+            let routed = Interfaces { gateways, ..Interfaces::clone(interfaces) };
+            let devices = Devices::of(&config, PRIMARY.map(|it| Some(ip(it))), &routed);
+            assert_eq!(devices.have(address), (kind == "veth").then_some(true), "{kind} with a default route");
         }
     }
 }

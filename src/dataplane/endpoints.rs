@@ -2,7 +2,11 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
-use super::{backing::Backing, cilium::may_serve, kube_proxy::is_before_1_26};
+use super::{
+    backing::Backing,
+    cilium::{is_of_envoy, serves_here},
+    kube_proxy::is_before_1_26,
+};
 use crate::facts::{ClusterFacts, Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot, Source, Why};
 
 /// The EndpointSlices by Service.
@@ -12,8 +16,8 @@ pub(crate) struct Endpoints<'a> {
     node: &'a str,
     /// Whether those that still serve while they terminate stand in for ready ones.
     draining: bool,
-    /// Whether endpoints of other clusters may count: Cilium knows them.
-    beyond: bool,
+    /// Whether Cilium is in kube-proxy's place; nothing where it may be.
+    cilium: Option<bool>,
 }
 
 impl<'a> Endpoints<'a> {
@@ -29,7 +33,7 @@ impl<'a> Endpoints<'a> {
             by_service,
             node: snapshot.node_name(),
             draining: !is_before_1_26(snapshot),
-            beyond: may_serve(snapshot),
+            cilium: serves_here(snapshot),
         }
     }
 
@@ -39,18 +43,33 @@ impl<'a> Endpoints<'a> {
     /// When its EndpointSlices were not read: unknown is not zero.
     pub(crate) fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
-        let usable = self.usable(all.iter().map(|(endpoint, _)| *endpoint));
-        if usable.is_empty() {
-            return if service.for_cilium.global && self.beyond {
-                Err(of_other_clusters(service))
-            } else {
-                Ok(Backing::Empty)
-            };
+        let by_kube_proxy = self.backing_by(service, &all, false);
+        let by_cilium = || match self.backing_by(service, &all, true) {
+            _ if is_of_envoy(service, port.protocol) => Ok(Backing::Ready),
+            // What a mesh of clusters has is not read.
+            Backing::Empty if service.for_cilium.global => Err(GLOBAL),
+            backing => Ok(backing),
+        };
+        match self.cilium {
+            Some(false) => Ok(by_kube_proxy),
+            Some(true) => by_cilium().map_err(|why| depends(service, why)),
+            None => match by_cilium() {
+                Ok(backing) if backing == by_kube_proxy => Ok(backing),
+                Ok(_) if is_of_envoy(service, port.protocol) => Err(depends(service, OF_ENVOY)),
+                Ok(_) => Err(depends(service, OF_NO_NODE)),
+                Err(why) => Err(depends(service, why)),
+            },
         }
-        let here = all.iter().map(|(endpoint, _)| *endpoint).filter(|it| it.node.as_deref() == Some(self.node));
-        match self.usable(here).is_empty() {
-            true => Ok(Backing::elsewhere(service.external_local, service.internal_local)),
-            false => Ok(Backing::Ready),
+    }
+
+    /// What endpoints are behind a Service; `unnamed` is whether one of no node counts as one of this node.
+    fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], unnamed: bool) -> Backing {
+        let all = all.iter().map(|(endpoint, _)| *endpoint);
+        let is_here = |it: &&Endpoint| it.node.as_deref().map_or(unnamed, |node| node == self.node);
+        match (self.usable(all.clone()).is_empty(), self.usable(all.filter(is_here)).is_empty()) {
+            (true, _) => Backing::Empty,
+            (false, true) => Backing::elsewhere(service.external_local, service.internal_local),
+            (false, false) => Backing::Ready,
         }
     }
 
@@ -69,6 +88,9 @@ impl<'a> Endpoints<'a> {
     /// `2 usable, 1 on this node`, for evidence.
     pub(crate) fn in_words(&self, service: &Service, port: &ServicePort, family: Family) -> String {
         match self.endpoints(service, port, family) {
+            Ok(_) if self.cilium == Some(true) && is_of_envoy(service, port.protocol) => {
+                "none is needed: Cilium's Envoy answers".to_owned()
+            }
             Err(gap) => format!("unknown: {}", gap.detail),
             Ok(all) => {
                 let usable = self.usable(all.iter().map(|(endpoint, _)| *endpoint));
@@ -122,20 +144,22 @@ impl<'a> Endpoints<'a> {
     }
 }
 
-/// What a mesh of clusters has is not read.
-fn of_other_clusters(service: &Service) -> Gap {
+/// What Cilium alone makes of a Service.
+const GLOBAL: &str = "is global (service.cilium.io/global): other clusters may have endpoints of it";
+const OF_ENVOY: &str =
+    "is of an Ingress or a Gateway of Cilium, or has service.cilium.io/lb-l7: behind Cilium, Envoy answers for it";
+const OF_NO_NODE: &str = "has an endpoint without a nodeName: for Cilium it is of every node, for kube-proxy of none";
+
+fn depends(service: &Service, why: &str) -> Gap {
     let Service { namespace, name, .. } = service;
-    let detail = format!(
-        "Service {namespace}/{name} is global (service.cilium.io/global): other clusters may have endpoints of it"
-    );
-    Gap::new(Source::EndpointSlices, Why::Ambiguous, detail)
+    Gap::new(Source::EndpointSlices, Why::Ambiguous, format!("Service {namespace}/{name} {why}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::facts::{
-        Mode, Reading, Source, Why,
+        Mode, Protocol, Reading, Source, Why,
         healthy::{World, seen},
     };
 
@@ -222,9 +246,32 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_without_a_node_is_local_to_none() {
-        let nowhere = |it: World| it.local().each_slice(|slice| slice.endpoints[0].node = None);
-        assert_eq!(backing(nowhere), Backing::Elsewhere);
+    fn an_endpoint_without_a_node_is_local_to_none_but_for_cilium_to_each() {
+        let nowhere = |it: World| it.node_port(30080).local().each_slice(|slice| slice.endpoints[0].node = None);
+        let world = Snapshot::healthy().service("web", nowhere);
+        assert_eq!(first(&world), Ok(Backing::Elsewhere));
+        let perhaps = world.clone().without_proxy().address("cilium_host", "10.244.0.1");
+        assert!(first(&perhaps).expect_err("either").detail.contains("without a nodeName"));
+        assert_eq!(first(&world.with_mode(Mode::Cilium)), Ok(Backing::Ready));
+    }
+
+    #[test]
+    fn envoy_answers_for_a_gateway_of_cilium_without_an_endpoint() {
+        let gateway = |it: World| it.node_port(30080).with(|service| service.for_cilium.by_envoy = true);
+        let world = Snapshot::healthy().service("web", |it| gateway(it).without_endpoints());
+        assert_eq!(first(&world), Ok(Backing::Empty));
+        let perhaps = world.clone().without_proxy().address("cilium_host", "10.244.0.1");
+        assert!(first(&perhaps).expect_err("either").detail.contains("Envoy"));
+        assert_eq!(first(&world.with_mode(Mode::Cilium)), Ok(Backing::Ready));
+        let datagrams =
+            Snapshot::healthy().service("web", |it| gateway(it).protocol(Protocol::Udp).without_endpoints());
+        assert_eq!(first(&datagrams.with_mode(Mode::Cilium)), Ok(Backing::Empty));
+    }
+
+    /// What is behind the first port of the first Service.
+    fn first(world: &Snapshot) -> Result<Backing, Gap> {
+        let service = &world.cluster.services.seen().expect("services")[0];
+        Endpoints::of(world).backing(service, &service.ports[0], Family::V4)
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Addresses besides its cluster IPs that a Service has its proxies take.
 
-use std::{collections::HashSet, fmt, net::IpAddr};
+use std::{collections::HashSet, net::IpAddr};
 
+use super::part::{Field, Part};
 use crate::facts::{Family, Mode, Service};
 
 /// An address besides its cluster IPs that a Service has its node proxies take.
@@ -13,17 +14,6 @@ pub(crate) struct ExternalAddress<'a> {
     pub(crate) ip: IpAddr,
     /// Where the Service names it.
     pub(crate) field: Field,
-}
-
-/// Where a Service names an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Field {
-    /// `spec.externalIPs`, at this index.
-    ExternalIps(usize),
-    /// `status.loadBalancer.ingress`.
-    LoadBalancer,
-    /// `spec.clusterIPs`, with which another Service's address is compared.
-    ClusterIps,
 }
 
 impl<'a> ExternalAddress<'a> {
@@ -40,25 +30,23 @@ impl<'a> ExternalAddress<'a> {
     /// Those of them that a proxy in this mode serves: kube-proxy leaves addresses of a family out that the Service has not
     /// (kubernetes pkg/proxy/serviceport.go `newBaseServiceInfo`), Cilium does not (pkg/loadbalancer/reflectors/conversions.go).
     pub(crate) fn served(service: &'a Service, mode: Option<Mode>) -> impl Iterator<Item = Self> {
-        let all = mode == Some(Mode::Cilium);
-        Self::of(service).filter(move |claim| all || service.families.contains(&Family::of(claim.ip)))
+        Self::of(service).filter(move |claim| claim.is_served(mode))
+    }
+
+    /// Whether a proxy in this mode serves it.
+    pub(crate) fn is_served(&self, mode: Option<Mode>) -> bool {
+        mode == Some(Mode::Cilium) || self.service.families.contains(&Family::of(self.ip))
+    }
+
+    /// What it is a part of, for annotations.
+    pub(crate) fn part(&self) -> Part {
+        Part::Address(self.field)
     }
 
     /// The cluster IPs of a Service that this node's proxy serves, to be compared with such addresses of others.
     pub(crate) fn cluster_ips(service: &'a Service) -> impl Iterator<Item = Self> {
         let all = service.cluster_ips.iter().filter(|_| service.proxy_name.is_none());
         all.map(move |ip| Self { service, ip: *ip, field: Field::ClusterIps })
-    }
-}
-
-impl fmt::Display for Field {
-    /// `externalIP`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::ExternalIps(_) => "externalIP",
-            Self::LoadBalancer => "load balancer address",
-            Self::ClusterIps => "cluster IP",
-        })
     }
 }
 

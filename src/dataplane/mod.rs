@@ -11,6 +11,7 @@ mod iptables;
 mod ipvs;
 mod nftables;
 mod unknown;
+mod unmeasured;
 
 // What they are made of, and share.
 mod kube_proxy;
@@ -35,8 +36,10 @@ mod primary;
 
 // Who claims a port of this node, and who owns it.
 mod external_address;
+mod kept_off;
 mod owner;
 mod owners;
+mod part;
 mod proxy_sockets;
 mod served;
 mod sockets;
@@ -48,15 +51,17 @@ pub use owner::{Answered, Claimant, Ownership, owner};
 pub(crate) use backing::Backing;
 pub(crate) use candidate::Candidate;
 pub(crate) use candidates::{Candidates, mode_in_words};
-pub(crate) use cilium::{cilium_range, is_left_out_by_cilium, narrowed, refuses_bind};
+pub(crate) use cilium::{cilium_range, is_left_out_by_cilium, refuses_bind, refuses_bind_of};
 pub(crate) use endpoints::Endpoints;
-pub(crate) use external_address::{ExternalAddress, Field};
+pub(crate) use external_address::ExternalAddress;
+pub(crate) use kept_off::{is_left, serves};
 pub(crate) use kube_proxy::holds_ports;
 pub(crate) use local_address::{LocalAddress, is_link_local, local_addresses, other_loopback};
 pub(crate) use owners::{Holding, UNNAMED, holding, owner_evidence, owner_name, pod_of, pod_of_uid};
+pub(crate) use part::{Field, Part};
 pub(crate) use proxy_sockets::{DAEMON_PORTS, Group, Own, PROXY_METRICS, Proxy, group};
 pub(crate) use served::{
-    covers, host_ports, own_network_pods, served_health_checks, served_node_ports, service_port,
+    covers, host_ports, may_have, own_network_pods, served_health_checks, served_node_ports, service_port,
     unready_host_network_pods,
 };
 pub(crate) use sockets::{ByPort, by_port, place, socket_in_words, workers};

@@ -19,6 +19,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     read: kube_proxy_tells_all,
     node_port_addresses,
     captures,
+    captures_external: |_, _, _, _| Ok(true),
     outcome,
     external_ip_or_node_port,
     node_port_or_host_port,

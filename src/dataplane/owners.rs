@@ -10,9 +10,11 @@ pub(crate) fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Po
     pod_of_uid(snapshot.cluster.pods.seen()?, &holder.cgroup.seen()?.pod.as_ref()?.pod_uid)
 }
 
-/// The pod whose cgroup has this uid in its name.
+/// The pod whose cgroup has this uid in its name. A uid is the API server's word; a hash only counts where no pod has it for one.
 pub(crate) fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
-    pods.iter().map(Arc::as_ref).find(|pod| pod.uid.as_deref() == Some(uid) || pod.config_hash.as_deref() == Some(uid))
+    let pods = || pods.iter().map(Arc::as_ref);
+    let by_hash = || pods().find(|pod| pod.config_hash.as_deref() == Some(uid));
+    pods().find(|pod| pod.uid.as_deref() == Some(uid)).or_else(by_hash)
 }
 
 /// Whether a socket is a pod's own.
@@ -39,6 +41,14 @@ pub(crate) fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding 
     let holder = match owner {
         Owner::Held(holder) => holder,
         Owner::NotAsked => return gap(Source::Processes, Why::NotAsked, "nobody was asked who owns this socket"),
+        // nfsd's socket is one that a program asked for, perhaps one of this pod.
+        Owner::Kernel { link } if link.is_empty() => {
+            return gap(
+                Source::Processes,
+                Why::Ambiguous,
+                "the kernel has this socket, and who asked it to is not known",
+            );
+        }
         Owner::Kernel { .. } | Owner::TimeWait => return Holding::Other,
     };
     let in_pod = holder.cgroup.seen().and_then(|cgroup| cgroup.pod.as_ref()).map(|it| it.pod_uid.as_str());

@@ -1,10 +1,13 @@
 //! The shape of a data plane: the questions that each file of a data plane answers.
 
+use std::net::IpAddr;
+
 use super::{
     backing::Backing,
     claim::Claim,
     local_address::LocalAddress,
     outcome::Outcome,
+    part::Field,
     settings::{Setting, Settings},
 };
 use crate::facts::{Mode, Protocol, ProxyConfig, Vantage};
@@ -24,6 +27,9 @@ pub(super) struct DataPlane {
     pub(super) node_port_addresses: fn(&ProxyConfig) -> Vec<String>,
     /// Whether NodePorts are served on an address of this node at all, asked from a vantage point, endpoints aside.
     pub(super) captures: fn(&Settings, LocalAddress, Vantage) -> bool,
+    /// Whether an external IP or a load balancer's address, of this node and of this field, is taken from a vantage point; an
+    /// error says why that is not known.
+    pub(super) captures_external: fn(&Settings, IpAddr, Vantage, Field) -> Result<bool, &'static str>,
     /// Who answers a connection. [`super::Candidate`] sees to link-local addresses, and [`Outcome::over`] to protocols.
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
     /// Which claim counts where an external IP and a NodePort have the same address and port, by what each would do with the
@@ -36,9 +42,10 @@ pub(super) struct DataPlane {
     pub(super) masquerades_own_link_local: bool,
 }
 
+/// Each is one static value.
 impl PartialEq for DataPlane {
     fn eq(&self, other: &Self) -> bool {
-        self.mode == other.mode
+        std::ptr::eq(self, other)
     }
 }
 

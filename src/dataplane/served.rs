@@ -52,6 +52,11 @@ pub(crate) fn covers(port: &ContainerPort, address: IpAddr) -> bool {
     port.host_ip.is_none_or(|ip| ip == address || ip.is_unspecified() && Family::of(ip) == Family::of(address))
 }
 
+/// Whether a pod has an address of a family. One that has none yet may get it.
+pub(crate) fn may_have(pod: &Pod, family: Family) -> bool {
+    pod.ips.is_empty() || pod.ips.iter().any(|ip| Family::of(*ip) == family)
+}
+
 /// `default/web port http`, or without the port's name where it has none.
 pub(crate) fn service_port(service: &Service, name: &str) -> String {
     let mut words = format!("{}/{}", service.namespace, service.name);

@@ -7,11 +7,8 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{
-    devices::{Devices, HOST},
-    local_address::is_link_local,
-};
-use crate::facts::{Address, CiliumConfig, Family, Interfaces, ProxyConfig, WithoutBackend};
+use super::{devices::Devices, local_address::is_link_local};
+use crate::facts::{Address, CILIUM_HOST, CiliumConfig, Family, Interfaces, ProxyConfig, WithoutBackend};
 
 /// What the words of `nodePortAddresses` stand for (Kubernetes 1.37).
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
@@ -57,7 +54,7 @@ pub(super) enum Setting {
     NftablesLocalhost,
     /// The version of kube-proxy.
     Version,
-    /// Which devices Cilium serves, their addresses, of which families, and whether SCTP.
+    /// Which devices Cilium serves, their addresses, of which families, whether SCTP, and external IPs beyond them.
     Devices,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     WithoutBackend,
@@ -116,6 +113,8 @@ pub(super) struct Settings {
     pub(super) sctp: bool,
     /// What becomes of a connection to a Service without an endpoint.
     pub(super) without_backend: WithoutBackend,
+    /// Whether Cilium takes what the node and its pods send to an external IP on each address of the node.
+    pub(super) external_ips_anywhere: bool,
     /// Whether pods are served where their packets arrive, and not where they connect.
     pub(super) host_namespace_only: bool,
 }
@@ -133,6 +132,7 @@ impl Settings {
         families_off: Vec::new(),
         sctp: false,
         without_backend: WithoutBackend::Reject,
+        external_ips_anywhere: false,
         host_namespace_only: false,
     };
 
@@ -199,7 +199,7 @@ impl Settings {
         let of_devices = all.iter().filter(|address| devices.have(address).unwrap_or(otherwise));
         self.of_devices = Some(of_devices.map(|address| address.ip).collect());
         let by_itself =
-            all.iter().filter(|address| *address.link != *HOST).filter(|address| match devices.have(address) {
+            all.iter().filter(|address| *address.link != *CILIUM_HOST).filter(|address| match devices.have(address) {
                 Some(true) => is_chosen(address).unwrap_or(otherwise),
                 Some(false) => false,
                 None => otherwise,

@@ -238,9 +238,12 @@ fn every_mode_has_one_data_plane() {
     }
     let possible = |world: Snapshot| {
         let interfaces = world.kernel.interfaces.seen().expect("interfaces").clone();
-        unknown::possible(&interfaces).into_iter().map(|plane| plane.mode).collect::<Vec<_>>()
+        unknown::possible(&world, &interfaces, None).map(|plane| plane.mode).collect::<Vec<_>>()
     };
     assert_eq!(possible(Snapshot::healthy()), Mode::KUBE_PROXY);
     let with_cilium = Snapshot::healthy().address("cilium_host", "10.244.0.1");
-    assert_eq!(possible(with_cilium), [&Mode::KUBE_PROXY[..], &[Mode::Cilium]].concat());
+    assert_eq!(possible(with_cilium.clone()), [&Mode::KUBE_PROXY[..], &[Mode::Cilium]].concat());
+    let mut told = with_cilium;
+    told.cluster.cilium_replaces = Some(false);
+    assert_eq!(possible(told), Mode::KUBE_PROXY, "its settings leave kube-proxy in its place");
 }

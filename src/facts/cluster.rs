@@ -45,6 +45,9 @@ pub struct ClusterFacts {
     /// The proxy's settings as the cluster knows them: the ConfigMap `kube-system/kube-proxy`, k3s node-args,
     /// or `cilium-config` with `kube-proxy-replacement`.
     pub proxy_config: Reading<ProxyConfig>,
+    /// Whether Cilium is in kube-proxy's place, where its settings tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cilium_replaces: Option<bool>,
     /// Items that could not be used, each named; the rest was.
     pub rejected: Vec<Gap>,
     /// Services of which something is among these, by namespace and name. What is missing of them may be there all the same.
@@ -129,7 +132,8 @@ pub struct Service {
     pub internal_local: bool,
     /// `spec.healthCheckNodePort`.
     pub health_check_node_port: Option<u16>,
-    /// The label `service.kubernetes.io/service-proxy-name`: another proxy serves it, kube-proxy does not.
+    /// The label `service.kubernetes.io/service-proxy-name`: another proxy serves it, kube-proxy does not. With the label of
+    /// headless Services it is [`Self::OF_NO_PROXY`].
     pub proxy_name: Option<String>,
     /// What its annotations ask of Cilium.
     #[serde(default, skip_serializing_if = "ForCilium::is_nothing")]
@@ -138,15 +142,18 @@ pub struct Service {
     pub ports: Vec<ServicePort>,
 }
 
-/// What annotations of a Service ask of Cilium. kube-proxy reads none of them.
+/// What annotations and labels of a Service ask of Cilium. kube-proxy reads none of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ForCilium {
     /// `service.cilium.io/global`: endpoints of other clusters serve it too, and no EndpointSlice of this one may name them.
     pub global: bool,
-    /// `service.cilium.io/type` that is not NodePort, `/node` or `/node-selector`: its NodePorts are served on some nodes only, or
-    /// nowhere.
-    pub narrowed: bool,
+    /// `service.cilium.io/type`: what is served of it, instead of all that its own type has.
+    pub only: Option<ServiceKind>,
+    /// `service.cilium.io/node` or `/node-selector`: it is served on some nodes only.
+    pub on_some_nodes: bool,
+    /// Cilium's Envoy answers for it: it is of an Ingress or a Gateway of Cilium, or has `service.cilium.io/lb-l7`.
+    pub by_envoy: bool,
 }
 
 impl ForCilium {
@@ -161,6 +168,9 @@ fn families<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Family>, D
 }
 
 impl Service {
+    /// The proxy of a Service that none serves: no label can be that.
+    pub const OF_NO_PROXY: &'static str = "none: service.kubernetes.io/headless";
+
     /// Whether an address of a node leads to it: a NodePort, a health check, or an address from outside.
     pub fn is_reached_at_a_node(&self) -> bool {
         self.ports.iter().any(|port| port.node_port.is_some())
@@ -200,6 +210,9 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// `port`.
     pub port: u16,
+    /// `targetPort`, or else `port`; nothing where it is a name.
+    #[serde(default)]
+    pub target: Option<u16>,
     /// `nodePort`.
     pub node_port: Option<u16>,
     /// Whether a client chose `nodePort`: `f:nodePort` in the managedFields of a Create or an Apply. A gap when the
@@ -244,7 +257,7 @@ pub struct Endpoint {
     pub serving: bool,
     /// `conditions.terminating`, absent means false.
     pub terminating: bool,
-    /// `nodeName`; an endpoint without one is local to no node.
+    /// `nodeName`; an endpoint without one is local to no node for kube-proxy, and to each for Cilium.
     pub node: Option<String>,
 }
 
@@ -261,6 +274,9 @@ pub struct Node {
     pub excluded_from_load_balancers: bool,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: Option<String>,
+    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`; of other Nodes than the own it is not read.
+    #[serde(default)]
+    pub container_runtime: Option<String>,
     /// The families of `spec.podCIDRs`; snapshots older than it have none.
     #[serde(default)]
     pub pod_families: Vec<Family>,

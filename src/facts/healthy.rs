@@ -68,6 +68,7 @@ impl Snapshot {
                     place: "kube-apiserver /flagz".to_owned(),
                 }),
                 range_claims: Vec::new(),
+                cilium_replaces: None,
                 proxy_config: gap(Source::ConfigMaps, Why::NotAsked),
                 rejected: Vec::new(),
                 unread_services: Vec::new(),
@@ -244,8 +245,10 @@ impl Snapshot {
             running: Some(true),
             failing: false,
             restarted: None,
-            ips: vec![ip("10.244.0.9")],
+            scheduled: None,
+            ips: vec![ip("10.244.0.9"), ip("fd00:244::9")],
             ports: Vec::new(),
+            more_networks: false,
             ip_local_port_range: None,
         };
         change(&mut pod);
@@ -310,6 +313,7 @@ fn node(name: &str, addresses: &[&str]) -> Node {
             .collect(),
         excluded_from_load_balancers: false,
         kubelet_version: Some("v1.36.3".to_owned()),
+        container_runtime: Some("containerd://2.1.4".to_owned()),
         pod_families: Vec::new(),
     }
 }
@@ -322,6 +326,7 @@ fn kernel(at: Timestamp) -> KernelFacts {
         booted: None,
         capabilities: Vec::new(),
         listeners: Reading::Seen(Vec::new()),
+        no_udp: None,
         socket_source: "sock_diag".to_owned(),
         clients: Reading::Seen(Clients::default()),
         ephemeral: Reading::Seen(EphemeralUse { at_most: 40, busiest: Vec::new() }),

@@ -25,8 +25,8 @@ pub use cluster::{
 };
 pub use masquerade::{Masquerade, MasqueradedFlow};
 pub use node::{
-    Address, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter, NodeQuery,
-    Redirection, SockStat, Sysctls, VirtualServer,
+    Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter,
+    NodeQuery, Redirection, SockStat, Sysctls, VirtualServer,
 };
 pub use pods::{ContainerPort, Controller, Pod, ServiceName, WaitingPod};
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};

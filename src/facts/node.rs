@@ -24,6 +24,9 @@ pub struct KernelFacts {
     pub capabilities: Vec<String>,
     /// Listening sockets: TCP and SCTP in LISTEN, UDP unconnected with a local port. All ports.
     pub listeners: Reading<Vec<Socket>>,
+    /// Why the listeners of UDP are not among them, where that is so: whoever makes too many hides nobody of TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_udp: Option<Gap>,
     /// How sockets were read: sock_diag, or `/proc/net` with what that cannot tell.
     pub socket_source: String,
     /// Connected sockets whose local port is in [`NodeQuery::client_ports`].
@@ -57,6 +60,11 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
+    /// Why listeners may be missing.
+    pub fn unread_listeners(&self) -> Option<&Gap> {
+        self.listeners.gap().or(self.no_udp.as_ref())
+    }
+
     /// Puts what `other` has of a source in place of what is here. Only a source that
     /// [walks connections](Source::walks_connections) can be taken from another snapshot.
     pub fn take(&mut self, source: Source, other: &Self) {
@@ -135,7 +143,35 @@ pub struct Interfaces {
     pub gateways_gap: Option<Gap>,
 }
 
+/// Cilium's own link.
+pub const CILIUM_HOST: &str = "cilium_host";
+
+/// Links of data planes that nobody measured, and whether each shows that it serves NodePorts: the others are there beside
+/// kube-proxy too.
+const UNMEASURED: [(&str, &str, bool); 5] = [
+    ("bpfin.cali", "Calico's eBPF data plane", true),
+    ("kube-dummy-if", "kube-router", true),
+    ("ovn-k8s-mp0", "OVN-Kubernetes", true),
+    ("kube-bridge", "kube-router", false),
+    ("antrea-gw0", "Antrea", false),
+];
+
 impl Interfaces {
+    /// A data plane that nobody measured, and its link.
+    pub fn unmeasured(&self) -> Option<(&'static str, &'static str)> {
+        UNMEASURED.into_iter().find(|(link, ..)| self.has_link(link)).map(|(link, name, _)| (name, link))
+    }
+
+    /// The same where it has kube-proxy's place.
+    pub fn unmeasured_proxy(&self) -> Option<(&'static str, &'static str)> {
+        self.unmeasured().filter(|(_, link)| UNMEASURED.iter().any(|(its, _, serves)| its == link && *serves))
+    }
+
+    /// Whether there is a link of this name.
+    pub fn has_link(&self, name: &str) -> bool {
+        self.links.iter().any(|link| link.name == name)
+    }
+
     /// The addresses of a link by its name.
     pub fn of<'a>(&'a self, link: &'a str) -> impl Iterator<Item = &'a Address> {
         self.addresses.iter().filter(move |address| *address.link == *link)

@@ -16,7 +16,8 @@ pub struct Pod {
     pub name: String,
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// `metadata.annotations["kubernetes.io/config.hash"]`: the uid in a static pod's cgroup.
+    /// `metadata.annotations["kubernetes.io/config.hash"]` of a static pod's mirror: the uid in its cgroup. Of any other pod it
+    /// is what somebody wrote there, and is left out.
     pub config_hash: Option<String>,
     /// The entry of `metadata.ownerReferences` that is its controller.
     #[serde(default)]
@@ -45,10 +46,16 @@ pub struct Pod {
     /// Since when the containers that are [`failing`](Self::failing) run again; `None` where one of them does not.
     #[serde(default)]
     pub restarted: Option<Timestamp>,
+    /// `lastTransitionTime` of its condition `PodScheduled`: since when it has a Node.
+    #[serde(default)]
+    pub scheduled: Option<Timestamp>,
     /// `status.podIPs`.
     pub ips: Vec<IpAddr>,
     /// `spec.containers[].ports` that a proxy, a CNI plugin or the host's own stack has to serve.
     pub ports: Vec<ContainerPort>,
+    /// It has an annotation `k8s.v1.cni.cncf.io/networks`: with Multus it may have addresses that its status does not name.
+    #[serde(default)]
+    pub more_networks: bool,
     /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`, where set and readable.
     pub ip_local_port_range: Option<PortRange>,
 }
@@ -92,6 +99,14 @@ pub struct Controller {
     pub kind: String,
     /// `name`; the namespace is the Pod's.
     pub name: String,
+}
+
+impl Controller {
+    /// Whether it is the Node of a static pod, which its kubelet made from a file (kubernetes
+    /// pkg/kubelet/pod/mirror_client.go).
+    pub fn is_node(&self) -> bool {
+        self.kind == "Node"
+    }
 }
 
 /// The name of a Service, from a label.

@@ -150,6 +150,13 @@ pub struct CiliumConfig {
     /// `force-device-detection`: Cilium finds devices by itself, too, where `devices` names some.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detects_devices: bool,
+    /// `disable-external-ip-mitigation`: the node and its pods are sent to an external IP's Service on each address, those of
+    /// devices that Cilium does not serve too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub external_ips_anywhere: bool,
+    /// `k8s-service-proxy-name`: it serves the Services with this label, and no others; without it, those without the label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_name: Option<String>,
     /// Families that are turned off: `enable-ipv4` or `enable-ipv6` is false.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families_off: Vec<Family>,

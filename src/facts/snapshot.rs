@@ -5,7 +5,9 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Overrides, ProxyConfig, Reading, Source, Why};
+use super::{
+    CILIUM_HOST, ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Overrides, ProxyConfig, Reading, Source, Why,
+};
 
 /// The `schema` of a snapshot document.
 pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
@@ -83,13 +85,16 @@ impl Snapshot {
     }
 
     /// The proxy mode from the best place that knows it: the command line, `/proxyMode`, then the cluster's own
-    /// configuration of the proxy. The gap is that of `/proxyMode`, or that a kube-proxy answers where Cilium has its place.
+    /// configuration of the proxy. The gap is that of `/proxyMode`, or why it is [contested](Self::contested).
     pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {
         if let Some(mode) = &self.overrides.proxy_mode {
             return Ok(mode.clone());
         }
+        if let Some((_, gap)) = self.contested() {
+            return Err(gap);
+        }
         let gap = match &self.kernel.proxy.mode {
-            Reading::Seen(mode) => return self.beside_cilium().map_or_else(|| Ok(mode.clone()), Err),
+            Reading::Seen(mode) => return Ok(mode.clone()),
             Reading::Gap(gap) => gap,
         };
         let configs = [self.kernel.proxy.config.seen(), self.cluster.proxy_config.seen()];
@@ -100,13 +105,37 @@ impl Snapshot {
             .ok_or_else(|| gap.clone())
     }
 
+    /// The mode of a kube-proxy in whose place something else may be, and why that is not known.
+    pub fn contested(&self) -> Option<(Mode, Gap)> {
+        match &self.kernel.proxy.mode {
+            _ if self.overrides.proxy_mode.is_some() => None,
+            Reading::Seen(_) => self.beside_cilium(),
+            Reading::Gap(_) => self.left_over(),
+        }
+    }
+
+    /// That nothing but the cluster's settings tells of a kube-proxy, on a node that has the link of Cilium or of another that takes
+    /// its place: who removes kube-proxy often leaves its ConfigMap.
+    fn left_over(&self) -> Option<(Mode, Gap)> {
+        let config = self.cluster.proxy_config.seen().filter(|_| self.kernel.proxy.config.seen().is_none())?;
+        let mode = config.mode_if_known().filter(|mode| *mode != Mode::Cilium)?;
+        let interfaces = self.kernel.interfaces.seen()?;
+        let cilium = interfaces.has_link(CILIUM_HOST) && self.cluster.cilium_replaces != Some(false);
+        let (name, link) = if cilium { ("Cilium", CILIUM_HOST) } else { interfaces.unmeasured_proxy()? };
+        let detail = format!(
+            "{} says {mode}, but no kube-proxy answers, and this node has the link {link}: {name} may be in its place",
+            config.place
+        );
+        Some((mode, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))
+    }
+
     /// That kube-proxy answers on this node, though the cluster's settings have Cilium in its place: it was not removed, and
     /// both serve.
-    fn beside_cilium(&self) -> Option<Gap> {
+    fn beside_cilium(&self) -> Option<(Mode, Gap)> {
         let Learned { value, place } = self.kernel.proxy.mode.seen().filter(|mode| mode.value != Mode::Cilium)?;
         let config = self.cluster.proxy_config.seen().filter(|config| config.mode_if_known() == Some(Mode::Cilium))?;
         let detail = format!("kube-proxy answers ({place}: {value}), and by {} Cilium is in its place", config.place);
-        Some(Gap::new(Source::ProxyMode, Why::Ambiguous, detail))
+        Some((*value, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))
     }
 
     /// The proxy's settings: what it answers itself, else what the cluster has of it.

@@ -17,10 +17,16 @@ pub struct Workload {
     pub name: String,
     /// `spec.template.spec.hostNetwork`.
     pub host_network: bool,
-    /// Its template has a node selector that asks for more than Linux, or a node affinity that is required: it may be meant
+    /// What its template demands of a node by selector or by required affinity, Linux apart, each as one text. It may be meant
     /// for some nodes only.
     #[serde(default)]
-    pub restricted: bool,
+    pub selects: Vec<String>,
+    /// What a node must not be by required affinity (`NotIn`, `DoesNotExist`), each as one text: it is meant for most nodes.
+    #[serde(default)]
+    pub avoids: Vec<String>,
+    /// The taints that its template tolerates, each as one text.
+    #[serde(default)]
+    pub tolerates: Vec<String>,
     /// `spec.template.spec.containers[].ports` that are the node's: those with a hostPort, or all in the host's network.
     pub ports: Vec<ContainerPort>,
 }

@@ -146,6 +146,7 @@ impl Host {
             capabilities: if self.is_live() { privileges::read() } else { Vec::new() },
             proxy: watch.on(Source::ProxyProcess, || proxy::facts(answers, &sockets.listeners, &proc)),
             listeners: sockets.listeners,
+            no_udp: sockets.no_udp,
             socket_source: sockets.read_from,
             clients: sockets.clients,
             ephemeral: sockets.ephemeral,
@@ -199,9 +200,9 @@ impl Host {
             let proc = self.root.path().join("proc");
             if self.is_live() { Sockets::live(&proc) } else { Sockets::recorded(&self.root.net("")) }
         });
-        let (mut listeners, read_from) = match watch.on(Source::Listeners, || reader.listeners()) {
-            Ok(Listeners { sockets, read_from }) => (Ok(sockets), read_from),
-            Err(gap) => (Err(gap), "nothing".to_owned()),
+        let (mut listeners, no_udp, read_from) = match watch.on(Source::Listeners, || reader.listeners()) {
+            Ok(Listeners { sockets, read_from, no_udp }) => (Ok(sockets), no_udp, read_from),
+            Err(gap) => (Err(gap), None, "nothing".to_owned()),
         };
         let Connections { mut clients, mut counted } =
             connections(reader, wanted, &listeners, sysctls, sockstat, watch);
@@ -221,7 +222,7 @@ impl Host {
         });
 
         let ephemeral = counted.map(|counted| counted.ephemeral).into();
-        HostSockets { listeners: listeners.into(), read_from, clients: clients.into(), ephemeral }
+        HostSockets { listeners: listeners.into(), no_udp, read_from, clients: clients.into(), ephemeral }
     }
 
     /// Looks for the owners of all sockets in one pass.
@@ -283,6 +284,7 @@ impl Host {
 /// The sockets of the host's own network namespace.
 struct HostSockets {
     listeners: Reading<Vec<Socket>>,
+    no_udp: Option<Gap>,
     read_from: String,
     clients: Reading<Clients>,
     ephemeral: Reading<EphemeralUse>,

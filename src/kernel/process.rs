@@ -92,15 +92,17 @@ impl<'a> Processes<'a> {
             }
             let held = self.sockets(pid, missing).unwrap_or_else(|error| {
                 self.denied += u32::from(!is_gone(&error));
-                Vec::new()
+                HashSet::new()
             });
             if held.is_empty() {
                 continue;
             }
             match self.describe(pid, started) {
                 Ok(Some(process)) => {
-                    missing.retain(|inode| !held.contains(inode));
-                    found.extend(held.into_iter().map(|inode| (inode, process.clone())));
+                    for inode in held {
+                        missing.remove(&inode);
+                        found.insert(inode, process.clone());
+                    }
                 }
                 Ok(None) => {}
                 Err(error) => self.denied += u32::from(!is_gone(&error)),
@@ -136,9 +138,10 @@ impl<'a> Processes<'a> {
     }
 
     /// Those of the wanted inodes that a process holds.
-    fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<Vec<u64>> {
+    fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<HashSet<u64>> {
         let fds = self.path(pid, "fd");
-        let mut held = Vec::new();
+        // A process may listen on one port at tens of thousands of addresses.
+        let mut held = HashSet::new();
         let mut of_process = DESCRIPTORS_OF_ONE.min(self.left.get());
         let mut look = |fd: &Path| -> io::Result<bool> {
             let Some(fewer) = of_process.checked_sub(1) else {
@@ -149,7 +152,7 @@ impl<'a> Processes<'a> {
             self.left.set(self.left.get() - 1);
             let target = fs::read_link(fds.join(fd))?;
             let inode = target.to_str().and_then(socket_inode).filter(|inode| wanted.contains(inode));
-            held.extend(inode.filter(|inode| !held.contains(inode)));
+            held.extend(inode);
             Ok(held.len() == wanted.len())
         };
         // Listeners have low numbers, and thousands of connections may follow, which take the kernel long to list.

@@ -29,6 +29,8 @@ pub struct Listeners {
     pub sockets: Vec<Socket>,
     /// `sock_diag`, or which protocols came from elsewhere and what that cannot tell, for people.
     pub read_from: String,
+    /// Why those of UDP are not among them.
+    pub no_udp: Option<Gap>,
 }
 
 /// The most listeners that are kept, of all protocols together, so that nobody fills the memory of an agent with them: its pod
@@ -51,18 +53,19 @@ impl Sockets {
     /// these alone, however many connections the host has.
     ///
     /// # Errors
-    /// A [`Gap`] of [`Source::Listeners`] when one of them cannot be read, or there are too many to be kept. A kernel that has
-    /// no SCTP loaded has no gap.
+    /// A [`Gap`] of [`Source::Listeners`] when one of them cannot be read, or there are too many to be kept. Where UDP alone has too
+    /// many, the others are known. A kernel that has no SCTP loaded has no gap.
     pub fn listeners(&self) -> Result<Listeners, Gap> {
         self.at_most(MOST_LISTENERS)
     }
 
-    /// Those of all protocols together, or none: of which some are missing, nobody can say what is free.
+    /// All of a protocol or none: of which some are missing, nobody can say what is free. Whoever may make sockets of UDP, which
+    /// takes no privilege, may make too many: they come last.
     fn at_most(&self, most: usize) -> Result<Listeners, Gap> {
         let mut records = Vec::new();
         let mut from_text = Vec::new();
-        let mut sctp = true;
-        for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
+        let (mut sctp, mut no_udp) = (true, None);
+        for protocol in [Protocol::Tcp, Protocol::Sctp, Protocol::Udp] {
             let states = if protocol == Protocol::Udp { States::UNCONNECTED } else { States::LISTENING };
             let ask = Ask { source: Source::Listeners, protocol, states, ports: None };
             let room = most - records.len();
@@ -74,7 +77,11 @@ impl Sockets {
             match seen {
                 Ok((seen, _)) if seen.len() > room => {
                     let detail = format!("more than {most} sockets listen, or are UDP sockets without a peer");
-                    return Err(Gap::new(Source::Listeners, Why::TooMuch, detail));
+                    let gap = Gap::new(Source::Listeners, Why::TooMuch, detail);
+                    if protocol != Protocol::Udp {
+                        return Err(gap);
+                    }
+                    no_udp = Some(gap);
                 }
                 Ok((seen, read_from)) => {
                     records.extend(seen);
@@ -91,7 +98,7 @@ impl Sockets {
         if !sctp {
             read_from.push_str("; no SCTP");
         }
-        Ok(Listeners { sockets: in_order(records), read_from })
+        Ok(Listeners { sockets: in_order(records), read_from, no_udp })
     }
 
     /// One walk, by sock_diag where this kernel has it for the protocol and this process may ask. `/proc/net` shows the
@@ -152,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_of_all_protocols_together_are_too_much_and_none_is_left_out_without_a_word() {
+    fn too_many_of_all_protocols_together_are_too_much_and_those_of_udp_hide_no_others() {
         let net = tempfile::tempdir().expect("a directory");
         let write = |table: &str, ports: &[u16], state: &str| {
             let line = |port: &u16| {
@@ -165,17 +172,18 @@ mod tests {
         let sockets = Sockets::recorded(net.path());
         let ports = || {
             let seen = sockets.at_most(3).map_err(|gap| gap.why)?;
-            Ok(seen.sockets.iter().map(|socket| socket.local_port).collect::<Vec<_>>())
+            let ports: Vec<_> = seen.sockets.iter().map(|socket| socket.local_port).collect();
+            Ok((ports, seen.no_udp.map(|gap| gap.why)))
         };
         write("tcp", &[80], "0A");
         write("udp", &[53, 40000], "07");
-        assert_eq!(ports(), Ok(vec![80, 53, 40000]));
+        assert_eq!(ports(), Ok((vec![80, 53, 40000], None)));
         write("udp", &[53, 40000, 40001], "07");
-        assert_eq!(ports(), Err(Why::TooMuch));
+        assert_eq!(ports(), Ok((vec![80], Some(Why::TooMuch))), "all of UDP, or none");
         write("udp", &[], "07");
         write("tcp", &[80, 81, 82, 83], "0A");
         assert_eq!(ports(), Err(Why::TooMuch));
         write("tcp", &[80, 81, 82], "0A");
-        assert_eq!(ports(), Ok(vec![80, 81, 82]));
+        assert_eq!(ports(), Ok((vec![80, 81, 82], None)));
     }
 }

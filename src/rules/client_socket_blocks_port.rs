@@ -34,8 +34,8 @@ use super::{
 };
 use crate::{
     dataplane::{
-        DAEMON_PORTS, PROXY_METRICS, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words,
-        unready_host_network_pods,
+        DAEMON_PORTS, PROXY_METRICS, Part, by_port, owner_evidence, owner_name, served_health_checks, serves,
+        socket_in_words, unready_host_network_pods,
     },
     facts::{Family, Gap, Mode, Owner, Pod, PortRange, Protocol, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
@@ -68,7 +68,9 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let pods = snapshot.cluster.pods.get()?;
 
     let connected = by_port(&clients.sockets);
-    let health_checks = served_health_checks(services).map(|(service, port)| Absent {
+    let health_checks = served_health_checks(services)
+        .map(|(service, port)| (service, port, serves(snapshot, service, Part::HealthCheck)));
+    let health_checks = health_checks.filter(|it| it.2 != Ok(false)).map(|(service, port, served)| Absent {
         subject: Subject::service(service),
         port,
         protocol: Protocol::Tcp,
@@ -76,7 +78,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         address: None,
         pod: None,
         whose: format!("the health check of Service {}/{}", service.namespace, service.name),
-        expected: Ok(()),
+        expected: served.map(|_| ()),
     });
     let ephemeral = EphemeralPorts::of(snapshot);
     let unready = unready_host_network_pods(snapshot, pods).flat_map(|pod| {

@@ -37,8 +37,8 @@ use super::{
 };
 use crate::{
     dataplane::{
-        ByPort, Candidate, Candidates, LocalAddress, by_port, local_addresses, narrowed, owner_evidence, owner_name,
-        place, service_port, socket_in_words,
+        ByPort, Candidate, Candidates, LocalAddress, Part, by_port, local_addresses, owner_evidence, owner_name, place,
+        serves, service_port, socket_in_words,
     },
     facts::{Family, Gap, Mode, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
@@ -191,11 +191,13 @@ impl<'a> Node<'a> {
             }
             for claim in claims {
                 let Some(severity) = self.severity(socket, claim).transpose() else { continue };
-                let is_narrowed = claim.filter(|it| it.by_node_port).and_then(|it| narrowed(self.snapshot, it.service));
-                let severity = match (accepted, is_narrowed) {
-                    (Some(_), None) => severity,
-                    (_, Some(gap)) => Err(gap),
-                    (None, None) => Err(Gap::new(
+                let address = |it: Claim<'_>| (!it.by_node_port).then(|| socket.local.to_canonical());
+                let part = |it: Claim<'_>| Part::at(it.service, address(it));
+                let severity = match claim.map_or(Ok(true), |it| serves(self.snapshot, it.service, part(it))) {
+                    Ok(false) => continue,
+                    Err(gap) => Err(gap),
+                    Ok(true) if accepted.is_some() => severity,
+                    Ok(true) => Err(Gap::new(
                         Source::Listeners,
                         Why::Ambiguous,
                         "a connection on a NodePort was accepted, unless an IPv6 listener is v6only, which was not told",
@@ -207,14 +209,11 @@ impl<'a> Node<'a> {
                 hits.entry((subject, socket.protocol, socket.local_port)).or_default().push(hit);
             }
         }
-        hits.into_iter()
-            .map(|((subject, protocol, port), hits)| Judgement {
-                subject,
-                port: Some(port),
-                protocol: Some(protocol),
-                verdict: self.verdict(hits),
-            })
-            .collect()
+        let judgement = |((subject, protocol, port), hits)| {
+            let verdict = self.verdict(hits);
+            Judgement { subject, port: Some(port), protocol: Some(protocol), verdict }
+        };
+        hits.into_iter().map(judgement).collect()
     }
 
     /// What holds in every possible candidate: the mildest severity, where none is silent. Nothing where all are.
@@ -321,6 +320,9 @@ impl<'a> Node<'a> {
             (Severity::Warning, true, Protocol::Udp, _) => "if it waits for answers, ipvs sends them to a pod",
             (Severity::Warning, true, ..) => "ipvs will take the answer for a new client and send it to a pod",
             (Severity::Warning, ..) => "the proxy may take its answers for new clients",
+            (Severity::Info, ..) if self.candidates.mode.is_err() => {
+                "in iptables and nftables mode it works while conntrack remembers it, in others it may hang"
+            }
             (Severity::Info, true, ..) => "it works until it has to reconnect",
             (Severity::Info, ..) => "it works as long as the kernel's conntrack remembers it",
         };

@@ -17,6 +17,7 @@
 //! connection may have the port, and it cannot begin: *address already in use*, for as long as that connection lasts.
 //!
 //! ## Silent when
+//! both hold, and behind Cilium the agent can start:
 //! - the two ranges do not meet, or `net.ipv4.ip_local_reserved_ports` covers every port where they do, in one entry or
 //!   in several;
 //! - the kernel chooses no port that a server of this node needs: ports of hostNetwork pods, hostPorts that a socket holds, and, outside
@@ -24,8 +25,8 @@
 //!   port by chance.
 //!
 //! ## Fix
-//! Reserve the NodePort range, and the ports of servers that the finding lists. `ip_local_reserved_ports` is one value, and writing it replaces the whole list, so the
-//! command below contains what is reserved already. Or let the ephemeral range begin above the NodePorts:
+//! Reserve the NodePort range, and the ports of servers that the finding lists. `ip_local_reserved_ports` is one value, and
+//! writing it replaces the whole list, so the command below contains what is reserved already. Or let the ephemeral range begin above the NodePorts:
 //! `32768 60999` is the default. `32768 65535` has more ports, but covers those of Antrea's NodePortLocal (61000-62000 by
 //! default): reserve these where it is used. Then restart what is connected from a NodePort now.
 

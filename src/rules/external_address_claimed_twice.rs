@@ -15,10 +15,13 @@
 //!   `allow-shared-ip`, Cilium's sharing keys): these allow no common port either;
 //! - the load balancer's address has `ipMode: Proxy`: nodes do not take it;
 //! - it is one Service that names the address as external IP and as load balancer address;
-//! - another proxy serves one of them (`service.kubernetes.io/service-proxy-name`).
+//! - another proxy serves one of them (`service.kubernetes.io/service-proxy-name`);
+//! - behind Cilium, the annotation `service.cilium.io/type` has one of them not served there. With `/node` or `/node-selector` it
+//!   is unknown.
 //!
 //! ## Fix
-//! Give one of the Services another address or another port, or delete it.
+//! Give one of the Services another address or another port, or delete it. Where one has the address as external IP and the other from
+//! a controller or from the API server, the external IP is to go: any person may type any address.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,14 +32,15 @@ use std::{
 use super::{
     Limits, Patience, Rule,
     each_service::each_service,
-    remedies::release_to,
+    node_ports::if_served,
+    remedies::{keep_external_ips_out, release_to},
     told::Told,
     wording::{MOST_LISTED, listed, service_in_words},
 };
 use crate::{
-    dataplane::{ExternalAddress, Field},
-    facts::{Mode, Protocol, Service, Source, View},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
+    dataplane::{ExternalAddress, Field, is_left},
+    facts::{Mode, Protocol, Service, Snapshot, Source, View},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -75,7 +79,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             break;
         };
         left = fewer;
-        judge(ip, &claims, &mut told);
+        judge(view.now, ip, &claims, &mut told);
     }
     Ok(told.all())
 }
@@ -102,7 +106,7 @@ fn common_addresses(services: &[Arc<Service>], mode: Option<Mode>) -> Vec<(IpAdd
 }
 
 /// Tells each Service of those that have a port of its own at this address.
-fn judge(ip: IpAddr, claims: &[ExternalAddress<'_>], told: &mut Told<'_>) {
+fn judge(snapshot: &Snapshot, ip: IpAddr, claims: &[ExternalAddress<'_>], told: &mut Told<'_>) {
     let mut by_port: BTreeMap<(u16, Protocol), Vec<ExternalAddress<'_>>> = BTreeMap::new();
     for claim in claims {
         for port in &claim.service.ports {
@@ -110,6 +114,7 @@ fn judge(ip: IpAddr, claims: &[ExternalAddress<'_>], told: &mut Told<'_>) {
         }
     }
     for ((port, protocol), mut claims) in by_port {
+        claims.retain(|it| is_left(snapshot, it.service, it.part()) != Ok(false));
         claims.sort_by_key(title);
         // An impossible Service may name one of its ports twice.
         claims.dedup_by_key(|claim| title(claim));
@@ -119,12 +124,10 @@ fn judge(ip: IpAddr, claims: &[ExternalAddress<'_>], told: &mut Told<'_>) {
                 told.leave_out();
                 continue;
             }
-            told.push(Judgement {
-                subject,
-                port: Some(port),
-                protocol: Some(protocol),
-                verdict: Verdict::Problem(evidence((ip, port, protocol), claim, &claims)),
-            });
+            let verdict = Verdict::Problem(evidence((ip, port, protocol), claim, &claims));
+            let verdict =
+                claims.iter().fold(verdict, |verdict, it| if_served(snapshot, it.service, it.part(), verdict));
+            told.push(Judgement { subject, port: Some(port), protocol: Some(protocol), verdict });
         }
     }
 }
@@ -148,9 +151,14 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
     for claim in others() {
         evidence = evidence.value("also has it", format!("{} ({})", service_in_words(claim.service), claim.field));
     }
-    // A cluster IP is the API server's choice, and cannot be given back.
-    let released = if own.field == Field::ClusterIps { others().next().unwrap_or(own) } else { own };
-    evidence.remedy(release_to(released, "an address or a port that no other Service has"))
+    // A person typed an external IP, and may type anybody's address. Another one is the choice of the API server or of a
+    // controller; a cluster IP cannot be given back.
+    let is_typed = |claim: &&ExternalAddress<'_>| matches!(claim.field, Field::ExternalIps(_));
+    let typed = all.iter().filter(|claim| title(claim) != title(own)).find(is_typed).filter(|_| !is_typed(&own));
+    let instead = || others().next().filter(|_| own.field == Field::ClusterIps);
+    let released = typed.or_else(instead).unwrap_or(own);
+    let remedy = Remedy::from(release_to(released, "an address or a port that no other Service has"));
+    evidence.remedy(if is_typed(&released) { remedy.then(keep_external_ips_out()) } else { remedy })
 }
 
 #[cfg(test)]
@@ -158,7 +166,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Family, ServicePort, Snapshot, Why,
+            Family, ServiceKind, ServicePort, Why,
             healthy::{World, gap, ip, seen},
         },
         findings::{Scope, StepKind},
@@ -181,6 +189,14 @@ mod tests {
     fn subject(name: &str) -> Subject {
         let world = Snapshot::healthy().service(name, |it| it);
         Subject::service(&world.cluster.services.seen().expect("services")[0])
+    }
+
+    #[test]
+    fn behind_cilium_what_an_annotation_leaves_out_claims_nothing() {
+        let world = |change: fn(&mut Service)| two(change).with_mode(Mode::Cilium);
+        expect_problem(&RULE, &world(|_| ()), &subject("first"));
+        expect_healthy(&RULE, &world(|it| it.for_cilium.only = Some(ServiceKind::ClusterIp)), &subject("first"));
+        expect_unknown(&RULE, &world(|it| it.for_cilium.on_some_nodes = true), &subject("first"));
     }
 
     #[test]
@@ -260,7 +276,13 @@ mod tests {
         let evidence = expect_problem(&RULE, &world, &subject("second"));
         assert!(evidence.summary.contains("as externalIP"), "{}", evidence.summary);
         assert!(evidence.remedies[0].steps[0].text.contains("/spec/externalIPs/0"), "{:?}", evidence.remedies);
-        expect_problem(&RULE, &world, &subject("first"));
+        let victim = expect_problem(&RULE, &world, &subject("first"));
+        assert!(victim.remedies[0].steps[0].text.contains("patch service second"), "{:?}", victim.remedies);
+        assert!(victim.remedies[0].steps[1].text.contains("DenyServiceExternalIPs"), "{:?}", victim.remedies);
+        let both = |it: World| it.external_ip(VIP).node_port(30080);
+        let typed = Snapshot::healthy().service("first", both).service("second", both);
+        let own = expect_problem(&RULE, &typed, &subject("first"));
+        assert!(own.remedies[0].steps[0].text.contains("patch service first"), "both were typed: {:?}", own.remedies);
     }
 
     #[test]

@@ -16,6 +16,8 @@
 //!   there for the Service. A process that listens on every address keeps the node's own; one on this very address loses
 //!   it;
 //! - the Service has no address of that family, and kube-proxy serves it: it leaves such an address out;
+//! - Cilium leaves the address out (`service.cilium.io/type`). It is unknown with `/node` or `/node-selector`, and of an external
+//!   IP on a device that Cilium does not serve: the node and its pods reach the process there, others perhaps not;
 //! - the Service is another proxy's (`service.kubernetes.io/service-proxy-name`).
 //!
 //! It is information only for an address of this very node, for a cluster of one Node, and outside ipvs mode as long
@@ -30,24 +32,25 @@
 //! The admission plugin `DenyServiceExternalIPs` keeps new external IPs out; the field is deprecated since Kubernetes
 //! 1.36.
 
-use std::{cmp::Reverse, collections::HashMap, net::IpAddr};
+use std::{collections::HashMap, net::IpAddr};
 
 use super::{
     Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
     node_addresses::{is_on_link, kind_in_words, nodes_by_address, stands_alone},
-    remedies::{move_off, release},
+    node_ports::if_served,
+    remedies::{keep_external_ips_out, move_off, release_all},
     socket_needs::{Ports, SocketNeed},
     v6only,
     wording::{MOST_LISTED, listed, service_in_words},
 };
 use crate::{
     dataplane::{
-        ByPort, Endpoints, ExternalAddress, Field, Own, Proxy, answering_vantage_points, by_port, mode_in_words,
-        owner_evidence, owner_name, socket_in_words, vantage_points,
+        ByPort, Candidates, Endpoints, ExternalAddress, Field, Own, Proxy, answering_vantage_points, by_port,
+        mode_in_words, owner_evidence, owner_name, socket_in_words, vantage_points,
     },
     facts::{Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, View},
-    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
+    findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -62,7 +65,7 @@ pub(super) static RULE: Rule = Rule {
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let services = snapshot.cluster.services.get()?;
     let mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
@@ -97,6 +100,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         proxy: Proxy::of(snapshot),
         ephemeral: EphemeralPorts::of(snapshot),
         claims: claims.iter().map(|(claim, _)| *claim).collect(),
+        candidates: snapshot.kernel.interfaces.seen().map(|it| Candidates::of(snapshot, it, limits.proxy_lag_seconds)),
     };
     Ok(claims.into_iter().flat_map(|(claim, owners)| here.judge(&claim, owners)).collect())
 }
@@ -117,6 +121,8 @@ struct Here<'a> {
     ephemeral: EphemeralPorts,
     /// Every claim on an address of a Node.
     claims: Vec<ExternalAddress<'a>>,
+    /// What may take them, where this node's addresses are known.
+    candidates: Option<Candidates>,
 }
 
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
@@ -129,7 +135,7 @@ impl Here<'_> {
             subject: Subject::service(claim.service),
             port: port.map(|port| port.port),
             protocol: port.map(|port| port.protocol),
-            verdict,
+            verdict: if_served(self.snapshot, claim.service, claim.part(), verdict),
         };
         // A held address is taken as a whole, whatever the mode is now.
         let whole = match (&self.mode, self.held(claim.ip)) {
@@ -141,12 +147,9 @@ impl Here<'_> {
         // An address of this node that its object does not name is its own all the same.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
-                match self.listener(claim, owners, port) {
-                    Ok(None) => {}
-                    Ok(Some(socket)) => {
-                        let evidence = self.captured(claim, owners, port, socket);
-                        judgements.push(judgement(Some(port), Verdict::Problem(evidence)));
-                    }
+                let lost = self.listener(claim, owners, port);
+                match lost.and_then(|it| it.map_or(Ok(None), |socket| self.captured(claim, owners, port, socket))) {
+                    Ok(lost) => judgements.extend(lost.map(|it| judgement(Some(port), Verdict::Problem(it)))),
                     Err(gap) => judgements.push(judgement(Some(port), Verdict::Unknown(gap))),
                 }
             }
@@ -295,14 +298,20 @@ impl Here<'_> {
         self.with_facts(about_the_cluster(evidence, owners), claim, owners)
     }
 
-    /// A process of this node loses its port.
+    /// A process of this node loses its port, as far as it does.
     fn captured(
         &self,
         claim: &ExternalAddress<'_>,
         owners: &Owners<'_>,
         port: &ServicePort,
         socket: &Socket,
-    ) -> Evidence {
+    ) -> Result<Option<Evidence>, Gap> {
+        let answers: Affected = self.answers(socket, claim.ip).collect();
+        let taken = |candidates: &Candidates| candidates.taken(claim, &answers);
+        let affected = self.candidates.as_ref().map_or(Ok(answers.clone()), taken)?;
+        if affected.is_empty() {
+            return Ok(None);
+        }
         let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
             "{}: new connections to its port {}/{}, where {owner} listens, go to the Service instead.",
@@ -311,12 +320,12 @@ impl Here<'_> {
             port.protocol,
         );
         let beside = owners.is_empty() && socket.local.is_unspecified() && stands_alone(self.snapshot, claim.ip);
-        let severity = if beside { Severity::Info } else { Severity::Critical };
-        let mut evidence = Evidence::new(severity, sentence)
-            .affects(self.answers(socket, claim.ip))
-            .value("listener", socket_in_words(socket));
+        let worst = if affected.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
+        let severity = if beside { Severity::Info } else { worst };
+        let mut evidence =
+            Evidence::new(severity, sentence).affects(affected).value("listener", socket_in_words(socket));
         evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
-        self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))
+        Ok(Some(self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))))
     }
 
     /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`: of the owners, the one that
@@ -356,17 +365,12 @@ impl Here<'_> {
     }
 
     /// Takes all addresses of Nodes back from a Service, whichever of them a problem is about: the problems of one Service
-    /// are reported as one. Of its list the last goes first, since what follows one that is removed moves up.
+    /// are reported as one.
     fn release_all(&self, service: &Service) -> Remedy {
-        let mut claims: Vec<_> = self.claims.iter().filter(|it| std::ptr::eq(it.service, service)).collect();
-        claims.sort_by_key(|it| match it.field {
-            Field::ExternalIps(index) => (0, Reverse(index)),
-            Field::LoadBalancer | Field::ClusterIps => (1, Reverse(0)),
-        });
-        let mut steps: Vec<Step> = claims.iter().map(|it| release(it)).collect();
-        steps.dedup();
-        if claims.iter().any(|it| matches!(it.field, Field::ExternalIps(_))) {
-            steps.push(Step::advice("to keep new ones out, enable the admission plugin DenyServiceExternalIPs"));
+        let claims = || self.claims.iter().filter(|it| std::ptr::eq(it.service, service));
+        let mut steps = release_all(claims().collect());
+        if claims().any(|it| matches!(it.field, Field::ExternalIps(_))) {
+            steps.push(keep_external_ips_out());
         }
         steps.into()
     }

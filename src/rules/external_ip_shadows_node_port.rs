@@ -11,7 +11,9 @@
 //! - the address is none of this node's;
 //! - the NodePort is not served on that address anyway (`nodePortAddresses`);
 //! - both are the same port of the same Service;
-//! - the families or protocols differ.
+//! - the families or protocols differ;
+//! - behind Cilium, the annotation `service.cilium.io/type` has one of the two not served. With `/node` or `/node-selector` it is
+//!   unknown.
 //!
 //! In ipvs mode both are one virtual server, and which of them has its endpoints there is not certain: that is a
 //! warning. So is a Service that would take the address if only it had endpoints.
@@ -28,15 +30,16 @@ use std::{
 use super::{
     Limits, Patience, Rule,
     free_ports::free_port,
+    node_ports::if_served,
     remedies::{move_service, release},
     wording::service_in_words,
 };
 use crate::{
     dataplane::{
-        Backing, Candidate, Candidates, Claim, Endpoints, ExternalAddress, LocalAddress, Outcome, local_addresses,
-        served_node_ports, service_port, vantage_points,
+        Backing, Candidate, Candidates, Claim, Endpoints, ExternalAddress, LocalAddress, Outcome, Part,
+        local_addresses, served_node_ports, service_port, vantage_points,
     },
-    facts::{Family, Gap, Protocol, Service, ServicePort, Source, View},
+    facts::{Family, Gap, Protocol, Service, ServicePort, Snapshot, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
 };
 
@@ -82,6 +85,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         takers.sort_by_key(|it| (&it.claim.service.namespace, &it.claim.service.name, it.local.ip));
     }
     let node = Node {
+        snapshot,
         candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
         endpoints: Endpoints::of(snapshot),
         alternative: free_port(snapshot),
@@ -112,6 +116,7 @@ struct Taker<'a> {
 
 /// What every pair is judged against.
 struct Node<'a> {
+    snapshot: &'a Snapshot,
     candidates: Candidates,
     endpoints: Endpoints<'a>,
     /// A nodePort that the loser could have instead.
@@ -138,6 +143,8 @@ impl Node<'_> {
         problem
             .into_iter()
             .chain(gap)
+            .map(|verdict| if_served(self.snapshot, service, Part::NodePorts, verdict))
+            .map(|verdict| if_served(self.snapshot, taker.claim.service, taker.claim.part(), verdict))
             .map(|verdict| Judgement {
                 subject: Subject::service(service),
                 port: port.node_port,
@@ -227,8 +234,8 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Mode, Snapshot, Why,
-            healthy::{PEER, PRIMARY, SECOND, World, gap, ip},
+            Mode, ServiceKind, Why,
+            healthy::{PEER, PRIMARY, SECOND, World, gap, ip, objects},
         },
         rules::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},
     };
@@ -241,6 +248,15 @@ mod tests {
 
     fn loser() -> Subject {
         Subject::service(&world(PRIMARY[0], |it| it).cluster.services.seen().expect("services")[0])
+    }
+
+    #[test]
+    fn where_an_annotation_has_cilium_serve_a_service_elsewhere_it_is_unknown() {
+        let mut narrowed = world(PRIMARY[0], |it| it);
+        objects(&mut narrowed.cluster.services)[0].for_cilium.on_some_nodes = true;
+        expect_problem(&RULE, &narrowed, &loser());
+        let gap = expect_unknown(&RULE, &narrowed.with_mode(Mode::Cilium), &loser());
+        assert!(gap.detail.contains("service.cilium.io/type"), "{gap:?}");
     }
 
     #[test]
@@ -313,6 +329,25 @@ mod tests {
     #[test]
     fn an_address_on_which_the_node_port_is_not_served_is_silent() {
         expect_healthy(&RULE, &world(SECOND[0], |it| it).with_mode(Mode::Nftables), &loser());
+    }
+
+    #[test]
+    fn behind_cilium_what_an_annotation_leaves_out_takes_nothing_and_is_not_taken() {
+        let only = |of: &str, kind| {
+            let mut world = world(PRIMARY[0], |it| {
+                it.local().with(|taker| {
+                    (taker.kind, taker.load_balancer_ips) =
+                        (ServiceKind::LoadBalancer, std::mem::take(&mut taker.external_ips));
+                })
+            });
+            let mut services = objects(&mut world.cluster.services);
+            services.iter_mut().find(|it| it.name == of).expect("one").for_cilium.only = Some(kind);
+            world.with_mode(Mode::Cilium)
+        };
+        expect_problem(&RULE, &only("taker", ServiceKind::LoadBalancer), &loser());
+        expect_healthy(&RULE, &only("taker", ServiceKind::ClusterIp), &loser());
+        expect_problem(&RULE, &only("loser", ServiceKind::NodePort), &loser());
+        expect_healthy(&RULE, &only("loser", ServiceKind::LoadBalancer), &loser());
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //!
 //! ## Silent when
 //! - the port was chosen automatically;
-//! - the range is too small to be split (16 ports or fewer), or the cluster is older than 1.28.
+//! - the range is too small to be split (16 ports or fewer), or every kubelet is older than 1.25. The API server may be three minor
+//!   versions newer, and its own version is not read: a cluster of 1.25 to 1.27 is taken for one with bands.
 //!
 //! Who chose a port is read from the object's managedFields. It is a hint: an object restored from a backup owns the
 //! field too. `kubectl get -o yaml` leaves managedFields out unless it is run with `--show-managed-fields`; without

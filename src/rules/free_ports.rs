@@ -54,9 +54,9 @@ impl FreePorts {
                 }
             }
         }
-        match snapshot.kernel.listeners.get() {
-            Err(gap) => self.lacks(node, gap),
-            Ok(listeners) => self.take(listeners.iter().map(|socket| socket.local_port)),
+        self.take(snapshot.kernel.listeners.seen().into_iter().flatten().map(|socket| socket.local_port));
+        if let Some(gap) = snapshot.kernel.unread_listeners() {
+            self.lacks(node, gap.clone());
         }
         match effective_ephemeral(snapshot) {
             Err(gap) => self.lacks(node, gap),
@@ -94,8 +94,7 @@ impl FreePorts {
 /// A port that a Service could have instead.
 pub(super) fn free_port(snapshot: &Snapshot) -> Option<u16> {
     // A number on which a process may listen, or that an unread Service may have, would be no remedy.
-    snapshot.kernel.listeners.seen()?;
-    if snapshot.cluster.unread_service().is_some() {
+    if snapshot.kernel.unread_listeners().is_some() || snapshot.cluster.unread_service().is_some() {
         return None;
     }
     FreePorts::of(snapshot).ports().next()
@@ -161,7 +160,9 @@ mod tests {
             kind: crate::facts::WorkloadKind::Deployment,
             namespace: "default".to_owned(),
             name: "edge".to_owned(),
-            restricted: false,
+            selects: Vec::new(),
+            avoids: Vec::new(),
+            tolerates: Vec::new(),
             host_network: true,
             ports: vec![port(80, Some(30000)), port(30001, None)],
         }));

@@ -11,7 +11,9 @@
 //! ## Silent when
 //! - the listener is the proxy's own, or answers with the Service's name, whatever it is;
 //! - the node is excluded from load balancers (`node.kubernetes.io/exclude-from-external-load-balancers`);
-//! - another proxy serves the Service (`service.kubernetes.io/service-proxy-name`).
+//! - another proxy serves the Service (`service.kubernetes.io/service-proxy-name`);
+//! - behind Cilium, the annotation `service.cilium.io/type` leaves the Service no NodePort and no address. With `/node` or
+//!   `/node-selector` it is unknown.
 //!
 //! ## Fix
 //! Free the port; kube-proxy tries again at its next sync. To have another healthCheckNodePort drawn, set
@@ -22,12 +24,13 @@ use std::collections::HashMap;
 use super::{
     Limits, Patience, Rule,
     ephemeral::ranges_in_words,
+    node_ports::if_served,
     remedies::{choose_another_health_check_port, health_check_events, move_off},
     socket_needs::{Ports, SocketNeed},
 };
 use crate::{
-    dataplane::{ByPort, Own, Proxy, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
-    facts::{Family, Gap, HealthCheckAnswer, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
+    dataplane::{ByPort, Own, Part, Proxy, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
+    facts::{Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
@@ -93,6 +96,7 @@ impl<'a> Node<'a> {
             },
             Err(gap) => Verdict::Unknown(gap),
         };
+        let verdict = if_served(self.snapshot, service, Part::HealthCheck, verdict);
         Some(Judgement { subject: Subject::service(service), port: Some(port), protocol: Some(Protocol::Tcp), verdict })
     }
 
@@ -197,6 +201,12 @@ impl<'a> Node<'a> {
             evidence = evidence.affects([Vantage::Remote]);
         }
         let evidence = match wrong {
+            // Cilium's agent serves health checks in kube-proxy's place, and writes no such Events.
+            Wrong::Nobody if mode.as_ref().is_ok_and(|mode| mode.value == Mode::Cilium) => {
+                let setting = "see that cilium-config does not turn enable-health-check-nodeport off";
+                evidence
+                    .remedy(Remedy::from(Step::advice(setting)).then(Step::advice("restart this node's Cilium agent")))
+            }
             Wrong::Nobody => {
                 let restart = Step::advice("restart this node's kube-proxy");
                 evidence.remedy(Remedy::from(health_check_events(service)).then(restart))
@@ -212,7 +222,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            ServiceKind,
+            ForCilium, ServiceKind,
             healthy::{World, gap, objects, proxy_holder, seen},
         },
         rules::expectations::{expect_healthy, expect_problem, expect_unknown},
@@ -240,6 +250,17 @@ mod tests {
 
     fn names(name: &str) -> Reading<Option<String>> {
         Reading::Seen(Some(name.to_owned()))
+    }
+
+    #[test]
+    fn behind_cilium_its_agent_is_restarted_and_not_a_kube_proxy() {
+        let first = |mode: Mode| {
+            let remedies = expect_problem(&RULE, &world().with_mode(mode), &subject()).remedies;
+            remedies[0].steps.iter().map(|step| step.text.clone()).collect::<Vec<_>>().join("; ")
+        };
+        assert!(first(Mode::Iptables).contains("restart this node's kube-proxy"));
+        let cilium = first(Mode::Cilium);
+        assert!(cilium.contains("enable-health-check-nodeport") && cilium.ends_with("Cilium agent"), "{cilium}");
     }
 
     #[test]
@@ -325,6 +346,21 @@ mod tests {
         expect_healthy(&RULE, &changed(|service| service.proxy_name = Some("other".to_owned())), &subject());
         expect_healthy(&RULE, &changed(|service| service.external_local = false), &subject());
         expect_healthy(&RULE, &changed(|service| service.kind = ServiceKind::NodePort), &subject());
+    }
+
+    #[test]
+    fn behind_cilium_what_an_annotation_keeps_off_the_node_is_no_fault_of_it() {
+        let world = |for_cilium| {
+            let kept = |it: World| balanced(it).with(|service| service.for_cilium = for_cilium);
+            Snapshot::healthy().service("lb", kept).with_mode(Mode::Cilium)
+        };
+        expect_problem(&RULE, &world(ForCilium::default()), &subject());
+        let only = |kind| ForCilium { only: Some(kind), ..ForCilium::default() };
+        expect_healthy(&RULE, &world(only(ServiceKind::ClusterIp)), &subject());
+        expect_problem(&RULE, &world(only(ServiceKind::NodePort)), &subject());
+        let unknown =
+            expect_unknown(&RULE, &world(ForCilium { on_some_nodes: true, ..ForCilium::default() }), &subject());
+        assert!(unknown.detail.contains("/node"), "{unknown:?}");
     }
 
     #[test]

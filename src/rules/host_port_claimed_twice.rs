@@ -7,11 +7,15 @@
 //!
 //! ## Silent when
 //! - none of the two is a DaemonSet: their pods may run on different nodes;
-//! - one of the two has a node affinity, or a node selector that asks for more than `kubernetes.io/os: linux`: they may be
-//!   meant for different nodes;
+//! - they may be meant for different nodes: their node selectors or affinities differ, or one of the two has none, and is no
+//!   DaemonSet, or lacks a toleration of the other. What only keeps pods from some nodes (`NotIn`, `DoesNotExist`) parts it from
+//!   nobody that selects none;
 //! - they want the port on different addresses of the node (`hostIP`), or for different protocols;
 //! - pods of both are there too: `pod-waits-for-host-port` says which of them wait;
 //! - one of the two wants no pods: `replicas: 0`.
+//!
+//! Where each node has a taint, and the two tolerate different ones, they do not meet, and the rule does not know: it reads no
+//! taints.
 //!
 //! ## Fix
 //! Give one of the two another port, or nodes of its own.
@@ -58,7 +62,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let with_pods = WithPods::of(of_pods);
     let mut by_number: BTreeMap<(u16, Protocol), Vec<Claim<'_>>> = BTreeMap::new();
     let workloads = snapshot.cluster.workloads.iter().map(AsRef::as_ref);
-    for workload in workloads.filter(|it| !it.restricted) {
+    for workload in workloads {
         for (number, port) in workload.node_ports() {
             by_number.entry((number, port.protocol)).or_default().push((workload, port));
         }
@@ -79,11 +83,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 ///
 /// Where pods of both are there, it is seen which of them wait.
 fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Workload> {
-    let is_everywhere = |workload: &Workload| workload.kind == WorkloadKind::DaemonSet;
     let meet = |one: &Workload, other: &Workload| {
-        !is_same(one, other)
-            && (is_everywhere(one) || is_everywhere(other))
-            && !(with_pods.has(one) && with_pods.has(other))
+        !is_same(one, other) && share_a_node(one, other) && !(with_pods.has(one) && with_pods.has(other))
     };
     // Who has the number on every address, and who on one: of a workload the ports of one number come one after another.
     let mut by_address: HashMap<Option<IpAddr>, Vec<&Workload>> = HashMap::new();
@@ -105,6 +106,23 @@ fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Wo
     found.extend(by_address.values().flat_map(|here| in_both(here, here)));
     dedup(&mut found);
     found
+}
+
+/// Whether pods of both want one node for certain: one is a DaemonSet, which has pods on every node that it may run on.
+fn share_a_node(one: &Workload, other: &Workload) -> bool {
+    let is_everywhere = |workload: &Workload| workload.kind == WorkloadKind::DaemonSet;
+    let narrow_in_wide = |narrow: &Workload, wide: &Workload| {
+        let is_on_all = is_everywhere(wide) && wide.selects.is_empty() && wide.avoids.is_empty();
+        is_on_all && narrow.tolerates.iter().all(|taint| wide.tolerates.contains(taint))
+    };
+    let alike = (&one.selects, &one.avoids) == (&other.selects, &other.avoids);
+    match (one.selects.is_empty(), other.selects.is_empty()) {
+        _ if !is_everywhere(one) && !is_everywhere(other) => false,
+        (true, true) => true,
+        (false, false) => alike,
+        (false, true) => narrow_in_wide(one, other),
+        (true, false) => narrow_in_wide(other, one),
+    }
 }
 
 /// Sorts workloads by their names, and leaves each there once.
@@ -146,7 +164,8 @@ mod tests {
     fn workload(kind: WorkloadKind, name: &str) -> Workload {
         let port = ContainerPort { port: 80, host_port: Some(8080), host_ip: None, protocol: Protocol::Tcp };
         let (name, namespace) = (name.to_owned(), "default".to_owned());
-        Workload { kind, namespace, name, host_network: false, restricted: false, ports: vec![port] }
+        let (selects, avoids, tolerates) = (Vec::new(), Vec::new(), Vec::new());
+        Workload { kind, namespace, name, host_network: false, selects, avoids, tolerates, ports: vec![port] }
     }
 
     /// Two DaemonSets with hostPort 8080.
@@ -182,7 +201,8 @@ mod tests {
     #[test]
     fn what_may_run_apart_is_silent() {
         let changes: [fn(&mut Workload); 5] = [
-            |it| it.restricted = true,
+            // It tolerates the taint of nodes on which the other one has no pods.
+            |it| (it.selects, it.tolerates) = (vec!["pool In a".to_owned()], vec!["pool Equal a".to_owned()]),
             |it| it.ports[0].host_port = Some(8081),
             |it| it.ports[0].protocol = Protocol::Udp,
             |it| (it.ports[0].port, it.ports[0].host_port) = (8080, None),
@@ -203,6 +223,30 @@ mod tests {
         let mut deployments = two(|it| it.kind = WorkloadKind::Deployment);
         deployments.cluster.workloads[0] = workload(WorkloadKind::StatefulSet, "agent").into();
         expect_healthy(&RULE, &deployments, &subject());
+    }
+
+    #[test]
+    fn what_both_are_meant_for_is_where_they_meet() {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let both = |change: fn(&mut Workload), other: &dyn Fn(&mut Workload)| {
+            let mut world = two(|it| other(it));
+            change(std::sync::Arc::make_mut(&mut world.cluster.workloads[0]));
+            world
+        };
+        let ingress = |it: &mut Workload| it.selects = vec!["ingress In true".to_owned()];
+        let fargate = |it: &mut Workload| it.avoids = vec!["type NotIn fargate".to_owned()];
+        let meets = |world: &Snapshot| expect_problem(&RULE, world, &subject());
+        let apart = |world: &Snapshot| expect_healthy(&RULE, world, &subject());
+        meets(&both(ingress, &ingress));
+        meets(&both(ingress, &|_| ()));
+        meets(&both(fargate, &fargate));
+        meets(&both(fargate, &|_| ()));
+        apart(&both(ingress, &|it| it.selects = texts(&["pool In a"])));
+        apart(&both(ingress, &fargate));
+        apart(&both(fargate, &|it| it.selects = texts(&["type In fargate"])));
+        apart(&both(ingress, &|it| it.kind = WorkloadKind::Deployment));
+        meets(&both(ingress, &|it| (it.kind, it.selects) = (WorkloadKind::Deployment, texts(&["ingress In true"]))));
+        meets(&both(|_| (), &|it| (it.kind, it.selects) = (WorkloadKind::Deployment, texts(&["ingress In true"]))));
     }
 
     #[test]

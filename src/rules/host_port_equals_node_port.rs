@@ -8,6 +8,9 @@
 //! boot, when its hostPort is made after kube-proxy's rules, and the Service's from the next restart of kube-proxy on.
 //! Cilium ignores such a hostPort altogether.
 //!
+//! It is information where the Service sends to that container port of the pod: its clients get to it, or to another pod of the
+//! Service, either way.
+//!
 //! ## Silent when
 //! - protocol or address differ: the pod's `hostIP` is an address on which this proxy serves no NodePorts;
 //! - the pod uses the host's network (Kubernetes copies its container ports into hostPort; if it listens there,
@@ -28,8 +31,8 @@ use super::{
 };
 use crate::{
     dataplane::{
-        Backing, Candidate, Candidates, Claim, Endpoints, LocalAddress, Outcome, covers, host_ports, is_link_local,
-        local_addresses, served_node_ports, service_port, vantage_points,
+        Backing, Candidate, Candidates, Claim, Endpoints, LocalAddress, Outcome, Part, covers, host_ports,
+        is_link_local, local_addresses, may_have, served_node_ports, service_port, vantage_points,
     },
     facts::{ContainerPort, Family, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
@@ -99,6 +102,8 @@ struct Node<'a> {
 /// Who answers on a port that both claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Winner {
+    /// It is the same to clients: the pod is one of those to which the Service sends.
+    Both,
     /// The pod, since the Service has no endpoint to send to.
     PodForNow,
     /// Either, as far as can be seen.
@@ -118,7 +123,12 @@ impl Node<'_> {
                 let agreed = outcomes.iter().flatten().all(|(_, other, _)| other == winner);
                 let others = outcomes.iter().flatten().map(|(_, _, others)| others);
                 let affected = others.fold(affected.clone(), |certain, others| &certain & others);
-                Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), &affected))
+                match self.is_an_endpoint(clash) {
+                    true => {
+                        Verdict::Problem(self.evidence(clash, Severity::Info, Some(Winner::Both), &Affected::new()))
+                    }
+                    false => Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), &affected)),
+                }
             }
             None if outcomes.iter().all(Option::is_none) => return None,
             None => Verdict::Unknown(self.candidates.ambiguity()),
@@ -127,8 +137,13 @@ impl Node<'_> {
             subject: Subject::pod(clash.pod),
             port: clash.host.host_port,
             protocol: Some(clash.host.protocol),
-            verdict: if_served(self.snapshot, clash.service, verdict),
+            verdict: if_served(self.snapshot, clash.service, Part::NodePorts, verdict),
         })
+    }
+
+    /// Whether the Service sends to the pod's container port too.
+    fn is_an_endpoint(&self, Clash { service, port, pod, host }: &Clash<'_>) -> bool {
+        self.endpoints.includes(service, port, &pod.ips, host.port)
     }
 
     /// How bad it is, who wins and who loses, with each value that unknown endpoints may have; nothing where the two
@@ -139,7 +154,8 @@ impl Node<'_> {
             .iter()
             .copied()
             .filter(|local| clash.service.families.contains(&Family::of(local.ip)))
-            .filter(|local| covers(clash.host, local.ip) && candidate.captures(*local))
+            .filter(|local| covers(clash.host, local.ip) && may_have(clash.pod, Family::of(local.ip)))
+            .filter(|local| candidate.captures(*local))
             .collect();
         if meeting.is_empty() {
             return vec![None];
@@ -162,6 +178,7 @@ impl Node<'_> {
         let ends = match winner {
             Some(Winner::Service) => "the Service gets its connections while it has endpoints".to_owned(),
             Some(Winner::Pod) => "the pod gets the Service's connections".to_owned(),
+            Some(Winner::Both) => "the Service sends to the pod, too".to_owned(),
             Some(Winner::PodForNow) => "the pod answers while the Service has nobody to send to".to_owned(),
             Some(Winner::Undefined) => "who gets a connection changes with a restart of the proxy".to_owned(),
             None => "one of them loses its connections".to_owned(),
@@ -194,6 +211,7 @@ impl Node<'_> {
             .outcome(match winner {
                 Some(Winner::Service) => "service",
                 Some(Winner::Pod) => "pod",
+                Some(Winner::Both) => "both",
                 Some(Winner::PodForNow) => "pod-for-now",
                 Some(Winner::Undefined) => "undefined",
                 None => "unknown",
@@ -234,149 +252,4 @@ fn winner(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        facts::{
-            Mode, Why,
-            healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
-        },
-        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
-    };
-
-    fn clash(change: impl FnOnce(World) -> World) -> Snapshot {
-        Snapshot::healthy().service("web", |it| change(it.node_port(30080))).pod("edge", |pod| pod.host_port(80, 30080))
-    }
-
-    fn subject() -> Subject {
-        Subject::pod(&clash(|it| it).cluster.pods.seen().expect("pods")[0])
-    }
-
-    fn severity(world: &Snapshot) -> Severity {
-        expect_problem(&RULE, world, &subject()).severity
-    }
-
-    fn with_host_ip(address: &str) -> Snapshot {
-        Snapshot::healthy().service("web", |it| it.node_port(30080)).pod("edge", |pod| {
-            pod.host_port(80, 30080);
-            pod.ports[0].host_ip = Some(ip(address));
-        })
-    }
-
-    #[test]
-    fn who_wins_depends_on_the_mode_and_on_endpoints() {
-        for (mode, with, without) in [
-            (Mode::Iptables, Severity::Critical, Severity::Warning),
-            (Mode::Ipvs, Severity::Critical, Severity::Warning),
-            (Mode::Nftables, Severity::Warning, Severity::Warning),
-            (Mode::Cilium, Severity::Critical, Severity::Critical),
-        ] {
-            assert_eq!(severity(&clash(|it| it).with_mode(mode)), with, "{mode} with endpoints");
-            let without_endpoints = clash(World::without_endpoints).with_mode(mode);
-            assert_eq!(severity(&without_endpoints), without, "{mode} without");
-        }
-    }
-
-    #[test]
-    fn each_family_has_its_own_endpoints() {
-        for (family, primary) in [Family::V4, Family::V6].into_iter().zip(PRIMARY) {
-            let mut world = with_host_ip(primary);
-            assert_eq!(severity(&world), Severity::Critical);
-            seen(&mut world.cluster.endpoint_slices).retain(|slice| slice.family != family);
-            assert_eq!(severity(&world), Severity::Warning, "{family}: the other one's are of no use here");
-        }
-    }
-
-    #[test]
-    fn endpoints_elsewhere_take_what_comes_from_the_node() {
-        let evidence = expect_problem(&RULE, &clash(|it| it.local().elsewhere()), &subject());
-        assert_eq!(evidence.severity, Severity::Warning);
-        assert_eq!(evidence.affects, Affected::from([Vantage::Node, Vantage::Loopback, Vantage::Pods]));
-    }
-
-    #[test]
-    fn only_who_loses_with_every_setting_that_may_be_is_affected() {
-        let mut world = clash(|it| it);
-        world.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
-        let evidence = expect_problem(&RULE, &world, &subject());
-        let certain = [Vantage::Remote, Vantage::Node, Vantage::Pods];
-        assert_eq!(evidence.affects, Affected::from(certain), "localhostNodePorts may be off");
-    }
-
-    #[test]
-    fn the_evidence_names_both_and_how_to_part_them() {
-        let evidence = expect_problem(&RULE, &clash(|it| it).with_mode(Mode::Ipvs), &subject());
-        let found = format!("{evidence:?}");
-        assert!(found.contains("the pod gets the Service's connections"), "{found}");
-        assert!(found.contains("30080/tcp on every address to container port 80"), "{found}");
-        assert!(found.contains("ipvs (from 127.0.0.1:10249/proxyMode)"), "{found}");
-        assert!(found.contains("another hostPort") && found.contains("/spec/ports/0/nodePort"), "{found}");
-        assert_eq!(evidence.affects, Affected::from([Vantage::Remote, Vantage::Node, Vantage::Pods]));
-    }
-
-    #[test]
-    fn host_network_finished_and_foreign_pods_are_silent() {
-        type Change = fn(&mut Pod);
-        let changes: [Change; 3] =
-            [|pod| pod.host_network = true, |pod| pod.finished = true, |pod| pod.node = Some("n2".to_owned())];
-        for change in changes {
-            let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).pod("edge", |pod| {
-                pod.host_port(80, 30080);
-                change(pod);
-            });
-            expect_healthy(&RULE, &world, &subject());
-        }
-    }
-
-    #[test]
-    fn another_protocol_port_family_or_proxy_is_silent() {
-        expect_healthy(&RULE, &clash(|it| it.protocol(Protocol::Udp)), &subject());
-        expect_healthy(&RULE, &clash(|it| it.node_port(30081)), &subject());
-        let other = |it: World| it.with(|service| service.proxy_name = Some("other".to_owned()));
-        expect_healthy(&RULE, &clash(other), &subject());
-        let mut v4_only = with_host_ip(PRIMARY[1]).with_mode(Mode::Ipvs);
-        objects(&mut v4_only.cluster.services)[0].families = vec![Family::V4];
-        expect_healthy(&RULE, &v4_only, &subject());
-    }
-
-    #[test]
-    fn a_host_ip_where_no_node_port_is_served_is_silent() {
-        assert_eq!(severity(&with_host_ip(SECOND[0]).with_mode(Mode::Ipvs)), Severity::Critical);
-        assert_eq!(severity(&with_host_ip("0.0.0.0")), Severity::Critical);
-        expect_healthy(&RULE, &with_host_ip(SECOND[0]).with_mode(Mode::Nftables), &subject());
-        let loopback = with_host_ip("127.0.0.1");
-        assert_eq!(severity(&loopback), Severity::Warning, "only the node itself loses");
-        expect_healthy(&RULE, &loopback.with_mode(Mode::Ipvs), &subject());
-    }
-
-    #[test]
-    fn what_every_mode_and_every_backing_share_is_told_and_the_rest_is_unknown() {
-        assert_eq!(severity(&clash(|it| it).without_proxy()), Severity::Warning);
-        let second = with_host_ip(SECOND[0]).without_proxy();
-        assert_eq!(expect_unknown(&RULE, &second, &subject()).source, Source::ProxyMode);
-        let mut blind = clash(|it| it);
-        blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
-        assert_eq!(severity(&blind), Severity::Warning);
-        assert_eq!(severity(&blind.with_mode(Mode::Cilium)), Severity::Critical, "whatever is behind the Service");
-    }
-
-    #[test]
-    fn unread_is_unknown() {
-        let mut world = clash(|it| it);
-        world.cluster.pods = gap(Source::Pods, Why::Unreachable);
-        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods);
-        let mut world = clash(|it| it);
-        world.cluster.services = gap(Source::Services, Why::Unreachable);
-        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
-        let mut world = clash(|it| it);
-        world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
-        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Addresses);
-    }
-
-    #[test]
-    fn a_host_ip_of_every_address_is_of_its_own_family_only() {
-        let mut world = with_host_ip("0.0.0.0");
-        objects(&mut world.cluster.services)[0].families = vec![Family::V6];
-        expect_healthy(&RULE, &world, &subject());
-    }
-}
+mod tests;

@@ -9,7 +9,8 @@
 //!
 //! It is critical where somebody has the port now and gets no connections. It is information where the rule of a pod
 //! that lives is asked first; and where a link of this node has the address's network and none of its pods is in there,
-//! unless it keeps connections from a pod: the container may be one that Kubernetes does not know.
+//! unless it keeps connections from a pod: the container may be one that Kubernetes does not know. So it is while a pod of this
+//! node has networks of Multus (`k8s.v1.cni.cncf.io/networks`): their addresses are in no status, and `portMappings` leads to them.
 //!
 //! ## Silent when
 //! - a pod of this node has the address, and declares the hostPort; or had it until it ended, and nobody else wants the port;
@@ -181,9 +182,13 @@ impl Node<'_> {
         self.pods.iter().copied().filter(declares).min_by_key(|pod| pod.finished)
     }
 
-    /// Whether an address is not of a container that Kubernetes does not know. Of those a bridge of the node has the network,
+    /// Whether an address is that of no container which Kubernetes does not know, and of no network beside a pod's own. Of those a bridge of the node has the network,
     /// and no pod is in it. Pods may be in a network of the node's own link, or in none that a link has.
     fn is_of_pods(&self, ip: IpAddr) -> bool {
+        // Multus has portmap redirect to addresses that no status names.
+        if self.pods.iter().any(|pod| pod.more_networks && !pod.finished) {
+            return false;
+        }
         let Some(interfaces) = self.snapshot.kernel.interfaces.seen() else { return false };
         let mut networks = interfaces.addresses.iter().filter(|it| is_in_network(ip, it));
         networks.all(|network| self.pods.iter().flat_map(|pod| &pod.ips).any(|other| is_in_network(*other, network)))
@@ -226,10 +231,11 @@ impl Node<'_> {
         evidence.remedy(match is_missed {
             true => Remedy::from(delete),
             // Kubernetes does not know every container.
-            false => {
-                Remedy::from(Step::advice(format!("see that no container of nerdctl or Podman has {}", redirection.to)))
-                    .then(delete)
-            }
+            false => Remedy::from(Step::advice(format!(
+                "see that no container of nerdctl or Podman has {}, and no pod by Multus",
+                redirection.to
+            )))
+            .then(delete),
         })
     }
 }

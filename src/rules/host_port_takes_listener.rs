@@ -10,25 +10,35 @@
 //! ## Silent when
 //! - the pod's `hostIP` is an address on which the process does not listen;
 //! - the pod uses the host's network, is finished, runs on another node, or waits for one;
-//! - it is about to start, and has no address yet;
+//! - it is about to start, and has no address yet; also where it gets none for minutes, unless the container runtime may be the
+//!   reason;
 //! - Cilium in place of kube-proxy leaves the hostPort out: `host-port-in-node-port-range` says so;
-//! - Cilium does not serve a hostPort without a `hostIP` on an address of the process: it does where it serves NodePorts;
+//! - Cilium does not serve a hostPort without a `hostIP` on an address of the process: it does where it serves NodePorts. With the
+//!   `hostIP` 0.0.0.0 its versions differ, and it is unknown;
+//! - the pod has no address of the family in which the process listens;
 //! - the port is a Service's NodePort: `host-port-equals-node-port` says more;
 //! - it is an unconnected UDP socket in the effective ephemeral port range, which is a client more often than not.
 //!
-//! It is information only where one process has a socket on each of the node's hostPorts, and there are several: a
-//! runtime may hold them for its pods, as CRI-O did up to 1.30.
+//! CRI-O up to 1.30 opens a socket for every hostPort of TCP and UDP, to keep it for the pod; the Node's object names the
+//! runtime. There a listener that is in no pod is information only: it may be the runtime's own. Where the runtime is not
+//! known, or is Docker's, which does the same with kubenet, it is information where one holder has a socket on each hostPort
+//! of the node.
+//!
+//! Such a runtime cannot open its socket where somebody listens: the pod has its node for minutes, and gets no address. That
+//! is a warning, and information where it is not known whether the runtime does so.
 //!
 //! ## Fix
-//! Move the process to another port, or give the pod another hostPort.
+//! Move the process to another port, or give the pod another hostPort. A container runtime is to stay on the port that it holds for
+//! a pod.
 
 use std::collections::BTreeSet;
 
 use super::{
     Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
-    remedies::move_off,
+    remedies::{move_off, move_off_unless},
     socket_needs::{Ports, SocketNeed},
+    told::Told,
     v6only::either_way,
     wording::capital,
 };
@@ -38,8 +48,8 @@ use crate::{
         is_left_out_by_cilium, local_addresses, other_loopback, owner_evidence, owner_name, place, served_node_ports,
         socket_in_words, workers,
     },
-    facts::{ContainerPort, Interfaces, Pod, Protocol, Snapshot, Socket, Source, View},
-    findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
+    facts::{ContainerPort, Interfaces, Owner, Pod, Protocol, Snapshot, Socket, Source, View, kubernetes_version},
+    findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -47,12 +57,15 @@ pub(super) static RULE: Rule = Rule {
     title: "A pod's hostPort takes the connections of a process",
     ceiling: Severity::Warning,
     needs: &[Source::Listeners, Source::Pods, Source::Services, Source::Addresses],
-    uses: &[],
+    uses: &[Source::Nodes],
     socket_needs: &[SocketNeed::Owners(Ports::HostPorts)],
     patience: Patience::TwoScans,
     page: include_str!("host_port_takes_listener.rs"),
     check,
 };
+
+/// A pod has its network within so many seconds from when it has its node, unless something is in the way.
+const LONGEST_START: i64 = 120;
 
 fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
@@ -63,19 +76,23 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 
     let node_ports: BTreeSet<_> =
         served_node_ports(services).map(|(_, port, number)| (port.protocol, number)).collect();
-    let begun: Vec<_> = host_ports(snapshot, pods).filter(|(pod, ..)| has_begun(pod)).collect();
-    let all: BTreeSet<_> = begun.iter().map(|(_, port, number)| (port.protocol, *number)).collect();
+    let (begun, others): (Vec<_>, Vec<_>) = host_ports(snapshot, pods)
+        .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
+        .partition(|(pod, ..)| has_begun(pod));
+    let held = host_ports(snapshot, pods).filter(|(pod, port, _)| has_begun(pod) && is_held(port.protocol));
+    let all: BTreeSet<_> = held.map(|(_, port, number)| (port.protocol, number)).collect();
+    let runtime = snapshot.own_node().and_then(|node| node.container_runtime.as_deref());
     let (locals, ephemeral) = (local_addresses(interfaces), EphemeralPorts::of(snapshot));
     let candidates = Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds);
-    let node = Node { snapshot, interfaces, candidates, locals, ephemeral, listening, all };
-    Ok(begun
-        .into_iter()
-        .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
-        .flat_map(|(pod, port, number)| {
-            let sockets = node.listening.at((port.protocol, number));
-            workers(sockets).into_iter().filter_map(|(socket, _)| node.judge(pod, port, socket)).collect::<Vec<_>>()
-        })
-        .collect())
+    let node = Node { snapshot, interfaces, candidates, locals, ephemeral, listening, all, runtime };
+    let taken = begun.into_iter().flat_map(|(pod, port, number)| {
+        let sockets = node.listening.at((port.protocol, number));
+        workers(sockets).into_iter().filter_map(|(socket, _)| node.judge(pod, port, socket)).collect::<Vec<_>>()
+    });
+    let stuck = others.into_iter().filter_map(|(pod, port, number)| node.judge_start(pod, port, number));
+    let mut told = Told::of(snapshot, Source::Pods);
+    taken.chain(stuck).for_each(|judgement| told.push(judgement));
+    Ok(told.all())
 }
 
 /// What every socket is judged against.
@@ -88,6 +105,8 @@ struct Node<'a> {
     listening: ByPort<'a>,
     /// Every hostPort of the pods that have begun.
     all: BTreeSet<(Protocol, u16)>,
+    /// The container runtime with its version, as far as the Node's object was read.
+    runtime: Option<&'a str>,
 }
 
 impl Node<'_> {
@@ -102,16 +121,17 @@ impl Node<'_> {
 
     fn verdict(&self, pod: &Pod, port: &ContainerPort, socket: &Socket) -> Option<Verdict> {
         let locals = self.locals.iter().copied().chain(other_loopback(&self.locals, socket));
-        let (mut affected, mut is_certain) = (Affected::default(), true);
+        let (mut affected, mut unknown) = (Affected::default(), None);
         for local in locals {
             for from in answering_vantage_points(socket, local.ip, self.interfaces) {
-                let is_served = self.candidates.agree(|it| it.serves_host_port(port, local, *from));
-                affected.extend((is_served == Some(true)).then_some(*from));
-                is_certain &= is_served.is_some();
+                match self.candidates.agree_as_known(|it| it.serves_host_port((pod, port), local, *from)) {
+                    Ok(is_served) => affected.extend(is_served.then_some(*from)),
+                    Err(gap) => unknown = unknown.or(Some(gap)),
+                }
             }
         }
         if affected.is_empty() {
-            return (!is_certain).then(|| Verdict::Unknown(self.candidates.ambiguity()));
+            return unknown.map(Verdict::Unknown);
         }
         let is_left_out = is_left_out_by_cilium(self.snapshot, socket.local_port);
         match (self.ephemeral.may_be_client(socket), is_left_out) {
@@ -121,16 +141,82 @@ impl Node<'_> {
         }
     }
 
-    /// Whether one owner that is known has a socket on each of several hostPorts.
-    fn may_hold_them(&self, socket: &Socket) -> bool {
+    /// Whether a socket may be one with which the container runtime keeps the port for the pod.
+    fn may_be_the_runtimes(&self, socket: &Socket) -> bool {
+        let in_pod = match &socket.owner {
+            Owner::Held(holder) => holder.cgroup.seen().is_some_and(|cgroup| cgroup.pod.is_some()),
+            _ => false,
+        };
+        self.holds_host_ports().unwrap_or_else(|| self.has_them_all(socket)) && is_held(socket.protocol) && !in_pod
+    }
+
+    /// Whether the container runtime opens a socket for every hostPort: CRI-O does up to 1.30 (cri-o
+    /// internal/hostport/hostport_manager.go), and Docker's runtimes do with kubenet alone (kubernetes pkg/kubelet/dockershim,
+    /// Mirantis/cri-dockerd network/hostport).
+    fn holds_host_ports(&self) -> Option<bool> {
+        match self.runtime?.split_once("://")? {
+            ("cri-o", version) => kubernetes_version(version).map(|(major, minor, _)| (major, minor) <= (1, 30)),
+            (name, _) => (name != "docker").then_some(false),
+        }
+    }
+
+    /// Whether one owner that is known has a socket on each hostPort.
+    fn has_them_all(&self, socket: &Socket) -> bool {
         let of_owner = |sockets: &[&Socket]| sockets.iter().any(|it| group(it) == group(socket));
-        group(socket) != Group::Unknown
-            && self.all.len() > 1
-            && self.all.iter().all(|port| of_owner(self.listening.at(*port)))
+        group(socket) != Group::Unknown && self.all.iter().all(|port| of_owner(self.listening.at(*port)))
+    }
+
+    /// A pod that gets no network, with somebody on a port for which its runtime has to open a socket.
+    fn judge_start(&self, pod: &Pod, port: &ContainerPort, number: u16) -> Option<Judgement> {
+        let waits = pod.scheduled.map(|since| self.snapshot.at.as_second() - since.as_second());
+        let is_stuck = pod.running != Some(true) && waits.is_some_and(|seconds| seconds > LONGEST_START);
+        let severity = match self.holds_host_ports() {
+            Some(true) => Severity::Warning,
+            None => Severity::Info,
+            Some(false) => return None,
+        };
+        if !is_stuck || !is_held(port.protocol) {
+            return None;
+        }
+        let wanted = port.host_ip.filter(|ip| !ip.is_unspecified());
+        let is_in_the_way = |it: &&&Socket| it.local.is_unspecified() || wanted.is_none_or(|ip| ip == it.local);
+        let socket = self.listening.at((port.protocol, number)).iter().find(is_in_the_way)?;
+        let summary = format!(
+            "{} listens on {}, the hostPort of pod {}/{}, which gets no network: its runtime cannot open the port.",
+            capital(&owner_name(self.snapshot, &socket.owner)),
+            place(socket),
+            pod.namespace,
+            pod.name
+        );
+        let runtime = self.runtime.unwrap_or("not known: CRI-O up to 1.30 opens the port, containerd does not");
+        let evidence = self.about(Evidence::new(severity, summary), port, socket);
+        let evidence = evidence.value("container runtime", runtime).outcome("no-network");
+        let look = Step::advice(format!(
+            "see whether the Events of pod {}/{} say that the address is already in use",
+            pod.namespace, pod.name
+        ));
+        let moved = move_off(self.snapshot, socket);
+        let evidence = evidence.remedy(Remedy { steps: [look].into_iter().chain(moved.steps).collect() });
+        Some(Judgement {
+            subject: Subject::pod(pod),
+            port: Some(number),
+            protocol: Some(port.protocol),
+            verdict: Verdict::Problem(evidence.remedy(another_host_port(pod))),
+        })
+    }
+
+    /// What is there to be seen: the socket, its owner and the hostPort.
+    fn about(&self, evidence: Evidence, port: &ContainerPort, socket: &Socket) -> Evidence {
+        let mut evidence = evidence.value("listener", socket_in_words(socket));
+        evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
+        let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
+        let (number, protocol) = (socket.local_port, socket.protocol);
+        evidence.value("hostPort", format!("{number}/{protocol} on {address} to container port {}", port.port))
     }
 
     fn evidence(&self, pod: &Pod, port: &ContainerPort, socket: &Socket, affected: &Affected) -> Evidence {
-        let severity = if self.may_hold_them(socket) { Severity::Info } else { Severity::Warning };
+        let is_runtimes = self.may_be_the_runtimes(socket);
+        let severity = if is_runtimes { Severity::Info } else { Severity::Warning };
         let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
             "{} listens on {}, the hostPort of pod {}/{}: new connections go to the pod instead.",
@@ -139,24 +225,33 @@ impl Node<'_> {
             pod.namespace,
             pod.name
         );
-        let mut evidence = Evidence::new(severity, sentence).value("listener", socket_in_words(socket));
-        evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
-        if severity == Severity::Info {
-            evidence =
-                evidence.value("other hostPorts", "have a socket of the same holder: it may keep them for the pods");
+        let mut evidence = self.about(Evidence::new(severity, sentence), port, socket);
+        if is_runtimes {
+            let runtime = self.runtime.unwrap_or("not known, and the holder has a socket on each hostPort");
+            evidence = evidence.value("container runtime", format!("{runtime}: it may keep the port for the pod"));
         }
-        let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
-        let (number, protocol) = (socket.local_port, socket.protocol);
+        let moved = match is_runtimes {
+            true => {
+                move_off_unless(self.snapshot, socket, "it is the container runtime, which keeps the port for the pod")
+            }
+            false => move_off(self.snapshot, socket),
+        };
         evidence
-            .value("hostPort", format!("{number}/{protocol} on {address} to container port {}", port.port))
             .value("established connections", "survive; only new ones are lost")
             .affects(affected.iter().copied())
-            .remedy(move_off(self.snapshot, socket))
-            .remedy(Step::advice(format!(
-                "give pod {}/{} another hostPort, where its containers are declared",
-                pod.namespace, pod.name
-            )))
+            .remedy(moved)
+            .remedy(another_host_port(pod))
     }
+}
+
+fn another_host_port(pod: &Pod) -> Step {
+    let Pod { namespace, name, .. } = pod;
+    Step::advice(format!("give pod {namespace}/{name} another hostPort, where its containers are declared"))
+}
+
+/// Whether such a socket is opened for a protocol.
+fn is_held(protocol: Protocol) -> bool {
+    protocol != Protocol::Sctp
 }
 
 /// Whether a pod has its network, as far as its object tells; one that a person wrote has no status.
@@ -165,163 +260,4 @@ fn has_begun(pod: &Pod) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        facts::{
-            Mode, Why,
-            healthy::{PRIMARY, SECOND, gap, ip, objects},
-        },
-        findings::Vantage,
-        rules::expectations::{expect_healthy, expect_problem, expect_unknown},
-    };
-
-    fn edge(change: fn(&mut Pod)) -> Snapshot {
-        Snapshot::healthy().pod("edge", |pod| {
-            pod.host_port(8080, 80);
-            change(pod);
-        })
-    }
-
-    fn subject() -> Subject {
-        Subject::pod(&edge(|_| ()).cluster.pods.seen().expect("pods")[0])
-    }
-
-    #[test]
-    fn a_process_on_a_host_port_is_told_with_its_pod() {
-        let evidence = expect_problem(&RULE, &edge(|_| ()).listens("[::]:80"), &subject());
-        assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, Vantage::ALL.len()));
-        assert!(evidence.summary.contains("nginx listens on [::]:80/tcp, the hostPort of pod default/edge"));
-        let [process, pod] = &evidence.remedies[..] else { panic!("{:?}", evidence.remedies) };
-        assert!(process.steps[0].text.contains("move process nginx") && pod.steps[0].text.contains("another hostPort"));
-    }
-
-    #[test]
-    fn only_what_both_claim_is_lost() {
-        let on_loopback = edge(|pod| pod.ports[0].host_ip = Some(ip("127.0.0.1")));
-        let evidence = expect_problem(&RULE, &on_loopback.clone().listens("0.0.0.0:80"), &subject());
-        assert_eq!(evidence.affects, Affected::from([Vantage::Loopback]));
-        expect_healthy(&RULE, &on_loopback.clone().listens("127.0.0.53:80"), &subject());
-        let other = expect_problem(&RULE, &edge(|_| ()).listens("127.0.0.53:80"), &subject());
-        assert_eq!(other.affects, Affected::from([Vantage::Loopback]));
-        expect_healthy(&RULE, &on_loopback.listens(&format!("{}:80", PRIMARY[0])), &subject());
-        expect_healthy(&RULE, &edge(|_| ()).listens_udp("0.0.0.0:80"), &subject());
-    }
-
-    #[test]
-    fn host_network_finished_foreign_and_pending_pods_are_silent() {
-        let changes: [fn(&mut Pod); 4] = [
-            |pod| pod.host_network = true,
-            |pod| pod.finished = true,
-            |pod| pod.node = Some("n2".to_owned()),
-            |pod| pod.node = None,
-        ];
-        for change in changes {
-            expect_healthy(&RULE, &edge(change).listens("0.0.0.0:80"), &subject());
-        }
-        // Whoever wrote the pod by hand named no node, and means this one too.
-        let written = |pod: &mut Pod| (pod.node, pod.uid) = (None, None);
-        expect_problem(&RULE, &edge(written).listens("0.0.0.0:80"), &subject());
-    }
-
-    #[test]
-    fn a_node_port_is_another_rules() {
-        let world = edge(|pod| pod.ports[0].host_port = Some(30080)).listens("0.0.0.0:30080");
-        expect_problem(&RULE, &world, &subject());
-        expect_healthy(&RULE, &world.service("web", |it| it.node_port(30080)), &subject());
-    }
-
-    #[test]
-    fn what_cilium_leaves_out_goes_to_the_process() {
-        let at = |number: u16, mode: Mode| {
-            let mut world = edge(|_| ()).with_mode(mode).listens(&format!("0.0.0.0:{number}"));
-            objects(&mut world.cluster.pods)[0].ports[0].host_port = Some(number);
-            world
-        };
-        expect_healthy(&RULE, &at(30080, Mode::Cilium), &subject());
-        expect_problem(&RULE, &at(80, Mode::Cilium), &subject());
-        expect_problem(&RULE, &at(30080, Mode::Iptables), &subject());
-        let unknown = |number: u16| at(number, Mode::Cilium).without_proxy();
-        expect_problem(&RULE, &unknown(80), &subject());
-        expect_unknown(&RULE, &unknown(30080), &subject());
-    }
-
-    #[test]
-    fn cilium_serves_it_for_others_on_one_address_of_each_device() {
-        let on = |address: &str, mode: Mode| {
-            let world = edge(|_| ()).with_mode(mode).listens(&format!("{address}:80"));
-            expect_problem(&RULE, &world, &subject()).affects
-        };
-        let all: Affected = [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().collect();
-        assert_eq!(on(SECOND[0], Mode::Iptables), all);
-        assert_eq!(on(PRIMARY[0], Mode::Cilium), all);
-        assert_eq!(on(SECOND[0], Mode::Cilium), [Vantage::Node, Vantage::Pods].into_iter().collect());
-        let other = edge(|_| ()).with_mode(Mode::Cilium).listens("198.51.100.7:80");
-        expect_healthy(&RULE, &other, &subject());
-    }
-
-    #[test]
-    fn a_pod_that_is_about_to_start_takes_nothing_yet() {
-        let starts = |pod: &mut Pod| {
-            pod.ready = false;
-            pod.ips.clear();
-        };
-        expect_healthy(&RULE, &edge(starts).listens("0.0.0.0:80"), &subject());
-        expect_problem(&RULE, &edge(|pod| pod.ready = false).listens("0.0.0.0:80"), &subject());
-    }
-
-    #[test]
-    fn a_udp_client_is_silent_and_unknown_where_clients_are_not_told_apart() {
-        let mut world = edge(|pod| {
-            pod.ports[0].host_port = Some(40000);
-            pod.ports[0].protocol = Protocol::Udp;
-        });
-        world = world.listens_udp("0.0.0.0:40000");
-        expect_healthy(&RULE, &world, &subject());
-        world.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
-        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Sysctls);
-    }
-
-    #[test]
-    fn who_has_a_socket_on_each_of_several_host_ports_may_be_the_runtime() {
-        let two = |world: Snapshot| world.pod("other", |pod| pod.host_port(8443, 443)).listens("0.0.0.0:80");
-        let found = |world: &Snapshot| {
-            let evidence = expect_problem(&RULE, world, &subject());
-            (evidence.severity, evidence.values.iter().any(|(name, _)| *name == "other hostPorts"))
-        };
-        assert_eq!(found(&two(edge(|_| ()))), (Severity::Warning, false));
-        let held = two(edge(|_| ())).listens("0.0.0.0:443");
-        assert_eq!(found(&held), (Severity::Info, true));
-        let third = |change: fn(&mut Pod)| {
-            held.clone().pod("third", |pod| {
-                pod.host_port(8125, 8125);
-                pod.ready = false;
-                change(pod);
-            })
-        };
-        assert_eq!(found(&third(|pod| pod.ips.clear())), (Severity::Info, true), "it is about to start");
-        assert_eq!(found(&third(|_| ())), (Severity::Warning, false));
-        assert_eq!(found(&third(|pod| (pod.uid, pod.ips) = (None, Vec::new()))), (Severity::Warning, false));
-    }
-
-    #[test]
-    fn whether_it_takes_ipv4_too_may_not_be_told() {
-        let mut world = edge(|pod| pod.ports[0].host_ip = Some(ip(PRIMARY[0]))).listens("[::]:80");
-        let listeners = crate::facts::healthy::seen(&mut world.kernel.listeners);
-        listeners.iter_mut().filter(|it| it.local_port == 80).for_each(|it| it.v6only = None);
-        assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::Ambiguous);
-    }
-
-    #[test]
-    fn unread_is_unknown() {
-        let without = |blind: fn(&mut Snapshot)| {
-            let mut world = edge(|_| ()).listens("0.0.0.0:80");
-            blind(&mut world);
-            expect_unknown(&RULE, &world, &subject()).source
-        };
-        assert_eq!(without(|it| it.kernel.listeners = gap(Source::Listeners, Why::Torn)), Source::Listeners);
-        assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
-        assert_eq!(without(|it| it.cluster.services = gap(Source::Services, Why::Unreachable)), Source::Services);
-        assert_eq!(without(|it| it.kernel.interfaces = gap(Source::Addresses, Why::Torn)), Source::Addresses);
-    }
-}
+mod tests;

@@ -16,7 +16,6 @@
 //! Remove the address from the Service that claims it. If none does, it was left behind: delete it from the device.
 
 use std::{
-    cmp::Reverse,
     collections::{BTreeSet, HashMap, HashSet},
     net::IpAddr,
     sync::Arc,
@@ -25,7 +24,7 @@ use std::{
 use super::{
     Limits, Patience, Rule,
     node_addresses::{NodesByAddress, kind_in_words, nodes_by_address},
-    remedies::{delete_address, release},
+    remedies::{delete_address, release_all},
     wording::{MOST_LISTED, listed},
 };
 use crate::{
@@ -123,7 +122,7 @@ struct Claims<'a> {
     cluster_ips: HashSet<IpAddr>,
     /// Load balancer addresses at which a Service answers DNS.
     dns: HashSet<IpAddr>,
-    by_address: HashMap<IpAddr, ExternalAddress<'a>>,
+    by_address: HashMap<IpAddr, Vec<ExternalAddress<'a>>>,
 }
 
 impl<'a> Known<'a> {
@@ -136,16 +135,16 @@ impl<'a> Known<'a> {
                 .flat_map(|service| ExternalAddress::of(service))
                 .filter(|claim| held.contains(&claim.ip))
                 .collect();
-            // Of several Services with one address, the last of the alphabet is named.
             claims.sort_by_key(|claim| (&claim.service.namespace, &claim.service.name));
             let answers_dns = |claim: &&ExternalAddress<'_>| {
                 claim.field == Field::LoadBalancer && claim.service.ports.iter().any(|port| port.port == DNS)
             };
-            Claims {
-                cluster_ips: cluster_ips.filter(|ip| held.contains(ip)).collect(),
-                dns: claims.iter().filter(answers_dns).map(|claim| claim.ip).collect(),
-                by_address: claims.into_iter().map(|claim| (claim.ip, claim)).collect(),
+            let dns = claims.iter().filter(answers_dns).map(|claim| claim.ip).collect();
+            let mut by_address: HashMap<_, Vec<_>> = HashMap::new();
+            for claim in claims {
+                by_address.entry(claim.ip).or_default().push(claim);
             }
+            Claims { cluster_ips: cluster_ips.filter(|ip| held.contains(ip)).collect(), dns, by_address }
         };
         Self {
             gateways: &interfaces.gateways,
@@ -178,7 +177,7 @@ impl<'a> Known<'a> {
             Ok(nodes) => nodes.get(&ip).into_iter().flatten().copied().collect(),
             Err(_) => Vec::new(),
         };
-        let claimed = self.claim(ip).is_some();
+        let claimed = !self.claims(ip).is_empty();
         if claimed && !nodes.is_empty() {
             return Ok(Vec::new());
         }
@@ -203,8 +202,8 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn claim(&self, ip: IpAddr) -> Option<&ExternalAddress<'a>> {
-        self.services.as_ref().ok()?.by_address.get(&ip)
+    fn claims(&self, ip: IpAddr) -> &[ExternalAddress<'a>] {
+        self.services.as_ref().ok().and_then(|services| services.by_address.get(&ip)).map_or(&[], Vec::as_slice)
     }
 
     /// An input without which an address that seems to belong to no object may still belong to one.
@@ -234,7 +233,7 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
         }
     };
     let mut evidence = Evidence::new(Severity::Critical, summary);
-    let mut steps = Vec::new();
+    let (mut claims, mut others) = (Vec::new(), Vec::new());
     for (address, owners) in foreign.iter().take(MOST_LISTED) {
         let Address { ip, prefix, link } = address;
         evidence = evidence
@@ -242,25 +241,26 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
             .value("belongs to", words(owners))
             .value("kernel", format!("local {ip} dev {link}, `ip route get {ip}` shows it"))
             .affects(owners.iter().flat_map(|owner| owner.affects().iter().copied()));
-        let (claimed_by, index, step) = match known.claim(*ip) {
-            Some(claim) => {
-                let ExternalAddress { service, field, .. } = claim;
-                let index = if let Field::ExternalIps(index) = field { *index } else { 0 };
-                (format!("{}/{} ({field})", service.namespace, service.name), index, release(claim))
-            }
-            // One that could not be read whole may: to delete its address would take it off this node.
-            None if known.services.is_err() || snapshot.cluster.unread_service().is_some() => {
+        let of_services = known.claims(*ip);
+        for ExternalAddress { service, field, .. } in of_services.iter().take(MOST_LISTED) {
+            evidence = evidence.value("claimed by", format!("{}/{} ({field})", service.namespace, service.name));
+        }
+        evidence = evidence.and_more("claimed by", of_services.len(), MOST_LISTED);
+        claims.extend(of_services.iter().take(MOST_LISTED));
+        // One that could not be read whole may have it: to delete its address would take it off this node.
+        let is_unread = known.services.is_err() || snapshot.cluster.unread_service().is_some();
+        let (claimed_by, step) = match is_unread {
+            _ if !of_services.is_empty() => continue,
+            true => {
                 let step = Step::advice(format!("find the Service that has {ip}: not all of them could be read"));
-                ("unknown, since a Service could not be read".to_owned(), 0, step)
+                ("unknown, since a Service could not be read", step)
             }
-            None => ("no Service: it was left behind".to_owned(), 0, delete_address(address)),
+            false => ("no Service: it was left behind", delete_address(address)),
         };
         evidence = evidence.value("claimed by", claimed_by);
-        steps.push((index, step));
+        others.push(step);
     }
-    // Of one Service's list the last goes first, since what follows one that is removed moves up.
-    steps.sort_by_key(|(index, _)| Reverse(*index));
-    let steps: Vec<Step> = steps.into_iter().map(|(_, step)| step).collect();
+    let steps: Vec<Step> = release_all(claims).into_iter().chain(others).collect();
     evidence.remedy(steps).value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
 }
 

@@ -36,7 +36,12 @@ impl Limits {
         let wrong = wrong.map(|(name, percent)| (name, format!("{percent}, wanted 1 to 100")));
         let lag = (!(1..=86_400).contains(&proxy_lag_seconds))
             .then(|| ("proxy_lag_seconds", format!("{proxy_lag_seconds}, wanted 1 to 86400")));
-        wrong.or(lag)
+        let in_order = |name, warning: u64, critical: u64| {
+            (warning > critical).then(|| (name, format!("{warning}, wanted no more than the critical one, {critical}")))
+        };
+        let ephemeral = (ephemeral_warning_percent.into(), ephemeral_critical_percent.into());
+        let order = in_order("ephemeral_warning_percent", ephemeral.0, ephemeral.1);
+        wrong.or(lag).or(order).or_else(|| in_order("fds_warning_percent", fds_warning_percent, fds_critical_percent))
     }
 }
 

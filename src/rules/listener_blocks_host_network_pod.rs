@@ -9,11 +9,13 @@
 //!
 //! A process with the port on one address is in the way of servers that want every address, and of no others. Whether
 //! the pod has such a server is not known. So it is information, and a warning where a container of the pod ended
-//! with an error and has not run again for ten minutes. UDP servers may share a port, and it is the same with them. Two TCP
+//! with an error and has not run again for ten minutes. It stays information for a process that leaves the port to others: on an
+//! address of loopback other than 127.0.0.1 and ::1, as systemd-resolved has 127.0.0.53, or bound to an interface. UDP servers may share a port, and it is the same with them. Two TCP
 //! servers of one user share one where both ask for it (`SO_REUSEPORT`), as HAProxy does: what was asked for is not known, and
-//! where no container ended with an error, the sentence says so.
+//! where no container ended with an error, the sentence says so. Of a socket of the kernel that is no tunnel's, such as an NFS
+//! server's, it is unknown whether the pod itself had it opened.
 //!
-//! Cilium in kube-proxy's place refuses `bind` on every NodePort, with the same words, and no process is there. A pod
+//! Cilium in kube-proxy's place refuses `bind` on every NodePort, with the same words, whether a process is there or not. A pod
 //! whose port is a Service's NodePort cannot listen then, be it that Service's own. It is a warning, and information where
 //! the Service has one family, so that a server may listen on the other, and no container ended with an error. It is unknown
 //! where the proxy's mode or the Services could not be read.
@@ -32,7 +34,10 @@
 //! ## Fix
 //! Move the process, or give the pod another port, or the Service another nodePort. Where the kernel may have chosen the port by itself, reserve it first.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use super::{
     Limits, Patience, Rule,
@@ -46,8 +51,9 @@ use super::{
 };
 use crate::{
     dataplane::{
-        Candidates, Holding, by_port, cilium_range, holding, local_addresses, narrowed, owner_evidence, owner_name,
-        place, pod_of, refuses_bind, served_node_ports, service_port, socket_in_words, unready_host_network_pods,
+        Candidates, Holding, Part, by_port, cilium_range, holding, local_addresses, owner_evidence, owner_name, place,
+        pod_of, refuses_bind, refuses_bind_of, served_node_ports, serves, service_port, socket_in_words,
+        unready_host_network_pods,
     },
     facts::{
         ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, View, Why,
@@ -70,8 +76,8 @@ pub(super) static RULE: Rule = Rule {
 /// So long, in seconds, and not much longer, a container that fails is not started again: five minutes, and as long to fail.
 const LONGEST_BACK_OFF: i64 = 600;
 
-/// At these ports others reach SSH, etcd, the API server, kubelet, kube-proxy and the control plane of a node.
-const OF_THE_NODE: [u16; 9] = [22, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259];
+/// At these ports others reach SSH, DNS, etcd, the API server, kubelet, kube-proxy and the control plane of a node.
+const OF_THE_NODE: [u16; 10] = [22, 53, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259];
 
 fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
@@ -85,10 +91,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         for port in pod.ports.iter().filter(|port| seen.insert((port.protocol, port.port, port.host_ip))) {
             let sockets = listening.at((port.protocol, port.port));
             let blocked = Blocked { snapshot, ephemeral: &ephemeral, pod, port };
-            judgements.extend(match sockets {
-                [] => blocked.by_node_port(limits),
-                sockets => blocked.judge(sockets),
-            });
+            judgements.extend(blocked.judge(sockets, limits));
         }
     }
     Ok(judgements)
@@ -103,11 +106,28 @@ struct Blocked<'a> {
 }
 
 impl Blocked<'_> {
-    fn judge(&self, sockets: &[&Socket]) -> Option<Judgement> {
+    /// Cilium's refusal says more than a listener does: without that one the pod could not listen either.
+    fn judge(&self, sockets: &[&Socket], limits: &Limits) -> Option<Judgement> {
         let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
         if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {
             return None;
         }
+        let by_sockets = self.by_sockets(sockets, holdings);
+        let verdict = match (self.node_port(limits), by_sockets) {
+            (Ok(Some((service, entry))), Some(Verdict::Problem(listener))) => {
+                Verdict::Problem(self.refused(service, entry, Some(&listener)))
+            }
+            (Ok(Some((service, entry))), _) => Verdict::Problem(self.refused(service, entry, None)),
+            (_, Some(verdict)) => verdict,
+            (Ok(None), None) => return None,
+            (Err(gap), None) => Verdict::Unknown(gap),
+        };
+        let ContainerPort { port, protocol, .. } = *self.port;
+        Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
+    }
+
+    /// What those mean who listen there.
+    fn by_sockets(&self, sockets: &[&Socket], holdings: Vec<Holding>) -> Option<Verdict> {
         // Of workers that share a port one stands for those of its owner: with `SO_REUSEPORT` others may share it.
         let mut seen = BTreeSet::new();
         let mut is_new =
@@ -118,12 +138,10 @@ impl Blocked<'_> {
             in_the_way.iter().filter_map(|socket| Some((self.severity(socket)?, *socket))).collect();
         worst.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
         let (severity, socket) = worst.first()?;
-        let verdict = match holdings.into_iter().find_map(Holding::gap) {
+        Some(match holdings.into_iter().find_map(Holding::gap) {
             Some(gap) => Verdict::Unknown(gap),
             None => Verdict::Problem(self.evidence(*severity, socket, &in_the_way)),
-        };
-        let ContainerPort { port, protocol, .. } = *self.port;
-        Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
+        })
     }
 
     /// Whether none of the pod's containers runs, and one failed: what has its port then is what an earlier one left.
@@ -142,16 +160,6 @@ impl Blocked<'_> {
         holding(self.snapshot, self.pod, &socket.owner) == Holding::Own
     }
 
-    /// Nobody listens there, and Cilium refuses `bind`.
-    fn by_node_port(&self, limits: &Limits) -> Option<Judgement> {
-        let ContainerPort { port, protocol, .. } = *self.port;
-        let verdict = match self.node_port(limits) {
-            Ok(node_port) => node_port.map(|(service, entry)| Verdict::Problem(self.refused(service, entry)))?,
-            Err(gap) => Verdict::Unknown(gap),
-        };
-        Some(Judgement { subject: Subject::pod(self.pod), port: Some(port), protocol: Some(protocol), verdict })
-    }
-
     /// The NodePort for which Cilium keeps the port from the pod.
     fn node_port(&self, limits: &Limits) -> Result<Option<(&Service, &ServicePort)>, Gap> {
         let ContainerPort { port, protocol, .. } = *self.port;
@@ -168,8 +176,8 @@ impl Blocked<'_> {
         let is_its = |(_, entry, number): &(&Service, &ServicePort, u16)| (entry.protocol, *number) == (protocol, port);
         let Some((service, entry, _)) = served_node_ports(services).find(is_its) else { return Ok(None) };
         mode?;
-        if let Some(gap) = narrowed(self.snapshot, service) {
-            return Err(gap);
+        if !serves(self.snapshot, service, Part::NodePorts)? {
+            return Ok(None);
         }
         let is_refused = !self.refused_families(service).is_empty();
         Ok((is_refused && self.is_served(service, limits)?).then_some((service, entry)))
@@ -190,10 +198,11 @@ impl Blocked<'_> {
     /// The families of a Service in which Cilium refuses `bind` on its NodePort.
     fn refused_families(&self, service: &Service) -> Vec<Family> {
         let families = service.families.iter().copied();
-        families.filter(|family| refuses_bind(self.snapshot, self.port.protocol, *family)).collect()
+        families.filter(|family| refuses_bind_of(self.snapshot, service, self.port.protocol, *family)).collect()
     }
 
-    fn refused(&self, service: &Service, entry: &ServicePort) -> Evidence {
+    /// Cilium refuses `bind`; somebody who listens there is in the way, too.
+    fn refused(&self, service: &Service, entry: &ServicePort, listener: Option<&Evidence>) -> Evidence {
         let ContainerPort { port, protocol, .. } = *self.port;
         let Pod { namespace, name, .. } = self.pod;
         // A server on `::` may have the port where a Service has IPv4 alone.
@@ -206,11 +215,17 @@ impl Blocked<'_> {
             "HostNetwork pod {namespace}/{name}, which is not ready, cannot listen on {port}/{protocol}{of}: it is the NodePort of {}, and Cilium refuses bind() there.",
             service_port(service, &entry.name)
         );
-        Evidence::new(severity, sentence)
+        let severity = listener.map_or(severity, |listener| severity.max(listener.severity));
+        let mut evidence = Evidence::new(severity, sentence)
             .value("pod", format!("{namespace}/{name}: {}", self.state()))
-            .value("bind()", "fails with EADDRINUSE, though nobody listens: Cilium protects NodePorts")
-            .remedy(another_port(namespace, name, self.pod.controller.as_ref()))
-            .remedy(move_service(free_port(self.snapshot), service, entry))
+            .value("bind()", "fails with EADDRINUSE, whoever listens: Cilium protects NodePorts");
+        let in_the_way = listener.into_iter().flat_map(|listener| &listener.values);
+        evidence.values.extend(in_the_way.filter(|(name, _)| *name != "pod").cloned());
+        evidence.remedy(another_port(namespace, name, self.pod.controller.as_ref())).remedy(move_service(
+            free_port(self.snapshot),
+            service,
+            entry,
+        ))
     }
 
     /// How the pod is.
@@ -246,7 +261,7 @@ impl Blocked<'_> {
             let Pod { namespace, controller, .. } = self.pod;
             are_siblings((&holder.namespace, holder.controller.as_ref()), (namespace, controller.as_ref()))
         };
-        let certain = self.is_failing() || self.is_in_every_way(socket);
+        let certain = self.is_failing() && !leaves_the_port(socket) || self.is_in_every_way(socket);
         let replaced = !self.is_own(socket) && holder.is_some_and(siblings);
         Some(if certain && !replaced { Severity::Warning } else { Severity::Info })
     }
@@ -295,6 +310,10 @@ impl Blocked<'_> {
             true => Step::advice(format!("end that process, or delete pod {namespace}/{name}")).into(),
             false => move_off(self.snapshot, socket),
         };
+        if !self.is_in_every_way(socket) && !self.is_own(socket) {
+            let look = format!("see whether the log of pod {namespace}/{name} says that the address is already in use");
+            moved = Remedy { steps: [Step::advice(look)].into_iter().chain(moved.steps).collect() };
+        }
         if self.ephemeral.contain(port) {
             // Who binds port 0 gets one of these.
             evidence.values.extend(ranges_in_words(self.snapshot));
@@ -308,6 +327,12 @@ impl Blocked<'_> {
             false => evidence.remedy(moved).remedy(another),
         }
     }
+}
+
+/// Whether a socket is where it leaves the port to servers of the node's other addresses.
+fn leaves_the_port(socket: &Socket) -> bool {
+    let usual = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    socket.device != 0 || socket.local.is_loopback() && !usual.contains(&socket.local)
 }
 
 #[cfg(test)]

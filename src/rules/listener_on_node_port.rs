@@ -19,9 +19,9 @@
 //! - the port is a hostPort of a pod of this node, on the address of the listener: `host-port-equals-node-port` says
 //!   more.
 //!
-//! Behind Cilium it is unknown where the Service has an annotation `service.cilium.io/type`, `/node` or `/node-selector`: its
-//! NodePorts are served on some nodes only, or on none. Without endpoints of its own, a global one (`service.cilium.io/global`)
-//! may have those of other clusters.
+//! Behind Cilium it is unknown where the Service has an annotation `service.cilium.io/node` or `/node-selector`, or an external
+//! address and port with another Service: Cilium may not serve its NodePorts here. With `/type` it is silent where these are left
+//! out. Without endpoints of its own, a global one (`service.cilium.io/global`) may have those of other clusters.
 //!
 //! Where nothing answers for the proxy, a process that listens on every NodePort but those that another process has may
 //! be one that holds them, as OVN-Kubernetes does: that is unknown. One NodePort may be free, or one of eight: it may have
@@ -47,9 +47,9 @@ use super::{
 };
 use crate::{
     dataplane::{
-        Backing, Candidate, Candidates, Endpoints, LocalAddress, Outcome, Own, Proxy, answering_vantage_points,
-        by_port, covers, host_ports, local_addresses, other_loopback, owner_evidence, owner_name, place, refuses_bind,
-        served_node_ports, service_port, socket_in_words, workers,
+        Backing, Candidate, Candidates, Endpoints, LocalAddress, Outcome, Own, Part, Proxy, answering_vantage_points,
+        by_port, covers, host_ports, local_addresses, other_loopback, owner_evidence, owner_name, place,
+        refuses_bind_of, served_node_ports, service_port, socket_in_words, workers,
     },
     facts::{Family, Gap, Interfaces, Mode, Service, ServicePort, Snapshot, Socket, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
@@ -137,7 +137,7 @@ impl Node<'_> {
             subject: Subject::service(service),
             port: port.node_port,
             protocol: Some(port.protocol),
-            verdict: if_served(self.snapshot, service, verdict),
+            verdict: if_served(self.snapshot, service, Part::NodePorts, verdict),
         })
     }
 
@@ -174,7 +174,7 @@ impl Node<'_> {
         let captured = |local: &LocalAddress| self.candidates.agree(|it| it.captures(*local)) == Some(true);
         let served = || self.locals.iter().any(|local| local.ip == ip && captured(local));
         let family = Family::of(ip);
-        let refused = service.families.contains(&family) && refuses_bind(self.snapshot, socket.protocol, family);
+        let refused = refuses_bind_of(self.snapshot, service, socket.protocol, family);
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 

@@ -68,8 +68,8 @@ pub use rule::{Patience, Rule};
 pub use socket_needs::{Ports, SocketNeed, node_ports_or_default};
 
 use crate::{
-    facts::{Source, View},
-    findings::Judgements,
+    facts::{Gap, Protocol, Snapshot, Source, View},
+    findings::{Judgement, Judgements, Subject, Verdict},
 };
 
 /// Every rule, in the order in which a person should read them.
@@ -142,8 +142,22 @@ impl Opinion {
     /// Asks one rule; its panic stays here.
     fn of(rule: &'static Rule, view: View<'_>, limits: &Limits) -> Self {
         let judgements = catch_unwind(AssertUnwindSafe(|| (rule.check)(view, limits))).ok();
+        let no_udp = view.now.kernel.no_udp.as_ref().filter(|_| rule.looks_at(Source::Listeners));
+        let judgements = judgements.map(|it| match no_udp {
+            Some(gap) => it.map(|judged| without_udp(view.now, judged, gap)),
+            None => it,
+        });
         Self { rule, judgements }
     }
+}
+
+/// What a rule judged that looks at listeners, where those of UDP were not read: it speaks of the other protocols only.
+fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Judgement> {
+    judged
+        .retain(|it| it.protocol != Some(Protocol::Udp) && !(it.protocol.is_none() && it.verdict == Verdict::Healthy));
+    let subject = Subject::node(now.node_name(), None);
+    judged.push(Judgement { subject, port: None, protocol: None, verdict: Verdict::Unknown(gap.clone()) });
+    judged
 }
 
 /// Runs rules, each when its opinion is taken: the judgements of one about thousands of NodePorts need not be in memory

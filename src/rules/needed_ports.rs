@@ -46,6 +46,9 @@ impl NeededPorts {
             }
             Reading::Gap(gap) => needed.unread = needed.unread.or_else(|| Some(gap.clone())),
         }
+        if !well_known.is_empty() {
+            needed.unread = needed.unread.or_else(|| snapshot.kernel.no_udp.clone());
+        }
         needed
     }
 

@@ -6,7 +6,9 @@
 //! connections too, and goes NotReady. Programs that move virtual addresses have done so: kube-vip takes the load
 //! balancer addresses of Services for its own, and k3s ServiceLB writes Node addresses there.
 //!
-//! An InternalIP is critical: kubelets and API servers use it. Any other address of a Node is a warning.
+//! An InternalIP is critical: kubelets and API servers use it. Any other address of a Node is a warning. It is information
+//! where the address stands by itself here (/32 or /128), and is not the first InternalIP of the other Node: cloud providers of
+//! vSphere and Harvester report virtual addresses that they find on a Node, and for minutes after these have moved.
 //!
 //! ## Silent when
 //! - no Node's status names the address, as with virtual addresses of kube-vip, keepalived and MetalLB;
@@ -23,20 +25,20 @@
 //!
 //! ## Fix
 //! Find what put the address there and keep it from doing so, then delete it from the link: unless it is a virtual address,
-//! which others may need here. Where the other Node's kubelet registered an address that is not its own alone, give that Node
-//! another: each virtual machine behind NAT may have
-//! 10.0.2.15, each node 172.17.0.1 on docker0, and a virtual address moves.
+//! which others may need here. One that a Service has as its load balancer address is not to be deleted: its controller puts it
+//! there. Where the other Node's kubelet registered an address that is not its own alone, give that Node another: each virtual
+//! machine behind NAT may have 10.0.2.15, each node 172.17.0.1 on docker0, and a virtual address moves.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     Limits, Patience, Rule,
     node_addresses::{kind_in_words, nodes_by_address},
-    remedies::{delete_address, release},
+    remedies::{delete_address, release_all},
     wording::{MOST_LISTED, listed},
 };
 use crate::{
-    dataplane::{ExternalAddress, is_link_local, local_addresses},
+    dataplane::{ExternalAddress, Field, is_link_local, local_addresses},
     facts::{Address, Family, Gap, Interfaces, Node, NodeAddressKind, Snapshot, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
@@ -87,6 +89,39 @@ impl Held<'_> {
     fn words(&self) -> String {
         format!("{}, the {} of Node {}", self.address.ip, kind_in_words(self.kind), self.node.name)
     }
+
+    /// Whether the other Node's kubelet and API server use it: the first InternalIP of its family.
+    fn is_main(&self) -> bool {
+        let ip = self.address.ip;
+        let mut internal = self.node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
+        internal.find(|it| Family::of(it.ip) == Family::of(ip)).is_some_and(|first| first.ip == ip)
+    }
+
+    /// Whether it may be a virtual address that a cloud provider found on the other Node: it stays in that status for a while
+    /// after it has moved.
+    fn may_have_moved(&self) -> bool {
+        self.address.is_alone() && !self.is_main()
+    }
+
+    fn severity(&self) -> Severity {
+        match self.kind {
+            _ if self.may_have_moved() => Severity::Info,
+            NodeAddressKind::InternalIp => Severity::Critical,
+            _ => Severity::Warning,
+        }
+    }
+
+    /// How the other Node gets rid of it.
+    fn another_address(&self) -> String {
+        let (name, ip) = (&self.node.name, self.address.ip);
+        match self.is_main() {
+            true => format!("give Node {name} an address that nobody else has, with --node-ip of its kubelet"),
+            false => format!(
+                "keep {ip} out of the status of Node {name}: in the configuration of its cloud provider, or with --node-ip \
+                 of its kubelet where there is none"
+            ),
+        }
+    }
 }
 
 /// The addresses that the kernel takes for this node's own, whoever asks: those of an ipvs proxy and of VRFs left out.
@@ -130,19 +165,15 @@ fn without_own_node(held: &[Held<'_>]) -> Verdict {
 }
 
 fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
-    let critical = held.iter().any(|it| it.kind == NodeAddressKind::InternalIp);
-    let severity = if critical { Severity::Critical } else { Severity::Warning };
-    let nodes: BTreeSet<&str> = held.iter().map(|it| it.node.name.as_str()).collect();
-    let nodes = listed(nodes);
+    let severity = held.iter().map(Held::severity).max().unwrap_or(Severity::Warning);
     let summary = match held {
         [one] => format!("{} has {}: what this node sends there ends at home.", one.address.link, one.words()),
         _ => {
             let links: BTreeSet<&str> = held.iter().map(|it| &*it.address.link).collect();
-            let addresses: BTreeSet<IpAddr> = held.iter().map(|it| it.address.ip).collect();
-            let (links, addresses) = (listed(links), listed(addresses));
-            format!(
-                "{links} has addresses of other Nodes, {addresses} of {nodes}: what this node sends there ends at home."
-            )
+            let addresses: BTreeSet<_> = held.iter().map(|it| (it.address.ip, &it.node.name)).collect();
+            let addresses = listed(addresses.into_iter().map(|(ip, node)| format!("{ip} of {node}")));
+            let links = listed(links);
+            format!("{links} has addresses of other Nodes, {addresses}: what this node sends there ends at home.")
         }
     };
     let claims: Vec<ExternalAddress<'_>> = snapshot
@@ -154,6 +185,8 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         .flat_map(|service| ExternalAddress::of(service))
         .filter(|claim| held.iter().any(|it| it.address.ip == claim.ip))
         .collect();
+    // It goes where its controller says, and others reach it there.
+    let is_balanced = |ip: IpAddr| claims.iter().any(|claim| claim.ip == ip && claim.field == Field::LoadBalancer);
     let mut evidence = Evidence::new(severity, summary).affects([Vantage::Remote, Vantage::Node, Vantage::Pods]);
     let mut deleted: Vec<Step> = Vec::new();
     let interfaces = snapshot.kernel.interfaces.seen();
@@ -162,7 +195,10 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         evidence = evidence
             .value("address", format!("{ip}/{prefix} on {link}"))
             .value("belongs to", format!("Node {} ({})", it.node.name, kind_in_words(it.kind)));
-        if !interfaces.is_some_and(|interfaces| is_configured(interfaces, it.address)) {
+        if it.may_have_moved() {
+            evidence = evidence.value("not known", format!("whether {ip} is a virtual address that has moved here"));
+        }
+        if !is_balanced(*ip) && !interfaces.is_some_and(|interfaces| is_configured(interfaces, it.address)) {
             deleted.push(delete_address(it.address));
         }
     }
@@ -172,21 +208,23 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         let ExternalAddress { service, ip, field } = claim;
         evidence = evidence.value("claimed by", format!("{}/{} ({field} {ip})", service.namespace, service.name));
     }
+    evidence = evidence.and_more("claimed by", claims.len(), MOST_LISTED);
     let cause = "where it is no virtual address that moves between nodes: find what put the address there, such as kube-vip, \
                  keepalived or a network configuration, and keep it from doing so";
-    let peer = Step::advice(format!(
-        "where the address is this node's own, or moves between nodes: give Node {nodes} an address that nobody else has, \
-         with --node-ip of its kubelet"
-    ));
-    if deleted.is_empty() {
+    let mut peers: Vec<String> = held.iter().take(MOST_LISTED).map(Held::another_address).collect();
+    peers.dedup();
+    if let Some(first) = peers.first_mut() {
+        *first = format!("where the address is this node's own, or moves between nodes: {first}");
+    }
+    let peer = Remedy { steps: peers.into_iter().map(Step::advice).collect() };
+    if deleted.is_empty() && !claims.iter().any(|claim| is_balanced(claim.ip)) {
         return evidence.remedy(peer).remedy(Step::advice(cause));
     }
-    let mut released: Vec<Step> = claims.iter().take(MOST_LISTED).map(release).collect();
-    released.dedup();
+    let released = release_all(claims.iter().take(MOST_LISTED).collect());
     let remedy = released.into_iter().chain(deleted);
     let remedy = remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then);
-    // Of an address that no Service explains, and that may move, deleting it is the worse guess: others may need it here.
-    match claims.is_empty() && held.iter().any(|it| it.address.is_alone()) {
+    // Of an address that may move, deleting it is the worse guess: others may need it here, whatever a Service claims.
+    match held.iter().any(|it| it.address.is_alone()) {
         true => evidence.remedy(peer).remedy(remedy),
         false => evidence.remedy(remedy).remedy(peer),
     }

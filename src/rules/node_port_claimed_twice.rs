@@ -10,10 +10,14 @@
 //! It is critical where two Services of a cluster have one number and protocol. What is still to be created, or works
 //! until it is created anew, is a warning. A Service that comes from a cluster has a uid.
 //!
+//! It is information where a workload in the host's network and the Service are in one namespace, and the Service sends to that number
+//! or to a named port: most likely these are its own pods, which get the connections either way.
+//!
 //! ## Silent when
 //! - one Service has the number for TCP and for UDP, with one `port`: it may. With two it was updated so, and cannot be
 //!   created so;
 //! - one Service is there twice, in one file or in several;
+//! - a workload's `hostIP` is an address of loopback, where NodePorts are served in some modes only;
 //! - a workload's port has another protocol than the Service's, or it wants no pods: `replicas: 0`, or no node for a
 //!   DaemonSet;
 //! - pods of the workload are there too: `host-port-equals-node-port` and `listener-on-node-port` judge these, by the
@@ -35,6 +39,7 @@ use super::{
     free_ports::free_port,
     pods::WithPods,
     remedies::{choose_another_health_check_port, move_service},
+    told::Told,
     wording::{MOST_LISTED, listed},
 };
 use crate::{
@@ -75,20 +80,25 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let wanted = wanted(snapshot);
     // Looking for one takes a walk over all Services.
     let alternative = LazyCell::new(|| free_port(snapshot));
-    let mut judgements = Vec::new();
+    let mut told = Told::of(snapshot, Source::Services);
     for (number, claims) in by_number {
         for claim in &claims {
             let others = claims.iter().filter_map(|other| Some((Other::Claim(*other), claim.clash(other)?)));
             // Nobody here serves the nodePort of another proxy's Service.
             let workloads = wanted.get(&(number, claim.protocol())).filter(|_| claim.service.proxy_name.is_none());
             let workloads = workloads.into_iter().flatten();
-            let others = others.chain(workloads.map(|(it, port)| (Other::Workload(it, port), Clash::Pods)));
+            let others = others.chain(workloads.map(|(it, port)| (Other::Workload(it, port), claim.clash_with(it))));
             let mut others: Vec<(Other<'_>, Clash)> = others.collect();
             others.sort_by_key(|(_, clash)| Reverse(*clash));
             others.truncate(MOST_LISTED);
             if let Some(worst) = others.first().map(|(_, clash)| *clash) {
-                judgements.push(Judgement {
-                    subject: Subject::service(claim.service),
+                let subject = Subject::service(claim.service);
+                if !told.has_room(&subject) {
+                    told.leave_out();
+                    continue;
+                }
+                told.push(Judgement {
+                    subject,
                     port: Some(number),
                     protocol: Some(claim.protocol()),
                     verdict: Verdict::Problem(evidence(number, claim, &others, worst, *alternative)),
@@ -96,7 +106,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             }
         }
     }
-    Ok(judgements)
+    Ok(told.all())
 }
 
 /// The ports of nodes that pods will want, by number and protocol: of workloads whose pods are not there to be judged.
@@ -105,7 +115,8 @@ fn wanted(snapshot: &Snapshot) -> HashMap<(u16, Protocol), Vec<(&Workload, &Cont
     let with_pods = WithPods::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
     let mut wanted: HashMap<_, Vec<_>> = HashMap::new();
     for workload in snapshot.cluster.workloads.iter().filter(|it| !with_pods.has(it)) {
-        for (number, port) in workload.node_ports() {
+        let is_loopback = |port: &ContainerPort| port.host_ip.is_some_and(|ip| ip.is_loopback());
+        for (number, port) in workload.node_ports().filter(|(_, port)| !is_loopback(port)) {
             let of_number: &mut Vec<(&Workload, _)> = wanted.entry((number, port.protocol)).or_default();
             // One that has the number on several addresses wants it once.
             if !of_number.last().is_some_and(|(last, _)| std::ptr::eq(*last, &**workload)) {
@@ -126,6 +137,8 @@ struct Claim<'a> {
 /// What two claims to one number mean, mildest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Clash {
+    /// A pod that is still to be made will want the port, and is perhaps one to which the Service sends.
+    Own,
     /// A pod that is still to be made will want the port.
     Pods,
     /// Both work, and could not be created so.
@@ -138,12 +151,17 @@ enum Clash {
 
 impl Clash {
     fn severity(self) -> Severity {
-        if self == Self::Lost { Severity::Critical } else { Severity::Warning }
+        match self {
+            Self::Own => Severity::Info,
+            Self::Pods | Self::Anew | Self::Refused => Severity::Warning,
+            Self::Lost => Severity::Critical,
+        }
     }
 
     /// The end of a sentence.
     fn words(self) -> &'static str {
         match self {
+            Self::Own => "nothing is lost where the Service sends to these pods alone",
             Self::Pods => "where its pods run, one of them gets no connections",
             Self::Anew => "the API server refuses to create that anew",
             Self::Refused => "the API server refuses to create that",
@@ -153,6 +171,7 @@ impl Clash {
 
     fn outcome(self) -> &'static str {
         match self {
+            Self::Own => "own",
             Self::Pods => "pods",
             Self::Anew => "refused-anew",
             Self::Refused => "refused",
@@ -173,6 +192,17 @@ impl Claim<'_> {
 
     fn name(&self) -> String {
         service_port(self.service, self.port.map_or("", |port| &port.name))
+    }
+
+    /// What a workload means whose pods will want the number. Of a Service of its own the selector would tell, which no rule reads:
+    /// it is in the same namespace, and sends to that very number.
+    fn clash_with(&self, workload: &Workload) -> Clash {
+        let number = self.port.and_then(|port| port.node_port);
+        let sends_there = self.port.is_some_and(|port| port.target.is_none() || port.target == number);
+        match workload.host_network && workload.namespace == self.service.namespace && sends_there {
+            true => Clash::Own,
+            false => Clash::Pods,
+        }
     }
 
     /// What another claim to the same number means; nothing where it is this one, or both may stand.

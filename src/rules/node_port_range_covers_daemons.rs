@@ -6,8 +6,8 @@
 //! does not compare its range with what runs on nodes: only a program on the node can.
 //!
 //! ## Silent when
-//! no well-known port of a node's daemons lies in the range, and no daemon outside pods listens in it on a port that is
-//! free. A daemon on a port that a Service has is reported by `listener-on-node-port`.
+//! no well-known port of a node's daemons lies in the range. A process on any other port of the range is reported by
+//! `listener-in-node-port-range`, one on a port that a Service has by `listener-on-node-port`.
 //!
 //! ## Fix
 //! Narrow `--service-node-port-range` of kube-apiserver (its default, 30000-32767, holds no well-known port), or move
@@ -22,8 +22,8 @@ use super::{
     wording::MOST_LISTED,
 };
 use crate::{
-    dataplane::{DAEMON_PORTS, Own, Proxy, by_port, owner_name, place},
-    facts::{Gap, NodePortRange, Owner, PortSet, Protocol, Snapshot, Socket, Source, View, Why},
+    dataplane::{DAEMON_PORTS, by_port, owner_name, place},
+    facts::{NodePortRange, PortSet, Protocol, Snapshot, Socket, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
@@ -35,7 +35,7 @@ pub(super) static RULE: Rule = Rule {
     ceiling: Severity::Warning,
     needs: &[Source::Listeners, Source::Services, Source::NodePortRange],
     uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
+    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange)],
     patience: Patience::TwoScans,
     page: include_str!("node_port_range_covers_daemons.rs"),
     check,
@@ -48,50 +48,17 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let allocated = allocated_if_known(snapshot)?;
 
     let well_known: PortSet = DAEMON_PORTS.iter().copied().filter(|port| range.range.contains(*port)).collect();
-    let proxy = Proxy::of(snapshot);
     let mut daemons = BTreeMap::new();
-    let (mut unknown, mut not_allocated) = (None, Ok(()));
     for ((protocol, port), sockets) in by_port(listeners).ports() {
-        if !range.range.contains(port) || allocated.has(port) == Ok(true) {
-            continue;
-        }
-        for socket in sockets.iter().copied().filter(|socket| proxy.owns(socket) != Own::Yes) {
-            match is_daemon(&socket.owner) {
-                Ok(true) => {
-                    daemons.entry((port, protocol)).or_insert(socket);
-                    not_allocated = not_allocated.and(allocated.has(port).map(drop));
-                }
-                Ok(false) => {}
-                Err(gap) => unknown = Some(gap),
-            }
+        if well_known.contains(port) && allocated.has(port) != Ok(true) {
+            daemons.extend(sockets.first().map(|socket| ((port, protocol), *socket)));
         }
     }
-    let verdict = if !well_known.is_empty() || (!daemons.is_empty() && not_allocated.is_ok()) {
-        Verdict::Problem(evidence(snapshot, range, &well_known, &daemons))
-    } else if let Err(gap) = not_allocated {
-        Verdict::Unknown(gap)
-    } else if let Some(gap) = unknown {
-        Verdict::Unknown(gap)
-    } else {
-        Verdict::Healthy
+    let verdict = match well_known.is_empty() {
+        true => Verdict::Healthy,
+        false => Verdict::Problem(evidence(snapshot, range, &well_known, &daemons)),
     };
     Ok(vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }])
-}
-
-/// Whether a socket belongs to the node itself and not to a pod. Only a cgroup other than the root shows it.
-fn is_daemon(owner: &Owner) -> Result<bool, Gap> {
-    match owner {
-        Owner::Kernel { .. } => Ok(true),
-        Owner::NotAsked | Owner::TimeWait => Ok(false),
-        Owner::Held(holder) => match holder.cgroup.get()? {
-            cgroup if cgroup.pod.is_some() => Ok(false),
-            cgroup if cgroup.is_root() => {
-                let detail = "a listener in the NodePort range is in the root cgroup: a daemon's, or a pod's";
-                Err(Gap::new(Source::Cgroups, Why::Ambiguous, detail))
-            }
-            _ => Ok(true),
-        },
-    }
 }
 
 fn evidence(
@@ -101,10 +68,9 @@ fn evidence(
     daemons: &BTreeMap<(u16, Protocol), &Socket>,
 ) -> Evidence {
     let vital: PortSet = VITAL.into_iter().filter(|port| well_known.contains(*port)).collect();
-    let (severity, holds) = match (vital.is_empty(), well_known.is_empty()) {
-        (false, _) => (Severity::Warning, format!("{vital}, without which this node is lost")),
-        (true, false) => (Severity::Info, "well-known ports of a node's daemons".to_owned()),
-        (true, true) => (Severity::Info, "ports on which daemons of this node listen".to_owned()),
+    let (severity, holds) = match vital.is_empty() {
+        false => (Severity::Warning, format!("{vital}, without which this node is lost")),
+        true => (Severity::Info, "well-known ports of a node's daemons".to_owned()),
     };
     let sentence = format!("The NodePort range {} holds {holds}: a Service may take them over.", range.range);
     let mut evidence = Evidence::new(at_most(range, severity), sentence);
@@ -112,13 +78,8 @@ fn evidence(
         evidence = evidence.value("daemon", format!("{} is {}", place(socket), owner_name(snapshot, &socket.owner)));
     }
     evidence = evidence.and_more("daemon", daemons.len(), MOST_LISTED);
-    if !well_known.is_empty() {
-        evidence = evidence.value("well-known ports inside", counted(well_known));
-    }
-    evidence = evidence.value("NodePort range", range_in_words(range));
-    if well_known.is_empty() {
-        return evidence.remedy(Step::advice("move each of these daemons to a port outside the NodePort range"));
-    }
+    evidence =
+        evidence.value("well-known ports inside", counted(well_known)).value("NodePort range", range_in_words(range));
     let leave_out =
         "start kube-apiserver with a --service-node-port-range that leaves these ports out, e.g. 30000-32767";
     evidence.remedy(Step::advice(leave_out))
@@ -129,8 +90,8 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            Cgroup, Reading,
-            healthy::{daemon, gap, proxy_holder},
+            Why,
+            healthy::{daemon, gap},
         },
         findings::Subject,
         rules::expectations::{expect_healthy, expect_problem, expect_unknown},
@@ -164,42 +125,30 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_listens_in_the_range_is_worth_knowing() {
-        let (severity, found) = found(&Snapshot::healthy().listens_as("0.0.0.0:30500", daemon("exporter", 9)));
-        assert_eq!(severity, Severity::Info);
-        assert!(found.contains("0.0.0.0:30500/tcp is process exporter") && found.contains("/flagz"), "{found}");
-        assert!(found.contains("holds ports on which daemons of this node listen"), "{found}");
-        assert!(found.contains("move each of these daemons"), "{found}");
+    fn of_well_known_ports_that_are_free_their_listeners_are_listed() {
+        let world = Snapshot::healthy().node_port_range("9000-9999");
+        let (_, listed) = found(&world.clone().listens_as("0.0.0.0:9100", daemon("exporter", 9)));
+        assert!(listed.contains("0.0.0.0:9100/tcp is process exporter"), "{listed}");
+        let allocated = world.clone().service("web", |it| it.node_port(9100));
+        let (_, found) = found(&allocated.listens_as("0.0.0.0:9100", daemon("exporter", 9)));
+        assert!(!found.contains("0.0.0.0:9100/tcp is"), "another rule says so: {found}");
     }
 
+    /// One daemon is one finding, that of `listener-in-node-port-range`.
     #[test]
-    fn the_default_range_pods_the_proxy_and_allocated_ports_are_silent() {
+    fn the_default_range_is_silent_whoever_listens_in_it() {
         expect_healthy(&RULE, &Snapshot::healthy(), &subject());
-        expect_healthy(&RULE, &Snapshot::healthy().listens("0.0.0.0:30500"), &subject());
-        expect_healthy(&RULE, &Snapshot::healthy().listens_as("0.0.0.0:30500", proxy_holder()), &subject());
-        let allocated = Snapshot::healthy().service("web", |it| it.node_port(30500));
-        expect_healthy(&RULE, &allocated.listens_as("0.0.0.0:30500", daemon("exporter", 9)), &subject());
+        expect_healthy(&RULE, &Snapshot::healthy().listens_as("0.0.0.0:30500", daemon("exporter", 9)), &subject());
     }
 
     #[test]
     fn a_crowd_of_daemons_is_cut() {
-        let crowd = (0..20).fold(Snapshot::healthy(), |world, n| {
-            world.listens_as(&format!("0.0.0.0:{}", 30500 + n), daemon("exporter", 9))
-        });
+        let range = Snapshot::healthy().node_port_range("1-32767");
+        let ports = DAEMON_PORTS.iter().filter(|port| **port < 10_000);
+        let crowd =
+            ports.fold(range, |world, port| world.listens_as(&format!("0.0.0.0:{port}"), daemon("exporter", 9)));
         let (_, found) = found(&crowd);
-        assert!(found.contains("and 4 more") && found.contains(":30515/") && !found.contains(":30516/"), "{found}");
-    }
-
-    #[test]
-    fn a_cgroup_that_does_not_tell_is_unknown() {
-        let root = |owner: &mut Owner| {
-            let Owner::Held(holder) = owner else { panic!("a process holds it") };
-            holder.cgroup = Reading::Seen(Cgroup { path: "/".to_owned(), pod: None });
-        };
-        let mut owner = daemon("exporter", 9);
-        root(&mut owner);
-        let world = Snapshot::healthy().listens_as("0.0.0.0:30500", owner);
-        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Cgroups);
+        assert!(found.contains("(\"daemon\", \"and "), "{found}");
     }
 
     #[test]
@@ -207,11 +156,7 @@ mod tests {
         let mut world = Snapshot::healthy().node_port_range("1-32767");
         world.kernel.listeners = gap(Source::Listeners, Why::Torn);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
-        let world = Snapshot::healthy().rejects(Source::Services);
-        expect_healthy(&RULE, &world, &subject());
-        let world = world.listens_as("0.0.0.0:30500", daemon("exporter", 9));
-        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
-        expect_problem(&RULE, &world.node_port_range("1-32767"), &subject());
+        expect_problem(&RULE, &Snapshot::healthy().rejects(Source::Services).node_port_range("1-32767"), &subject());
         let mut world = Snapshot::healthy();
         world.cluster.services = gap(Source::Services, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);

@@ -9,7 +9,8 @@
 //! less than 80 % of the dynamic band is allocated.
 //!
 //! TCP and UDP of one number are one port, and healthCheckNodePorts count. Clusters older than Kubernetes 1.28 have no
-//! bands, nor have ranges of 16 ports or fewer: there the whole range counts as the dynamic band. If no source says
+//! bands, nor have ranges of 16 ports or fewer: there the whole range counts as the dynamic band. A cluster counts as older where
+//! every kubelet is older than 1.25: the API server may be three minor versions newer, and its own version is not read. If no source says
 //! what the range is, this is unknown. It is reported once in a cluster.
 //!
 //! ## Fix
@@ -186,6 +187,7 @@ mod tests {
             name: format!("p{number}"),
             protocol: Protocol::Tcp,
             port: number,
+            target: None,
             node_port: Some(number),
             fixed: Some(false),
         });

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use super::wording::MOST_LISTED;
 use crate::{
-    dataplane::narrowed,
+    dataplane::{Part, serves},
     facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Why, kubernetes_version},
     findings::{Severity, Verdict},
 };
@@ -58,10 +58,11 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     Ok(range)
 }
 
-/// A verdict about a Service's NodePorts, unless it is not known whether this node serves them.
-pub(super) fn if_served(snapshot: &Snapshot, service: &Service, verdict: Verdict) -> Verdict {
-    match (verdict, narrowed(snapshot, service)) {
-        (Verdict::Problem(_), Some(gap)) => Verdict::Unknown(gap),
+/// A verdict about a part of a Service, where this node serves it.
+pub(super) fn if_served(snapshot: &Snapshot, service: &Service, part: Part, verdict: Verdict) -> Verdict {
+    match (verdict, serves(snapshot, service, part)) {
+        (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),
+        (_, Ok(false)) => Verdict::Healthy,
         (verdict, _) => verdict,
     }
 }

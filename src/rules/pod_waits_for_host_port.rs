@@ -15,10 +15,11 @@
 //! - an older pod of the same controller waits for the same place: one stands for all;
 //! - it is a pod of the same workload, for ten minutes: a rollout takes the old one away. Of one that the kubelet refused
 //!   it is the pod in its place;
-//! - the kubelet refused it, and a pod of the same workload is ready on this node, or its controller has made no other for 20
-//!   minutes: then it needs none, or has its pod elsewhere.
+//! - the kubelet refused it, and a pod of the same workload is ready on this node, or its DaemonSet,
+//!   ReplicaSet or StatefulSet has made no other for 20 minutes: then it needs none, or has its pod elsewhere.
 //!
-//! Beyond 256 on one node it says that there are more, and no longer which.
+//! Beyond 1024 on one node, or 16 of one pod, it says that there are more, and no longer which. Each namespace has its turn, the
+//! oldest pods first.
 //!
 //! A pod may be refused on other nodes for other reasons, such as taints, and on this one, too. The rule does not know the
 //! labels and taints of nodes: unless each node lacks the port, it says so of who has it here.
@@ -37,12 +38,11 @@ use super::{
     Limits, Patience, Rule,
     pods::{are_siblings, ends_in_time, is_static, ports_conflict},
     remedies::another_port,
+    told::Told,
     wording::{MOST_LISTED, listed},
 };
 use crate::{
-    facts::{
-        ContainerPort, Controller, Gap, Pod, Protocol, Reading, ServiceName, Snapshot, Source, View, WaitingPod, Why,
-    },
+    facts::{ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, View, WaitingPod, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, SubjectKind, Verdict},
 };
 
@@ -63,8 +63,8 @@ const ROLLOUT: i64 = 600;
 /// So long, in seconds, and not much longer, a controller waits before it makes another pod in the place of one that failed: a
 /// DaemonSet's waits longest (kubernetes cmd/kube-controller-manager/app/apps.go, 15 minutes).
 const LONGEST_RETRY: i64 = 1200;
-/// So many are told at most: whoever may make pods may make any number that wait.
-const MOST_TOLD: usize = 256;
+/// Controllers that make another pod in the place of one that failed, as long as they need one.
+const MAKE_ANOTHER: [&str; 4] = ["DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"];
 /// So many ports of one number are compared at most: a pod may have thousands, each with an address of its own.
 const MOST_COMPARED: usize = 1 << 18;
 
@@ -89,29 +89,37 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             by_number.entry((number, port.protocol)).or_default().push((pod, port));
         }
     }
-    let mut judgements = Vec::new();
+    let mut told = Told::of(snapshot, Source::WaitingPods);
     let mut left = MOST_COMPARED;
     let every = all_alike(waiting.iter().map(AsRef::as_ref).filter(waits_here));
-    for alike in every.into_iter().filter(|alike| !alike.is_given_up(snapshot)) {
+    for alike in in_turns(every).into_iter().filter(|alike| !alike.is_given_up(snapshot)) {
         for port in &alike.oldest.ports {
             let Some(held) = port.host_port.and_then(|number| by_number.get(&(number, port.protocol))) else {
                 continue;
             };
             let Some(fewer) = left.checked_sub(held.len()) else {
-                judgements.push(more(snapshot));
-                return Ok(judgements);
+                told.leave_out();
+                return Ok(told.all());
             };
             left = fewer;
             let holders = holders(snapshot, held, alike.oldest, port);
-            judgements.extend(judge(snapshot, &alike, port, &holders));
-            if judgements.len() > MOST_TOLD {
-                judgements.truncate(MOST_TOLD);
-                judgements.push(more(snapshot));
-                return Ok(judgements);
-            }
+            judge(snapshot, &alike, port, &holders).into_iter().for_each(|judgement| told.push(judgement));
         }
     }
-    Ok(judgements)
+    Ok(told.all())
+}
+
+/// One of each namespace, then the second of each, and so on: whoever may make pods in one may make any number that wait.
+fn in_turns<'a>(alike: Vec<Alike<'a>>) -> Vec<Alike<'a>> {
+    let mut of_namespace: HashMap<&'a str, usize> = HashMap::new();
+    let turn = |it: Alike<'a>| {
+        let turn = of_namespace.entry(&it.oldest.namespace).or_default();
+        *turn += 1;
+        (*turn, it)
+    };
+    let mut turns: Vec<_> = alike.into_iter().map(turn).collect();
+    turns.sort_by_key(|(turn, _)| *turn);
+    turns.into_iter().map(|(_, it)| it).collect()
 }
 
 /// A port of the node, and the pod that has it.
@@ -129,7 +137,7 @@ struct Alike<'a> {
 impl Alike<'_> {
     /// Whether the kubelet refused them, and the controller has made no other since.
     fn is_given_up(&self, snapshot: &Snapshot) -> bool {
-        let makes_another = self.oldest.controller.as_ref().is_some_and(|it| !is_static(Some(it)));
+        let makes_another = self.oldest.controller.as_ref().is_some_and(|it| MAKE_ANOTHER.contains(&it.kind.as_str()));
         let is_long_ago = |at: Timestamp| snapshot.at.as_second() - at.as_second() > LONGEST_RETRY;
         self.oldest.rejected && makes_another && self.latest.is_some_and(is_long_ago)
     }
@@ -165,13 +173,6 @@ fn is_over(here: &[&Pod], waiting: &WaitingPod) -> bool {
 
 fn is_sibling(pod: &Pod, waiting: &WaitingPod) -> bool {
     are_siblings((&pod.namespace, pod.controller.as_ref()), (&waiting.namespace, waiting.controller.as_ref()))
-}
-
-/// There are more than are told.
-fn more(snapshot: &Snapshot) -> Judgement {
-    let detail = format!("more than {MOST_TOLD} hostPorts of pods that wait");
-    let verdict = Verdict::Unknown(Gap::new(Source::WaitingPods, Why::TooMuch, detail));
-    Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }
 }
 
 fn judge(snapshot: &Snapshot, alike: &Alike<'_>, port: &ContainerPort, holders: &[&Pod]) -> Option<Judgement> {

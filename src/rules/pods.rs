@@ -8,8 +8,6 @@ use crate::facts::{ContainerPort, Controller, Pod, Snapshot, Workload, WorkloadK
 pub(super) const OVERDUE: i64 = 60;
 /// A pod may take so long to end, in seconds. Some are given a week: whoever waits for their ports waits in vain.
 const LONGEST_END: i64 = 3600;
-/// The kind of a static pod's controller.
-const STATIC: &str = "Node";
 
 /// Whether a pod is being deleted, and gives its ports back in time.
 pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
@@ -51,11 +49,11 @@ impl<'a> WithPods<'a> {
 }
 
 /// The kind and the name of what is rolled out: a Deployment names each of its ReplicaSets after itself and a hash.
-/// Nothing rolls out static pods, which have their node for a controller (kubernetes pkg/kubelet/pod/mirror_client.go).
+/// Nothing rolls out static pods.
 pub(super) fn workload(controller: &Controller) -> Option<(&str, &str)> {
     let (kind, name) = (controller.kind.as_str(), controller.name.as_str());
     match kind {
-        STATIC => None,
+        _ if controller.is_node() => None,
         "ReplicaSet" => Some(match name.rsplit_once('-').filter(|(_, hash)| is_hash(hash)) {
             Some((deployment, _)) => (WorkloadKind::Deployment.name(), deployment),
             None => (kind, name),
@@ -71,7 +69,7 @@ pub(super) fn workload(controller: &Controller) -> Option<(&str, &str)> {
 
 /// Whether a node's kubelet made a pod from a file of that node.
 pub(super) fn is_static(controller: Option<&Controller>) -> bool {
-    controller.is_some_and(|it| it.kind == STATIC)
+    controller.is_some_and(Controller::is_node)
 }
 
 /// By the letters in it (kubernetes apimachinery/pkg/util/rand `SafeEncodeString`).
@@ -79,9 +77,9 @@ fn is_hash(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| "bcdfghjklmnpqrstvwxz2456789".contains(letter))
 }
 
-/// Minutes since 1970 have eight digits until the year 2160.
+/// Minutes since 1970 have eight digits until the year 2160. Those up to 2009 look like dates of this century, and no CronJob is as old.
 fn is_minute(text: &str) -> bool {
-    text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit())
+    text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit()) && text > "21000000"
 }
 
 #[cfg(test)]
@@ -102,6 +100,7 @@ mod tests {
         assert!(!siblings(&of("Node", "n1"), &of("Node", "n1")), "two static pods");
         assert!(siblings(&of("Job", "backup-29400000"), &of("Job", "backup-29400060")), "two runs of a CronJob");
         assert!(!siblings(&of("Job", "backup-1"), &of("Job", "backup-2")), "two Jobs of a person");
+        assert!(!siblings(&of("Job", "migrate-20260101"), &of("Job", "migrate-20260102")), "with dates");
         assert!(!are_siblings(("a", Some(&set)), ("a", None)) && !are_siblings(("a", None), ("a", None)));
     }
 }

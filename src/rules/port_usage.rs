@@ -70,7 +70,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     unread.extend(ephemeral.gap().cloned());
     let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.seen().cloned().unwrap_or_default();
 
-    unread.extend(snapshot.kernel.listeners.gap().cloned());
+    unread.extend(snapshot.kernel.unread_listeners().cloned());
     let proxy = Proxy::of(snapshot);
     let mut unclear = Vec::new();
     for socket in snapshot.kernel.listeners.seen().into_iter().flatten() {

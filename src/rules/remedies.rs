@@ -1,10 +1,14 @@
 //! What rules advise. Every command of every remedy is written here and nowhere else, so that one test can hand each
 //! of them to a shell; whatever a tenant can write is quoted.
 
+use std::cmp::Reverse;
+
 use super::pods::{is_static, workload};
 use crate::{
     dataplane::{ExternalAddress, Field, UNNAMED, owner_name},
-    facts::{Address, Controller, Mode, PortRange, Protocol, Service, ServicePort, Snapshot, Socket, text::shell_word},
+    facts::{
+        Address, Controller, Mode, Owner, PortRange, Protocol, Service, ServicePort, Snapshot, Socket, text::shell_word,
+    },
     findings::{Remedy, Step},
 };
 
@@ -33,7 +37,7 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     }
 }
 
-/// Takes a claimed address back from the Service. Of several of one Service the last has to go first: they move up.
+/// Takes a claimed address back from the Service.
 pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
     release_to(
         claim,
@@ -52,6 +56,23 @@ pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
         }
         Field::LoadBalancer | Field::ClusterIps => Step::advice(format!("give Service {namespace}/{name} {instead}")),
     }
+}
+
+/// Takes claimed addresses back. Of the list of one Service the last goes first, since what follows one that is removed
+/// moves up.
+pub(super) fn release_all(mut claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
+    claims.sort_by_key(|claim| match claim.field {
+        Field::ExternalIps(index) => (0, Reverse(index)),
+        Field::LoadBalancer | Field::ClusterIps => (1, Reverse(0)),
+    });
+    let mut steps: Vec<Step> = claims.into_iter().map(release).collect();
+    steps.dedup();
+    steps
+}
+
+/// Keeps external IPs out of all Services.
+pub(super) fn keep_external_ips_out() -> Step {
+    Step::advice("to keep new ones out, enable the admission plugin DenyServiceExternalIPs")
 }
 
 /// Has the API server choose another healthCheckNodePort. Until the second command clients are seen with a node's address.
@@ -80,8 +101,22 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
             Remedy::from(search.lasting(lasting))
                 .then(Step::advice(format!("move what it names off port {port}; only root on the node sees the name")))
         }
-        name => Step::advice(format!("move {name} off port {port}")).into(),
+        name => Step::advice(match &socket.owner {
+            Owner::Kernel { link } if link.is_empty() => {
+                format!("find who had the kernel open port {port}, such as an NFS server, and give that another port")
+            }
+            Owner::Kernel { link } => format!("give tunnel {link} another port than {port}, where it is configured"),
+            _ => format!("move {name} off port {port}"),
+        })
+        .into(),
     }
+}
+
+/// The same where the owner may have the port of right.
+pub(super) fn move_off_unless(snapshot: &Snapshot, socket: &Socket, right: &str) -> Remedy {
+    let steps = move_off(snapshot, socket).steps;
+    let [last] = &steps[..] else { return Remedy { steps } };
+    Step::advice(format!("unless {right}, {}", last.text)).into()
 }
 
 /// Gives a pod another port, where what makes it declares it.
@@ -107,7 +142,7 @@ pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
 /// Sets the range from which the kernel chooses ports by itself, for now and for good.
 pub(super) fn choose_from(range: PortRange) -> Remedy {
     let PortRange { first, last } = range;
-    let remedy = set_sysctl("net.ipv4.ip_local_port_range", &format!("{first} {last}"), "99-ephemeral-ports.conf");
+    let remedy = set_sysctl("net.ipv4.ip_local_port_range", &format!("{first} {last}"), "zz-ephemeral-ports.conf");
     match range.intersection(NODE_PORT_LOCAL) {
         None => remedy,
         Some(_) => remedy.then(Step::advice(format!(
@@ -178,7 +213,8 @@ pub(super) fn give_node_ports_back() -> Remedy {
         .then(Step::advice("remove nodePort from every entry of their spec.ports: until then they keep it"))
 }
 
-/// Sets a sysctl, for now and for good.
+/// Sets a sysctl, for now and for good. Of all files of /etc/sysctl.d the last of the alphabet counts: Debian has a 99-sysctl.conf,
+/// to which Kubespray writes reserved ports, and kubeadm's documents have a k8s.conf.
 pub(super) fn set_sysctl(name: &str, value: &str, file: &str) -> Remedy {
     Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")))
         .then(Step::command(format!("echo '{name} = {value}' > /etc/sysctl.d/{file}")))

@@ -41,7 +41,7 @@ pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
     let write = |ports: &PortSet| {
         let list = reserved.union(ports).to_string();
         let can_be_typed = list.len() <= LONGEST && is_bearable(ephemeral, reserved, ports);
-        can_be_typed.then(|| set_sysctl("net.ipv4.ip_local_reserved_ports", &list, "99-node-ports.conf"))
+        can_be_typed.then(|| set_sysctl("net.ipv4.ip_local_reserved_ports", &list, "zz-node-ports.conf"))
     };
     let narrower = "make the NodePort range narrower (--service-node-port-range of the API server), or ask servers to use \
                     ports outside ip_local_port_range: both ranges together leave too few ports to outgoing connections";
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(now, "sysctl -w net.ipv4.ip_local_reserved_ports=\"2703,10249-10250,10256,30000-40000\"");
         assert_eq!(
             for_good,
-            "echo 'net.ipv4.ip_local_reserved_ports = 2703,10249-10250,10256,30000-40000' > /etc/sysctl.d/99-node-ports.conf"
+            "echo 'net.ipv4.ip_local_reserved_ports = 2703,10249-10250,10256,30000-40000' > /etc/sysctl.d/zz-node-ports.conf"
         );
         let other = reserve(&world, &[8443].into_iter().collect());
         let other = commands(&other)[0];

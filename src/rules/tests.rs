@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{expectations::blank, *};
 use crate::{
-    facts::{Mode, Snapshot},
+    facts::{Mode, Snapshot, Why},
     findings::{RuleId, Severity, Verdict},
 };
 
@@ -70,6 +70,22 @@ fn a_rule_that_panics_is_contained() {
     let world = Snapshot::healthy();
     let opinion = Opinion::of(&BROKEN, View { now: &world, before: None }, &Limits::default());
     assert!(opinion.judgements.is_none());
+}
+
+#[test]
+fn where_sockets_of_udp_are_too_many_the_others_are_judged_and_all_else_is_unknown() {
+    let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+    world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, "more than are read"));
+    let view = View { now: &world, before: None };
+    let of = |id| Opinion::of(find(id).expect("a rule"), view, &Limits::default());
+    let judged = of("listener-on-node-port").judgements.expect("no panic").expect("judged");
+    let of_tcp = judged.iter().any(|it| it.protocol == Some(Protocol::Tcp) && it.verdict.severity().is_some());
+    let of_all =
+        |it: &Judgement| it.port.is_none() && matches!(&it.verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch);
+    assert!(of_tcp && judged.iter().any(of_all), "{judged:?}");
+    let others = of("node-port-range-crowded").judgements.expect("no panic").expect("judged");
+    assert!(!others.iter().any(of_all), "it looks at no sockets");
+    assert_eq!(world.kernel.unread_listeners().map(|gap| gap.why), Some(Why::TooMuch));
 }
 
 fn ask(rule: &Rule, world: &Snapshot) -> Judgements {

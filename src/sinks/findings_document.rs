@@ -100,6 +100,10 @@ pub(super) struct Problem {
     /// The protocol it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) protocol: Option<Protocol>,
+    /// What becomes of whom it is about, in a word of the rule's own; absent where the rule has one outcome only, and in what
+    /// older agents report.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) outcome: String,
     /// What is wrong, in one stable sentence.
     pub(super) summary: String,
     /// What was measured, in reading order; a name may come more than once.
@@ -229,6 +233,7 @@ impl Problem {
             subject: tidy_subject(&key.subject),
             port: key.port,
             protocol: key.protocol,
+            outcome: evidence.outcome.to_owned(),
             summary: tidy(&evidence.summary),
             evidence: evidence
                 .values
@@ -247,6 +252,7 @@ impl Problem {
         Self {
             rule: clean(&self.rule, text::NAME),
             subject: tidy_subject(&self.subject),
+            outcome: clean(&self.outcome, text::NAME),
             summary: tidy(&self.summary),
             evidence: self
                 .evidence

@@ -1,6 +1,9 @@
 //! Who owns a port of each of several nodes: for people, and as one JSON document, `portreeve.owners/v1`.
 
-use std::io::{self, Write};
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
 
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
@@ -9,6 +12,8 @@ use super::{
     Style,
     findings_document::Unknown,
     indented_json::write_indented_json,
+    likeness::likeness,
+    names::{NAMED, first_names},
     owner::{ProtocolEntry, protocols, write_owner},
     terminal::{Ink, tidy},
 };
@@ -73,23 +78,66 @@ pub fn write_owners_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) -
     write_indented_json(&document, out)
 }
 
-/// Writes it for people, node by node.
+/// Nodes of which the same is true, but for names and addresses of nodes and pods.
+struct Alike<'a> {
+    nodes: Vec<&'a str>,
+    /// The first of them.
+    first: &'a NodeOwner,
+    /// Its text.
+    text: String,
+    /// Whether all have the very same.
+    same: bool,
+}
+
+/// Writes it for people: once for all nodes of which the same is true, as it is on the first of them.
 ///
 /// # Errors
 /// When the writer fails.
 pub fn write_owners(owners: &[NodeOwner], style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    for (index, NodeOwner { node, owned }) in owners.iter().enumerate() {
+    for (index, Alike { nodes, first, same, .. }) in alike(owners)?.into_iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
         }
-        writeln!(out, "{}", style.paint(Ink::Heading, &format!("node {}", tidy(node))))?;
-        match owned {
-            Ok(owned) => write_owner(owned, style, out)?,
-            Err(gap) => {
-                let why = format!("cannot be told: {}", tidy(&gap.detail));
-                writeln!(out, "  {}", style.paint(Ink::Bad(Severity::Warning), &why))?;
+        let heading = match nodes.as_slice() {
+            [node] => format!("node {}", tidy(node)),
+            nodes => {
+                let names = tidy(&first_names(nodes, NAMED));
+                let whose = if same { String::new() } else { format!("; as on {}", tidy(nodes[0])) };
+                format!("{} of {} nodes: {names}{whose}", nodes.len(), owners.len())
             }
-        }
+        };
+        writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
+        write_one(first, style, out)?;
     }
     Ok(())
+}
+
+fn alike(owners: &[NodeOwner]) -> io::Result<Vec<Alike<'_>>> {
+    let plain = Style { width: usize::from(u16::MAX), colour: false, program: String::new() };
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut all: Vec<Alike<'_>> = Vec::new();
+    for owner in owners {
+        let mut text = Vec::new();
+        write_one(owner, &plain, &mut text)?;
+        let text = String::from_utf8(text).map_err(io::Error::other)?;
+        let place = *places.entry(likeness(&text, &owner.node)).or_insert(all.len());
+        match all.get_mut(place) {
+            Some(alike) => {
+                alike.nodes.push(&owner.node);
+                alike.same &= alike.text == text;
+            }
+            None => all.push(Alike { nodes: vec![&owner.node], first: owner, text, same: true }),
+        }
+    }
+    Ok(all)
+}
+
+fn write_one(NodeOwner { owned, .. }: &NodeOwner, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    match owned {
+        Ok(owned) => write_owner(owned, style, out),
+        Err(gap) => {
+            let why = format!("cannot be told: {}", tidy(&gap.detail));
+            writeln!(out, "  {}", style.paint(Ink::Bad(Severity::Warning), &why))
+        }
+    }
 }

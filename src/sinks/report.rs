@@ -1,8 +1,8 @@
 //! What every report reads: one look, its board, and how severe a finding must be to count.
 
-use super::{ReportedGap, indispensable::is_failure, reported_gaps};
+use super::{ReportedGap, indispensable::is_failure, reported_gaps, topic::topic};
 use crate::{
-    facts::{Gap, Reading, Snapshot, Source},
+    facts::{Gap, Snapshot, Source},
     findings::{Finding, Severity, SubjectKind},
     ledger::Board,
     rules::{RULES, Rule},
@@ -67,23 +67,14 @@ impl<'a> Report<'a> {
     /// compared with anything. Then rules that failed, and what had to be decided and was not: whether a listener on a
     /// NodePort is a conflict, where nobody names the proxy's mode.
     pub fn failures(&self) -> Vec<&'a Gap> {
-        let Snapshot { kernel, cluster, .. } = self.snapshot;
-        let sysctls = &kernel.sysctls;
+        let cluster = &self.snapshot.cluster;
         let mut failures: Vec<&Gap> = Vec::new();
         if cluster.configured {
             failures.extend(cluster.services.gap());
             failures.extend(cluster.endpoint_slices.gap().filter(|gap| is_failure(gap.source, gap.why)));
             failures.extend(cluster.rejected.iter().filter(|gap| is_failure(gap.source, gap.why)));
         }
-        let core = [
-            gap_of(&kernel.listeners),
-            gap_of(&kernel.interfaces),
-            gap_of(&kernel.clients),
-            gap_of(&sysctls.ip_local_port_range),
-            gap_of(&sysctls.ip_local_reserved_ports),
-            gap_of(&sysctls.route_localnet),
-        ];
-        failures.extend(core.into_iter().flatten().filter(|gap| is_failure(gap.source, gap.why)));
+        failures.extend(unread_core(self.snapshot));
         failures.extend(&self.board.failed);
         failures.extend(self.undecided());
         let mut known = Vec::new();
@@ -113,8 +104,25 @@ impl<'a> Report<'a> {
     }
 }
 
-fn gap_of<T>(reading: &Reading<T>) -> Option<&Gap> {
-    reading.gap()
+/// Why the core of a node could not be read, in one line.
+pub fn unread_in_words(snapshot: &Snapshot) -> Option<String> {
+    let gap = unread_core(snapshot).next()?;
+    Some(format!("{} could not be read: {}", topic(gap.source, gap.why), gap.detail))
+}
+
+/// What was not read of the core of a node: sockets, addresses, settings.
+fn unread_core(snapshot: &Snapshot) -> impl Iterator<Item = &Gap> {
+    let kernel = &snapshot.kernel;
+    let sysctls = &kernel.sysctls;
+    let core = [
+        kernel.unread_listeners(),
+        kernel.interfaces.gap(),
+        kernel.clients.gap(),
+        sysctls.ip_local_port_range.gap(),
+        sysctls.ip_local_reserved_ports.gap(),
+        sysctls.route_localnet.gap(),
+    ];
+    core.into_iter().flatten().filter(|gap| is_failure(gap.source, gap.why))
 }
 
 #[cfg(test)]

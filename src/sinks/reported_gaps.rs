@@ -67,7 +67,7 @@ fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         cluster.waiting_pods.gap(),
         cluster.nodes.gap(),
         cluster.node_port_range.gap(),
-        kernel.listeners.gap(),
+        kernel.unread_listeners(),
         kernel.clients.gap(),
         kernel.ephemeral.gap(),
         kernel.pod_namespaces.gap(),

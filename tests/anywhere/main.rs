@@ -15,6 +15,7 @@ mod manifests;
 mod manifests_broken;
 mod manifests_pods;
 mod manifests_settings;
+mod manifests_workloads;
 mod promises;
 mod remedies;
 mod snapshots;

@@ -247,16 +247,26 @@ metadata: {name: node-one.example.com, labels: {node.kubernetes.io/exclude-from-
 spec: {podCIDR: 10.244.1.0/24, podCIDRs: [10.244.1.0/24, 'fd00:244:1::/64']}
 status:
   addresses: [{type: InternalIP, address: 10.0.0.1}, {type: Hostname, address: N1}, {type: InternalDNS, address: x.y}]
-  nodeInfo: {kubeletVersion: v1.36.3}
+  nodeInfo: {kubeletVersion: v1.36.3, containerRuntimeVersion: 'containerd://2.1.4'}
 ---
 kind: Pod
-metadata: {name: ours, namespace: kube-system, uid: u1, annotations: {kubernetes.io/config.hash: abc}}
+metadata:
+  name: ours
+  namespace: kube-system
+  uid: u1
+  annotations: {kubernetes.io/config.hash: abc, kubernetes.io/config.mirror: abc}
+  ownerReferences: [{kind: Node, name: node-one.example.com, controller: true}]
 spec:
   nodeName: node-one.example.com
   hostNetwork: true
   securityContext: {sysctls: [{name: net.ipv4.ip_local_port_range, value: '1024 65535'}]}
   containers: [{name: c, ports: [{containerPort: 8080, hostPort: 8080}, {containerPort: 53, protocol: UDP}]}]
-status: {phase: Running, podIPs: [{ip: 10.0.0.1}], conditions: [{type: Ready, status: 'True'}]}
+status:
+  phase: Running
+  podIPs: [{ip: 10.0.0.1}]
+  conditions:
+  - {type: PodScheduled, status: 'True', lastTransitionTime: '2026-03-01T10:00:00Z'}
+  - {type: Ready, status: 'True', lastTransitionTime: '2026-03-01T10:00:09Z'}
 ---
 kind: Pod
 metadata: {name: theirs}
@@ -266,68 +276,16 @@ spec: {nodeName: node-two}
     assert_eq!(facts.node_name.as_deref(), Some("node-one.example.com"));
     let node = &facts.nodes.get().expect("nodes")[0];
     assert!(node.excluded_from_load_balancers);
+    assert_eq!(node.container_runtime.as_deref(), Some("containerd://2.1.4"));
     assert_eq!(node.pod_families, Family::BOTH);
     assert_eq!(node.addresses.iter().map(|address| address.kind).collect::<Vec<_>>(), [NodeAddressKind::InternalIp]);
     let pods = facts.pods.get().expect("pods");
     let [pod] = pods.as_slice() else { panic!("one Pod, not {pods:?}") };
     assert!(pod.host_network && pod.ready && !pod.finished);
     assert_eq!(pod.config_hash.as_deref(), Some("abc"));
+    assert_eq!(pod.scheduled.map(|at| at.to_string()).as_deref(), Some("2026-03-01T10:00:00Z"));
     assert_eq!(pod.ip_local_port_range, PortRange::new(1024, 65535));
     assert_eq!(pod.ports.len(), 2);
-}
-
-#[test]
-fn of_workloads_the_ports_of_nodes_are_kept() {
-    let workload = |kind: &str, name: &str, spec: &str| {
-        format!(
-            "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {{template: {{spec: {spec}}}}}\n---\n"
-        )
-    };
-    let facts = facts_of(&[[
-        workload(
-            "DaemonSet",
-            "a",
-            "{containers: [{ports: [{containerPort: 80, hostPort: 8080, protocol: UDP}, {containerPort: 81}]}]}",
-        ),
-        workload("Deployment", "b", "{hostNetwork: true, containers: [{ports: [{containerPort: 82}]}]}"),
-        workload("StatefulSet", "c", "{containers: [{ports: [{containerPort: 83}]}]}"),
-        workload("ReplicaSet", "d", "{containers: [{ports: [{containerPort: 84, hostPort: 84}]}]}"),
-        "kind: List\nitems: []\n".to_owned(),
-    ]
-    .concat()]);
-    assert_eq!(facts.rejected, []);
-    let kept =
-        facts.workloads.iter().map(|it| (it.to_string(), it.host_network, it.ports[0].port, it.ports[0].host_port));
-    let expected = [
-        ("DaemonSet default/a".to_owned(), false, 80, Some(8080)),
-        ("Deployment default/b".to_owned(), true, 82, None),
-    ];
-    assert_eq!(kept.collect::<Vec<_>>(), expected);
-    assert_eq!((facts.workloads[0].ports.len(), facts.workloads[0].ports[0].protocol), (1, Protocol::Udp));
-    let idle = |kind: &str, replicas: &str, desired: &str| {
-        let object = workload(kind, "idle", "{containers: [{ports: [{containerPort: 80, hostPort: 80}]}]}");
-        let object = object.replace("spec: {template", &format!("status: {{{desired}}}\nspec: {{{replicas}template"));
-        facts_of(&[object]).workloads.len()
-    };
-    assert_eq!([idle("Deployment", "replicas: 0, ", ""), idle("Deployment", "replicas: 1, ", "")], [0, 1]);
-    let desired = |number| format!("desiredNumberScheduled: {number}");
-    assert_eq!([idle("DaemonSet", "", &desired(0)), idle("DaemonSet", "", &desired(1))], [0, 1]);
-    assert_eq!(idle("StatefulSet", "", &desired(0)), 1, "that is a DaemonSet's word");
-    let restricted = |more: &str| {
-        let spec = format!("{{{more}containers: [{{ports: [{{containerPort: 80, hostPort: 80}}]}}]}}");
-        facts_of(&[workload("DaemonSet", "a", &spec)]).workloads[0].restricted
-    };
-    let affinity =
-        |kind: &str| restricted(&format!("affinity: {{nodeAffinity: {{{kind}: {{nodeSelectorTerms: []}}}}}}, "));
-    assert!(!restricted("") && restricted("nodeSelector: {disk: ssd}, "));
-    assert!(!restricted("nodeSelector: {}, ") && !restricted("nodeSelector: {kubernetes.io/os: linux}, "));
-    assert!(restricted("nodeSelector: {kubernetes.io/os: windows}, "));
-    assert!(restricted("nodeSelector: {kubernetes.io/os: linux, disk: ssd}, ") && restricted("nodeSelector: all, "));
-    assert!(affinity("requiredDuringSchedulingIgnoredDuringExecution"));
-    assert!(!affinity("preferredDuringSchedulingIgnoredDuringExecution"));
-    let broken = facts_of(&[workload("DaemonSet", "a", "{containers: [{ports: [{containerPort: x, hostPort: 80}]}]}")]);
-    let [rejected, ..] = &broken.rejected[..] else { panic!("{:?}", broken.rejected) };
-    assert!(rejected.detail.contains("DaemonSet a: spec.template.spec.containers[0].ports[0]"), "{}", rejected.detail);
 }
 
 #[test]

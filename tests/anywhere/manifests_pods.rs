@@ -39,6 +39,24 @@ fn a_pod_says_who_made_it_and_until_when_it_may_take_to_end() {
 }
 
 #[test]
+fn only_the_mirror_of_a_static_pod_says_which_uid_its_cgroup_has() {
+    let hash = |annotations: &str, kind: &str| {
+        let owners = format!("ownerReferences: [{{kind: {kind}, name: n1, controller: true}}]");
+        here(&format!(", annotations: {{kubernetes.io/config.hash: abc{annotations}}}, {owners}"), "").config_hash
+    };
+    let mirror = ", kubernetes.io/config.mirror: abc";
+    assert_eq!(hash(mirror, "Node").as_deref(), Some("abc"));
+    assert_eq!(hash("", "Node"), None);
+    assert_eq!(hash(mirror, "DaemonSet"), None, "a tenant annotates his pods as he likes");
+}
+
+#[test]
+fn a_pod_says_that_it_has_more_networks() {
+    assert!(here(", annotations: {k8s.v1.cni.cncf.io/networks: storage}", "").more_networks);
+    assert!(!here("", "").more_networks);
+}
+
+#[test]
 fn the_labels_of_service_lb_name_the_service() {
     for program in ["k3s", "rke2"] {
         let label = |key: &str, value: &str| format!("svccontroller.{program}.cattle.io/{key}: {value}");

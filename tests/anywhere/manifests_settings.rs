@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use portreeve::facts::{
-    CiliumConfig, Claimant, ClusterFacts, Family, ForCilium, PortRange, ProxyConfig, RangeSource, Why, WithoutBackend,
+    CiliumConfig, Claimant, ClusterFacts, Family, ForCilium, PortRange, ProxyConfig, RangeSource, ServiceKind, Why,
+    WithoutBackend,
 };
 
 use crate::manifests::facts_of;
@@ -285,12 +286,15 @@ fn who_masquerades_for_cilium_is_in_its_config_map() {
     for (settings, expected) in [
         ("", None),
         (", enable-bpf-masquerade: ''", None),
-        (", enable-ipv4-masquerade: 'false'", Some(false)),
+        (", enable-ipv4-masquerade: 'false'", None),
+        (", enable-ipv4-masquerade: 'false', enable-ipv6: 'false'", Some(false)),
         (", enable-bpf-masquerade: 'true'", Some(false)),
         (", enable-bpf-masquerade: \"true\\n\"", Some(false)),
         (", enable-bpf-masquerade: 'false'", Some(true)),
-        (", enable-bpf-masquerade: 'false', enable-ipv4-masquerade: 'false'", Some(false)),
-        (", enable-bpf-masquerade: 'false', enable-ipv4: 'false'", Some(false)),
+        (", enable-bpf-masquerade: 'false', enable-ipv4-masquerade: 'false'", Some(true)),
+        (", enable-bpf-masquerade: 'false', enable-ipv4-masquerade: 'false', enable-ipv6: 'false'", Some(false)),
+        (", enable-bpf-masquerade: 'false', enable-ipv4: 'false'", Some(true)),
+        (", enable-bpf-masquerade: 'false', enable-ipv4: 'false', enable-ipv6: 'false'", Some(false)),
         (", enable-bpf-masquerade: 'false', enable-ipv4: 'false', enable-ipv6: 'true'", Some(true)),
         (", enable-bpf-masquerade: 'false', enable-ipv4-masquerade: 'false', enable-ipv6: 'true'", Some(true)),
         (", enable-bpf-masquerade: 'false', masquerade: 'false', enable-ipv6: 'true'", Some(false)),
@@ -354,24 +358,32 @@ spec: {defaults: {devices: eth1}, nodeSelector: {matchLabels: {pool: edge}}}
 
 #[test]
 fn what_annotations_ask_of_cilium_is_read_as_cilium_reads_it() {
-    for (annotations, global, narrowed) in [
-        ("{}", false, false),
-        (r#"{service.cilium.io/global: "true"}"#, true, false),
-        (r#"{io.cilium/global-service: "True"}"#, true, false),
-        (r#"{service.cilium.io/global: "false", io.cilium/global-service: "true"}"#, false, false),
-        (r#"{service.cilium.io/global: "yes"}"#, false, false),
-        ("{service.cilium.io/type: NodePort}", false, false),
-        ("{service.cilium.io/type: clusterip}", false, false),
-        ("{service.cilium.io/type: ClusterIP}", false, true),
-        ("{service.cilium.io/type: LoadBalancer}", false, true),
-        ("{service.cilium.io/node: edge}", false, true),
-        ("{service.cilium.io/node-selector: disk=ssd}", false, true),
+    let nothing = ForCilium::default();
+    let global = ForCilium { global: true, ..nothing };
+    let only = |kind| ForCilium { only: Some(kind), ..nothing };
+    let on_some_nodes = ForCilium { on_some_nodes: true, ..nothing };
+    let by_envoy = ForCilium { by_envoy: true, ..nothing };
+    for (metadata, expected) in [
+        ("annotations: {}", nothing),
+        (r#"annotations: {service.cilium.io/global: "true"}"#, global),
+        (r#"annotations: {io.cilium/global-service: "True"}"#, global),
+        (r#"annotations: {service.cilium.io/global: "false", io.cilium/global-service: "true"}"#, nothing),
+        (r#"annotations: {service.cilium.io/global: "yes"}"#, nothing),
+        ("annotations: {service.cilium.io/type: clusterip}", nothing),
+        ("annotations: {service.cilium.io/type: NodePort}", only(ServiceKind::NodePort)),
+        ("annotations: {service.cilium.io/type: ClusterIP}", only(ServiceKind::ClusterIp)),
+        ("annotations: {service.cilium.io/type: LoadBalancer}", only(ServiceKind::LoadBalancer)),
+        ("annotations: {service.cilium.io/node: edge}", on_some_nodes),
+        ("annotations: {service.cilium.io/node-selector: disk=ssd}", on_some_nodes),
+        ("annotations: {service.cilium.io/lb-l7: enabled}", by_envoy),
+        ("annotations: {service.cilium.io/lb-l7: disabled}", nothing),
+        ("labels: {io.cilium.gateway/owning-gateway: web}", by_envoy),
+        (r#"labels: {cilium.io/ingress: "true"}"#, by_envoy),
+        ("labels: {gateway.networking.k8s.io/gateway-name: of-another}", nothing),
     ] {
-        let text = format!(
-            "kind: Service\nmetadata: {{name: a, annotations: {annotations}}}\nspec: {{ports: [{{port: 80}}]}}"
-        );
+        let text = format!("kind: Service\nmetadata: {{name: a, {metadata}}}\nspec: {{ports: [{{port: 80}}]}}");
         let facts = facts_of(&[&text]);
         let found = facts.services.get().expect("services")[0].for_cilium;
-        assert_eq!(found, ForCilium { global, narrowed }, "{annotations}");
+        assert_eq!(found, expected, "{metadata}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read as _, Write},
     net::{TcpListener, TcpStream},
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -53,6 +53,15 @@ pub(crate) enum After {
 /// The requests in order: path and query.
 pub(crate) type RequestLog = Arc<Mutex<Vec<String>>>;
 
+/// What a server does beyond answering.
+#[derive(Clone, Copy, Default)]
+struct Manner {
+    /// It can begin a watch with the present state.
+    streams: bool,
+    /// It keeps a connection after an answer that is whole.
+    keeps: bool,
+}
+
 pub(crate) struct Fake {
     address: String,
     requests: RequestLog,
@@ -72,7 +81,14 @@ impl Fake {
 
     /// The same for a server that can begin a watch with the present state; others refuse that by themselves.
     pub(crate) fn streaming(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
-        Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), true, answer)
+        let manner = Manner { streams: true, ..Manner::default() };
+        Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), manner, answer)
+    }
+
+    /// The same for a server that answers one request after another on a connection, as real ones do.
+    pub(crate) fn patient(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
+        let manner = Manner { keeps: true, ..Manner::default() };
+        Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), manner, answer)
     }
 
     /// The same for those only who know the token, which is `t` until it is rotated.
@@ -81,13 +97,13 @@ impl Fake {
         token: Arc<Mutex<String>>,
         answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        Self::of(address, token, false, answer)
+        Self::of(address, token, Manner::default(), answer)
     }
 
     fn of(
         address: &str,
         token: Arc<Mutex<String>>,
-        streams: bool,
+        manner: Manner,
         answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(address).expect("a port");
@@ -97,7 +113,11 @@ impl Fake {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (answer, log, token) = (Arc::clone(&answer), Arc::clone(&log), Arc::clone(&token));
-                thread::spawn(move || serve(&stream.expect("a connection"), answer.as_ref(), &log, &token, streams));
+                thread::spawn(move || {
+                    let stream = stream.expect("a connection");
+                    let mut lines = BufReader::new(stream.try_clone().expect("a stream"));
+                    while serve(&stream, &mut lines, answer.as_ref(), &log, &token, manner) {}
+                });
             }
         });
         Self { address, requests, directory: TempDir::new().expect("a directory") }
@@ -153,18 +173,25 @@ pub(crate) fn access(address: &str, directory: &TempDir, token: &str, request_ti
 /// The head of an answer that ends with its connection.
 const OPEN_END: &str = "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
 
+/// Answers one request, and returns whether another one may follow.
 fn serve(
     mut stream: &TcpStream,
+    lines: &mut BufReader<TcpStream>,
     answer: &dyn Fn(&str, usize) -> Reply,
     log: &RequestLog,
     token: &Mutex<String>,
-    streams: bool,
-) {
-    let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
-    let Some(Ok(request)) = lines.next() else { return };
+    Manner { streams, keeps }: Manner,
+) -> bool {
+    let Some(Ok(request)) = lines.by_ref().lines().next() else { return false };
     let expected = format!("authorization: Bearer {}", token.lock().expect("the token"));
-    let head: Vec<_> = lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+    let head: Vec<_> = lines.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
     let known = head.iter().any(|line| line.eq_ignore_ascii_case(&expected));
+    let length = head.iter().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    // What is left unread when the connection is closed would take the answer with it.
+    let mut body = vec![0; length.unwrap_or(0)];
+    if lines.read_exact(&mut body).is_err() {
+        return false;
+    }
     let path = request.split(' ').nth(1).expect("a path").to_owned();
     let before = {
         let mut log = log.lock().expect("the log");
@@ -183,7 +210,7 @@ fn serve(
             let early = "HTTP/1.1 100 Continue\r\n\r\n";
             let goes_on = (0..times).all(|_| stream.write_all(early.as_bytes()).is_ok());
             if !goes_on {
-                return;
+                return false;
             }
             (200, json, String::new(), body, 0)
         }
@@ -192,14 +219,14 @@ fn serve(
         Reply::Torn(body) => (200, json, String::new(), body.to_owned(), 100),
         Reply::Refused(code) => (code, json, String::new(), said::refusal(code).to_string(), 0),
         Reply::Busy(wait) => (429, json, format!("Retry-After: {wait}\r\n"), "{}".to_owned(), 0),
-        Reply::Hangup => return,
+        Reply::Hangup => return false,
         Reply::Watch(events, after) => {
             // The client may have hung up, as below.
             drop(stream.write_all(format!("{OPEN_END}{}", events.concat()).as_bytes()));
             if matches!(after, After::Goes) {
                 thread::sleep(Duration::from_secs(30));
             }
-            return;
+            return false;
         }
         Reply::Slow(pieces, pause) => {
             drop(stream.write_all(OPEN_END.as_bytes()));
@@ -207,7 +234,7 @@ fn serve(
                 thread::sleep(pause);
                 drop(stream.write_all(piece.as_bytes()));
             }
-            return;
+            return false;
         }
         Reply::Endless(beginning, again) => {
             let again = again.repeat((64 << 10) / again.len() + 1);
@@ -215,7 +242,7 @@ fn serve(
             while sent.is_ok() {
                 sent = stream.write_all(again.as_bytes());
             }
-            return;
+            return false;
         }
         Reply::Status(code, message) => {
             let body = format!(r#"{{"kind":"Status","status":"Failure","message":"{message}","code":{code}}}"#);
@@ -223,13 +250,15 @@ fn serve(
         }
         Reply::Silence => {
             thread::sleep(Duration::from_secs(30));
-            return;
+            return false;
         }
     };
     let length = body.len() + missing;
-    let head = format!(
-        "HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{extra}Content-Length: {length}\r\nConnection: close\r\n\r\n"
-    );
+    let keeps = keeps && missing == 0;
+    let connection = if keeps { "" } else { "Connection: close\r\n" };
+    let head =
+        format!("HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{extra}Content-Length: {length}\r\n{connection}\r\n");
     // The client may have hung up; what it makes of that is what the test looks at.
-    drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())));
+    let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
+    sent.is_ok() && keeps
 }

@@ -9,6 +9,7 @@ mod cilium;
 mod credentials;
 mod events;
 mod fake;
+mod fleet;
 mod hostile;
 mod nodes;
 mod plugin;

@@ -34,6 +34,7 @@ pub(crate) fn timing() -> WatchTiming {
     WatchTiming {
         watch_duration: Duration::from_secs(1),
         idle_timeout: PATIENT,
+        behind: Duration::from_millis(200),
         poll_interval: Duration::from_millis(50),
         first_backoff: Duration::from_millis(20),
         max_backoff: Duration::from_millis(40),

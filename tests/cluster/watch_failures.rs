@@ -135,6 +135,49 @@ async fn a_watch_that_falls_silent_is_asked_for_again() {
     assert_eq!(names(&view), ["a"]);
 }
 
+/// Fault (API server): somebody changes a long Service all the time, faster than an agent may read
+/// Does: reads the present state anew, not oftener than the watch pays for; the age of the view is that of what was read
+/// Right again: with each state that is read
+/// Lost: what was changed again before it was read
+#[tokio::test]
+async fn a_watch_that_brings_more_than_is_read_is_old_and_ends_with_the_state_read_anew() {
+    let fake = Fake::new(|path, before| match path {
+        path if from(path, 1) && before == 0 => Reply::Endless("", format!("{}\n", event("MODIFIED", A, 2))),
+        path if is_list(path) && path.contains("NotOlderThan") => list("Service", &[A, B]),
+        path => calm(path),
+    });
+    let (_watch, views) = start(&fake);
+    let mut oldest = Duration::ZERO;
+    until(&views, "the state is read anew", |view| {
+        let confirmed = view.statuses[&Resource::Services].confirmed;
+        oldest = oldest.max(confirmed.map_or(Duration::ZERO, |at| at.elapsed()));
+        names(view) == ["a", "b"]
+    })
+    .await;
+    assert!(oldest >= timing().behind, "what was left unread makes it old: {oldest:?}");
+}
+
+#[tokio::test]
+async fn a_refusal_after_a_storm_is_read_before_anything_is_confirmed() {
+    let refused_at = Arc::new(Mutex::new(None));
+    let shared = Arc::clone(&refused_at);
+    let fake = Fake::new(move |path, before| match path {
+        path if from(path, 1) => {
+            Reply::Slow((0..45).map(|_| format!("{}\n", event("MODIFIED", A, 2))).collect(), Duration::from_millis(50))
+        }
+        path if from(path, 2) => {
+            *shared.lock().expect("a lock") = Some(Instant::now());
+            Reply::Watch(vec![format!("{}\n", said::gone())], After::Goes)
+        }
+        path if is_list(path) && before > 0 => Reply::Silence,
+        path => calm(path),
+    });
+    let (_watch, views) = start(&fake);
+    let view = until(&views, "it is refused", |view| errors(view, Resource::Services, "410") == 1).await;
+    let confirmed = view.statuses[&Resource::Services].confirmed;
+    assert!(confirmed < *refused_at.lock().expect("a lock"), "nobody confirmed anything after that");
+}
+
 #[tokio::test]
 async fn a_version_that_expired_leads_to_a_list_as_of_now() {
     let ways: [fn() -> Reply; 2] =

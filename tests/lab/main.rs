@@ -32,5 +32,6 @@ mod runbooks;
 mod said;
 mod server;
 mod settings;
+mod thousands;
 mod verdicts;
 mod waiting;

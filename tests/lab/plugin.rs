@@ -51,11 +51,12 @@ fn an_incident_on_each_of_two_nodes_is_seen_by_who_has_the_rights_of_a_reader_an
     }
     let (code, table, _) = observer.types("kubectl portreeve findings -n shop");
     assert_eq!(code, 1, "{table}");
-    for place in ["n1", "n2"] {
-        let row =
-            |line: &str| line.starts_with("critical  listener-on-node-port  Service shop/web") && line.ends_with(place);
-        assert!(table.lines().any(row), "{table}");
-    }
+    let row = |line: &str| {
+        line.starts_with("critical  listener-on-node-port  Service shop/web") && line.ends_with("2 of 2 nodes: n1, n2")
+    };
+    assert!(table.lines().any(row), "{table}");
+    let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("On n1: ") && words.contains("Differs on other nodes than n1: "), "{table}");
     assert!(table.contains("This speaks of the 2 agents listed in namespace portreeve."), "{table}");
 
     other_commands(&node, &observer, port);

@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use self::settings::Settings;
 #[cfg(feature = "fuzzing")]
 pub(super) use self::settings::parse as parse_settings;
-use super::{console::Console, values::environment};
+use super::{console::Console, usage_error::UsageError, values::environment};
 use crate::agent;
 
 // Flags of the agent. Each may also come from the environment, or from the file of --config; flags win over the
@@ -47,15 +47,28 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         agent::probe(&heartbeat(&settings, config.as_deref()).map_err(anyhow::Error::msg)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (host_ip, node_name) = (env::var("HOST_IP").ok(), env::var("NODE_NAME").ok());
     // What the downward API says is the same on every start, and weaker than a file.
-    let together =
-        move || Ok::<_, String>(merged(&settings, config.as_deref())?.within(host_ip.as_deref(), node_name.clone()));
+    let host_ip = of_environment("HOST_IP")?;
+    let host_ip = host_ip.map(|ip| ip.parse().map_err(|_| unusable("HOST_IP", &ip, "an IP address"))).transpose()?;
+    let node_name = of_environment("NODE_NAME")?;
+    let together = move || Ok::<_, String>(merged(&settings, config.as_deref())?.within(host_ip, node_name.clone()));
     let first = together().map_err(anyhow::Error::msg)?;
     let log = log::start(first.log_format(), first.log_level(), console).context("starting to log")?;
     let ended = agent::run(Box::new(move || Ok(together()?.into_config(&environment()))));
     log.flush();
     ended.map(|()| ExitCode::SUCCESS)
+}
+
+fn unusable(name: &str, value: &str, wanted: &str) -> UsageError {
+    UsageError(format!("the environment has {name}={value:?}, wanted {wanted}"))
+}
+
+/// A variable that is set, and not to nothing.
+fn of_environment(name: &str) -> Result<Option<String>, UsageError> {
+    let value = env::var_os(name).filter(|value| !value.is_empty());
+    let text =
+        value.map(|value| value.into_string().map_err(|value| unusable(name, &value.to_string_lossy(), "UTF-8")));
+    text.transpose()
 }
 
 /// Where an agent with these settings writes its heartbeat. The file of --config is read only where it decides: one that

@@ -131,8 +131,8 @@ pub(in crate::cli) struct Settings {
 
 impl Settings {
     /// Fills in what the downward API says, where nothing is set.
-    pub(super) fn within(self, host_ip: Option<&str>, node_name: Option<String>) -> Self {
-        let host = host_ip.and_then(|ip| ip.parse::<IpAddr>().ok()).unwrap_or(Ipv4Addr::LOCALHOST.into());
+    pub(super) fn within(self, host_ip: Option<IpAddr>, node_name: Option<String>) -> Self {
+        let host = host_ip.unwrap_or(Ipv4Addr::LOCALHOST.into());
         let given = Self { listen: Some(SocketAddr::new(host, PORT)), node: node_name, ..Self::default() };
         self.over(given)
     }
@@ -269,10 +269,13 @@ fn share_of_a_core<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     share(&f64::deserialize(deserializer)?.to_string()).map(Some).map_err(de::Error::custom)
 }
 
-/// More than nothing, and at most a core.
+/// The least share of a core, in per cent: one look in several hours.
+const LEAST_SHARE: f64 = 0.001;
+
+/// At most a core.
 fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share <= 100.0);
-    share.ok_or_else(|| format!("{text:?} is not a share above 0 and up to 100 per cent"))
+    let share = text.parse::<f64>().ok().filter(|share| (LEAST_SHARE..=100.0).contains(share));
+    share.ok_or_else(|| format!("{text:?} is not a share of {LEAST_SHARE} to 100 per cent"))
 }
 
 #[cfg(test)]
@@ -300,7 +303,9 @@ mod tests {
         assert_eq!(wrong("node: n1\nintervall: 3s\n"), (2, meant("intervall", "interval")));
         assert_eq!(wrong("limits:\n  band_warning: 3\n"), (2, meant("band_warning", "band_warning_percent")));
         assert_eq!(wrong("node: n1\n\ninterval: soon\n").0, 3);
-        assert_eq!(wrong("cpu-percent: 0\n").0, 1);
+        assert_eq!((wrong("cpu-percent: 0\n").0, wrong("cpu-percent: 1e-320\n").0), (1, 1));
+        let order = wrong("limits:\n  fds_critical_percent: 1\n  fds_warning_percent: 2\n");
+        assert_eq!(order, (3, "fds_warning_percent is 2, wanted no more than the critical one, 1".to_owned()));
         let limit = wrong("node: n1\nlimits:\n  band_warning_percent: 101\n");
         assert_eq!(limit, (3, "band_warning_percent is 101, wanted 1 to 100".to_owned()));
         assert_eq!(wrong("limits: {proxy_lag_seconds: -1}\n").0, 1);
@@ -324,11 +329,10 @@ mod tests {
     fn flags_win_over_the_file_and_that_over_the_downward_api() {
         let flags = Settings { node: Some("flag".to_owned()), ..Settings::default() };
         let file = parse("node: file\nlisten: 192.0.2.7:80\n").expect("settings");
-        let config =
-            flags.over(file).within(Some("192.0.2.1"), Some("api".to_owned())).into_config(&Environment::default());
+        let host = Some(IpAddr::from([192, 0, 2, 1]));
+        let config = flags.over(file).within(host, Some("api".to_owned())).into_config(&Environment::default());
         assert_eq!((config.node.as_deref(), config.listen.to_string()), (Some("flag"), "192.0.2.7:80".to_owned()));
-        let config =
-            Settings::default().within(Some("192.0.2.1"), Some("api".to_owned())).into_config(&Environment::default());
+        let config = Settings::default().within(host, Some("api".to_owned())).into_config(&Environment::default());
         assert_eq!((config.node.as_deref(), config.listen.to_string()), (Some("api"), "192.0.2.1:29517".to_owned()));
     }
 }

@@ -29,6 +29,9 @@ pub(super) struct AgentFlags {
     /// How long one request may take, to the API server or through it to an agent
     #[arg(long, value_name = "DURATION", help_heading = "Cluster", default_value = "10s", value_parser = duration)]
     request_timeout: Duration,
+    /// How long asking all agents may take; then what is known is told as partial
+    #[arg(long, value_name = "DURATION", help_heading = "Agents", default_value = "10m", value_parser = duration)]
+    time_limit: Duration,
     /// The namespace the agents run in
     ///
     /// What is needed there is `list` of pods, `get` of pods/proxy, and `create` of serviceaccounts/token for the
@@ -49,6 +52,11 @@ impl AgentFlags {
     /// The namespace the agents are listed in.
     pub(super) fn agent_namespace(&self) -> &str {
         &self.agent_namespace
+    }
+
+    /// How long asking all agents may take.
+    pub(super) fn time_limit(&self) -> Duration {
+        self.time_limit
     }
 
     /// Makes a client for the agents.

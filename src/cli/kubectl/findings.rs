@@ -6,12 +6,20 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use tokio::time::sleep;
 
-use super::agents::{AgentFlags, runtime};
+use super::{
+    agents::{AgentFlags, runtime},
+    asking::Interrupts,
+};
 use crate::{
-    cli::{console::Console, report::CountFlags, values::duration},
-    cluster::{AgentRequest, Agents},
+    cli::{
+        console::Console,
+        report::{CountFlags, rule},
+        values::duration,
+    },
+    cluster::{Agent, AgentRequest, Agents},
     facts::Gap,
-    sinks::{AgentAnswer, Fleet, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide},
+    rules::Rule,
+    sinks::{AgentAnswer, Fleet, Gathering, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide},
 };
 
 #[derive(Debug, clap::Args)]
@@ -27,6 +35,9 @@ pub(in crate::cli) struct Args {
     /// Tell findings about nodes and about objects in all namespaces, as is done unless --namespace is given
     #[arg(short = 'A', long, help_heading = "Output")]
     all_namespaces: bool,
+    /// Tell and count only findings of this rule; may be given several times
+    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
+    rules: Vec<&'static Rule>,
     /// Ask again and again, and tell everything anew whenever something has changed
     #[arg(short, long, help_heading = "Output")]
     watch: bool,
@@ -43,9 +54,9 @@ pub(in crate::cli) struct Args {
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// What is wrong, where, for whom, and what to do
+    /// What is wrong, each incident once: where, for whom, and what to do
     Table,
-    /// The table with everything that is known
+    /// The table with everything that is known, and all nodes
     Wide,
     /// One document, `portreeve.fleet/v1`
     Json,
@@ -58,17 +69,28 @@ enum Form {
 pub(in crate::cli) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     runtime()?.block_on(async {
         let agents = args.agent_flags.connect().await?;
-        let mut fleet = args.ask(&agents).await?;
+        let listed = args.list(&agents).await?;
+        let mut interrupts = Interrupts::new()?;
+        let mut fleet = args.ask(&agents, &listed, &mut interrupts).await;
         let mut read = args.print(&fleet, false, console)?;
-        while args.watch && read {
-            sleep(args.interval).await;
-            match args.ask(&agents).await {
+        while args.watch && read && !fleet.was_interrupted() {
+            let next = async {
+                sleep(args.interval).await;
+                args.list(&agents).await
+            };
+            match interrupts.unless(next).await {
+                None => break,
                 // What was printed stays: nothing newer is known.
-                Err(error) => console.print_error(&error),
-                Ok(now) if now.reports_the_same_as(&fleet) => {}
-                Ok(now) => {
-                    fleet = now;
-                    read = args.print(&fleet, true, console)?;
+                Some(Err(error)) => console.print_error(&error),
+                Some(Ok(listed)) => {
+                    let now = args.ask(&agents, &listed, &mut interrupts).await;
+                    if now.was_interrupted() {
+                        break;
+                    }
+                    if !now.reports_the_same_as(&fleet) {
+                        fleet = now;
+                        read = args.print(&fleet, true, console)?;
+                    }
                 }
             }
         }
@@ -77,20 +99,41 @@ pub(in crate::cli) fn run(args: &Args, console: &Console) -> anyhow::Result<Exit
 }
 
 impl Args {
-    async fn ask(&self, agents: &Agents) -> anyhow::Result<Fleet> {
-        let listed = self.agent_flags.list(agents, &self.node).await?;
-        let mut answers: Vec<Option<Result<Vec<u8>, Gap>>> = listed.iter().map(|_| None).collect();
-        agents.fetch(&listed, AgentRequest::FINDINGS, async |number, answer| answers[number] = Some(answer)).await;
-        let answered = listed.into_iter().zip(answers);
-        let answers = answered
-            .filter_map(|(agent, answer)| Some(AgentAnswer { node: agent.node, pod: agent.pod, answer: answer? }));
-        let wanted = Wanted { namespace: self.namespace.clone(), min_severity: self.counting.min_severity };
-        Ok(Fleet::of(self.agent_flags.agent_namespace(), answers.collect(), &wanted, Timestamp::now()))
+    async fn list(&self, agents: &Agents) -> anyhow::Result<Vec<Agent>> {
+        self.agent_flags.list(agents, &self.node).await
+    }
+
+    async fn ask(&self, agents: &Agents, listed: &[Agent], interrupts: &mut Interrupts) -> Fleet {
+        let wanted = Wanted {
+            namespace: self.namespace.clone(),
+            rules: self.rules.iter().map(|rule| rule.id.0).collect(),
+            min_severity: self.counting.min_severity,
+            document: matches!(self.output, Form::Json | Form::Yaml),
+        };
+        let mut gathering = Gathering::new(self.agent_flags.agent_namespace(), wanted);
+        let mut not_asked = vec![true; listed.len()];
+        let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
+            not_asked[number] = false;
+            let Agent { node, pod, .. } = listed[number].clone();
+            gathering.take(AgentAnswer { node, pod, answer }, Timestamp::now());
+        };
+        let limit = self.agent_flags.time_limit();
+        let stopped = interrupts.ask(agents, listed, AgentRequest::FINDINGS, limit, take).await;
+        if let Some(stopped) = stopped {
+            for (agent, _) in listed.iter().zip(not_asked).filter(|(_, not_asked)| *not_asked) {
+                gathering.leave_out(&agent.node, &agent.pod, stopped);
+            }
+        }
+        gathering.finish(stopped)
     }
 
     /// Prints it, perhaps after earlier output, and returns whether the output is still read.
     fn print(&self, fleet: &Fleet, again: bool, console: &Console) -> anyhow::Result<bool> {
         let style = &console.style;
+        let is_table = matches!(self.output, Form::Table | Form::Wide) && !self.counting.no_headers;
+        if let Some(partial) = fleet.partial_words().filter(|_| !is_table) {
+            console.print_note(&partial);
+        }
         console.write_while_read(|out| {
             match self.output {
                 Form::Table | Form::Wide if again && !self.counting.no_headers => {

@@ -6,7 +6,7 @@ use anyhow::bail;
 
 use super::{
     agents::AgentFlags,
-    node_snapshots::{NodeResult, judge_node_snapshots},
+    node_snapshots::{NodeResult, judge_one_snapshot},
 };
 use crate::{
     cli::{console::Console, map_output::MapForm},
@@ -26,14 +26,7 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let nodes: Vec<String> = args.node.iter().cloned().collect();
-    let mut results = judge_node_snapshots(&args.agent_flags, &nodes, None, port_usage)?;
-    let Some(NodeResult { node, result }) = results.pop() else {
-        bail!("nothing is known: no agent is listed in namespace {}", args.agent_flags.agent_namespace());
-    };
-    if let Some(other) = results.last() {
-        bail!("several nodes have agents, {} and {node} among them; say which one with --node", other.node);
-    }
+    let NodeResult { node, result } = judge_one_snapshot(&args.agent_flags, args.node.as_ref(), port_usage)?;
     match result {
         Err(gap) => bail!("the NodePort range of {node} cannot be drawn: {}", gap.detail),
         Ok(port_usage) => args.output.draw(&port_usage, console),

@@ -3,6 +3,7 @@
 //! It runs anywhere, and reads nothing of the machine it runs on.
 
 mod agents;
+mod asking;
 mod complete;
 pub(super) mod findings;
 mod map;
@@ -28,7 +29,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0   nothing that counts was found
   1   findings of at least --min-severity (warning, unless chosen)
-  2   no findings, but not every agent could be asked, or an agent could not look
+  2   no findings, but not every agent could be asked, or an agent could not look;
+      so it is after Ctrl-C, and when the time is over, unless something was found (1)
   64  the command line was not understood";
 
 /// Finds, explains and foretells port conflicts on the nodes of a cluster

@@ -2,18 +2,30 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use anyhow::{anyhow, bail};
+
 use super::{
     agents::{AgentFlags, runtime},
+    asking::Interrupts,
     missing_endpoints::MissingEndpoints,
 };
 use crate::{
     cli::replay,
-    cluster::AgentRequest,
+    cluster::{Agent, AgentRequest},
     facts::{Gap, Snapshot, Source, Why, text},
+    sinks::Stopped,
 };
 
 /// The longest description of what is wrong with an answer, in bytes.
 const DETAIL: usize = 256;
+
+/// What agents gave, by node.
+pub(super) struct NodeResults<T> {
+    /// One for each agent. Of one that was not asked it says so.
+    pub(super) results: Vec<NodeResult<T>>,
+    /// What is missing where not every agent was asked, for people.
+    pub(super) partial: Option<String>,
+}
 
 /// The result of one agent's snapshot, or why there is none.
 pub(super) struct NodeResult<T> {
@@ -22,17 +34,50 @@ pub(super) struct NodeResult<T> {
     pub(super) result: Result<T, Gap>,
 }
 
+/// Asks the agent of this node, or the only one that there is, for its snapshot.
+///
+/// # Errors
+/// When there is none, or no node is named and there are several. Then nobody is asked.
+pub(super) fn judge_one_snapshot<T>(
+    agent_flags: &AgentFlags,
+    node: Option<&String>,
+    judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
+) -> anyhow::Result<NodeResult<T>> {
+    let nodes: Vec<String> = node.into_iter().cloned().collect();
+    let only_one = |listed: &[Agent]| match listed {
+        [one, .., last] if one.node != last.node => {
+            bail!("several nodes have agents, {} and {} among them; say which one with --node", one.node, last.node)
+        }
+        _ => Ok(()),
+    };
+    let NodeResults { mut results, .. } = judge_those(agent_flags, &nodes, None, only_one, judge)?;
+    let none = || anyhow!("nothing is known: no agent is listed in namespace {}", agent_flags.agent_namespace());
+    results.pop().ok_or_else(none)
+}
+
 /// Asks the agents of these nodes, or all, for their snapshots. `judge` gets each as soon as it is there, and it is
 /// dropped then: together they may be more than fits. Where it judges a port, it gets the endpoints behind that too.
 pub(super) fn judge_node_snapshots<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
     port: Option<u16>,
+    judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
+) -> anyhow::Result<NodeResults<T>> {
+    judge_those(agent_flags, nodes, port, |_| Ok(()), judge)
+}
+
+/// The same, unless `may_ask` has something against who is listed.
+fn judge_those<T>(
+    agent_flags: &AgentFlags,
+    nodes: &[String],
+    port: Option<u16>,
+    may_ask: impl FnOnce(&[Agent]) -> anyhow::Result<()>,
     mut judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
-) -> anyhow::Result<Vec<NodeResult<T>>> {
+) -> anyhow::Result<NodeResults<T>> {
     runtime()?.block_on(async {
         let agents = agent_flags.connect().await?;
         let listed = agent_flags.list(&agents, nodes).await?;
+        may_ask(&listed)?;
         let mut results: Vec<Option<Result<T, Gap>>> = listed.iter().map(|_| None).collect();
         let mut endpoints = MissingEndpoints::new(&agents);
         let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
@@ -47,9 +92,15 @@ pub(super) fn judge_node_snapshots<T>(
             });
             results[number] = Some(judged);
         };
-        agents.fetch(&listed, AgentRequest::SNAPSHOT, take).await;
+        let mut interrupts = Interrupts::new()?;
+        let stopped = interrupts.ask(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit(), take).await;
+        let (all, asked) = (listed.len(), results.iter().flatten().count());
+        let partial = stopped.map(|why| format!("partial: {asked} of {all} agents were asked; {}", why.words()));
+        let not_asked = || Gap::new(Source::Agent, Why::NotAsked, stopped.map_or("it was not asked", Stopped::words));
         let judged = listed.into_iter().zip(results);
-        Ok(judged.filter_map(|(agent, result)| Some(NodeResult { node: agent.node, result: result? })).collect())
+        let judged = judged
+            .map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_asked())) });
+        Ok(NodeResults { results: judged.collect(), partial })
     })
 }
 

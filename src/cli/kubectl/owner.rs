@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::{
     agents::AgentFlags,
-    node_snapshots::{NodeResult, judge_node_snapshots},
+    node_snapshots::{NodeResult, NodeResults, judge_node_snapshots},
 };
 use crate::{
     cli::{console::Console, port_argument::PortArgument},
@@ -38,11 +38,15 @@ enum Form {
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let results = judge_node_snapshots(&args.agent_flags, &args.node, Some(args.port.number), |snapshot| {
-        args.port.owners(snapshot)
-    })?;
+    let NodeResults { results, partial } =
+        judge_node_snapshots(&args.agent_flags, &args.node, Some(args.port.number), |snapshot| {
+            args.port.owners(snapshot)
+        })?;
     let owners = results.into_iter().map(|NodeResult { node, result }| NodeOwner { node, owned: result });
     let owners: Vec<NodeOwner> = owners.collect();
+    if let Some(partial) = partial {
+        console.print_note(&partial);
+    }
     console.write(|out| match args.output {
         Form::Text => write_owners(&owners, &console.style, out),
         Form::Json => write_owners_json(args.port.number, &owners, out),

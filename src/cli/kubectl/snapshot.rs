@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use anyhow::{anyhow, bail};
 use serde::Deserialize;
 
-use super::agents::{AgentFlags, runtime};
+use super::{
+    agents::{AgentFlags, runtime},
+    asking::Interrupts,
+};
 use crate::{
     cli::console::Console,
     cluster::AgentRequest,
@@ -28,7 +31,11 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         let mut listed = agent_flags.list(&agents, std::slice::from_ref(node)).await?;
         listed.truncate(1);
         let mut received = Err(Gap::new(Source::Agent, Why::NotAsked, "nobody was asked"));
-        agents.fetch(&listed, AgentRequest::SNAPSHOT, async |_, answer| received = answer).await;
+        let take = async |_, answer| received = answer;
+        let limit = agent_flags.time_limit();
+        if let Some(stopped) = Interrupts::new()?.ask(&agents, &listed, AgentRequest::SNAPSHOT, limit, take).await {
+            received = Err(Gap::new(Source::Agent, Why::NotAsked, stopped.words()));
+        }
         let pod = listed.pop().map(|agent| agent.pod).unwrap_or_default();
         anyhow::Ok((received.map_err(|gap| anyhow!("the agent of {node} could not be asked: {}", gap.detail))?, pod))
     })?;

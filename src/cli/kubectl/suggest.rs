@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::{
     agents::AgentFlags,
-    node_snapshots::{NodeResult, judge_node_snapshots},
+    node_snapshots::{NodeResult, NodeResults, judge_node_snapshots},
 };
 use crate::{
     cli::{console::Console, free_ports::CountFlag},
@@ -22,7 +22,7 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let mut free_ports = FreePorts::default();
-    let results = judge_node_snapshots(&args.agent_flags, &[], None, |snapshot| {
+    let NodeResults { results, partial } = judge_node_snapshots(&args.agent_flags, &[], None, |snapshot| {
         free_ports.absorb(snapshot);
         Ok(())
     })?;
@@ -31,6 +31,9 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         if let Err(gap) = result {
             free_ports.unread.push((node, gap));
         }
+    }
+    if let Some(partial) = partial {
+        console.print_note(&partial);
     }
     let agents = listed(agents, args.agent_flags.agent_namespace());
     let scope = format!("of {agents}, and of no node without one");

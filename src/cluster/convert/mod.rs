@@ -31,13 +31,13 @@ pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Se
         errors.note("spec", "absent", "a mapping");
     }
     let spec = object.spec.take("spec", errors)?;
+    let labels = metadata.labels.take("metadata.labels", errors).unwrap_or_default();
     let status = object.status.take("status", errors);
 
     let kind = match spec.kind.take("spec.type", errors).as_deref() {
-        None | Some("ClusterIP") => ServiceKind::ClusterIp,
-        Some("NodePort") => ServiceKind::NodePort,
-        Some("LoadBalancer") => ServiceKind::LoadBalancer,
+        None => ServiceKind::ClusterIp,
         Some("ExternalName") => return None,
+        Some(text) if let Some(kind) = service_kind(text) => kind,
         Some(other) => {
             errors.note("spec.type", quoted(other), "ClusterIP, NodePort, LoadBalancer or ExternalName");
             return None;
@@ -74,14 +74,11 @@ pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Se
             errors,
         ),
         ports: service_ports(spec.ports, metadata.managed_fields.seen(), errors),
-        proxy_name: metadata
-            .labels
-            .take("metadata.labels", errors)
-            .and_then(|labels| labels.proxy_name.seen().cloned()),
-        for_cilium: metadata
-            .annotations
-            .take("metadata.annotations", errors)
-            .map_or_else(ForCilium::default, |annotations| for_cilium(&annotations)),
+        for_cilium: for_cilium(&metadata.annotations.take("metadata.annotations", errors).unwrap_or_default(), &labels),
+        proxy_name: labels.proxy_name.seen().cloned().or_else(|| {
+            // With this label no proxy serves it, whatever it has (kubernetes cmd/kube-proxy/app/server.go).
+            labels.headless.seen().map(|_| Service::OF_NO_PROXY.to_owned())
+        }),
         namespace: namespace(metadata.namespace, errors)?,
         name: label(metadata.name, errors)?,
         uid: metadata.uid.take("metadata.uid", errors),
@@ -139,13 +136,21 @@ pub(super) fn endpoint_slice(object: SlimObject, errors: &mut FieldErrors) -> Op
 }
 
 /// As Cilium reads it: the newer name of an annotation comes first (cilium `pkg/annotation/clustermesh.go`), and a type that is
-/// none counts as absent.
-fn for_cilium(annotations: &slim_object::Annotations) -> ForCilium {
+/// none counts as absent. Its operator labels the Services of its Ingresses and Gateways (`operator/pkg/model/translation`).
+fn for_cilium(annotations: &slim_object::Annotations, labels: &slim_object::Labels) -> ForCilium {
     let global = annotations.global.seen().or(annotations.global_alias.seen());
-    let other_type =
-        annotations.served_type.seen().is_some_and(|it| matches!(it.as_str(), "ClusterIP" | "LoadBalancer"));
-    let on_some = annotations.served_on.seen().or(annotations.served_on_selected.seen()).is_some();
-    ForCilium { global: global.is_some_and(|it| it.eq_ignore_ascii_case("true")), narrowed: other_type || on_some }
+    let of_operator = labels.cilium_ingress.seen().or(labels.cilium_gateway.seen()).is_some();
+    ForCilium {
+        global: global.is_some_and(|it| it.eq_ignore_ascii_case("true")),
+        only: annotations.served_type.seen().and_then(|it| service_kind(it)),
+        on_some_nodes: annotations.served_on.seen().or(annotations.served_on_selected.seen()).is_some(),
+        by_envoy: of_operator || annotations.by_envoy.seen().is_some_and(|it| it == "enabled"),
+    }
+}
+
+/// The types that have ports of their own.
+fn service_kind(text: &str) -> Option<ServiceKind> {
+    [ServiceKind::ClusterIp, ServiceKind::NodePort, ServiceKind::LoadBalancer].into_iter().find(|it| it.name() == text)
 }
 
 fn service_ports(
@@ -174,6 +179,10 @@ fn service_ports(
                 .and_then(|managed| managed.chose_node_port(number, &protocol.to_string().to_uppercase())),
             protocol,
             port: number,
+            target: match entry.target_port.take(format_args!("{path}.targetPort"), errors) {
+                None => Some(number),
+                Some(target) => target.0.parse().ok(),
+            },
             node_port,
         })
     })

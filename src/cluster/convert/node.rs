@@ -27,13 +27,16 @@ pub(in crate::cluster) fn node(node: v1::Node, errors: &mut FieldErrors) -> Opti
         }
         Some(_) => {}
     }
-    let version = status.node_info.map(|info| short(&info.kubelet_version));
+    let info = status.node_info.as_ref();
+    // An absent one is an empty text.
+    let runtime = info.map(|info| short(&info.container_runtime_version)).filter(|runtime| !runtime.is_empty());
     Some(Node {
         name: name?,
         uid: metadata.uid.as_deref().map(short),
         addresses: addresses(status.addresses.unwrap_or_default(), errors),
         excluded_from_load_balancers: metadata.labels.is_some_and(|labels| labels.contains_key(EXCLUDED)),
-        kubelet_version: version,
+        kubelet_version: info.map(|info| short(&info.kubelet_version)),
+        container_runtime: runtime,
         pod_families: pod_families(&spec.pod_cidrs.unwrap_or_default(), errors),
     })
 }

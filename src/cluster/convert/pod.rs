@@ -93,13 +93,19 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
         }));
     }
     let namespace = namespace(metadata.namespace, errors)?;
+    let controller = controllers.into_iter().next();
+    // Anybody may annotate a pod of his own; the kubelet deletes mirrors that it did not make.
+    let is_mirror = annotations.config_mirror.seen().is_some() && controller.as_ref().is_some_and(Controller::is_node);
     Some(PodFacts::Placed(Pod {
         service_lb_of: service_lb_of(&namespace, &labels),
         namespace,
         name: name(metadata.name, errors)?,
         uid: metadata.uid.take("metadata.uid", errors),
-        config_hash: annotations.config_hash.take("metadata.annotations[kubernetes.io/config.hash]", errors),
-        controller: controllers.into_iter().next(),
+        config_hash: annotations
+            .config_hash
+            .take("metadata.annotations[kubernetes.io/config.hash]", errors)
+            .filter(|_| is_mirror),
+        controller,
         ends: metadata.deleted.take("metadata.deletionTimestamp", errors).map(|Time(at)| at),
         node,
         host_network,
@@ -108,8 +114,14 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
         running: (!containers.is_empty()).then(|| containers.iter().chain(&init_containers).any(runs)),
         failing: containers.iter().any(failed),
         restarted: restarted(&containers),
+        scheduled: conditions
+            .iter()
+            .find(|condition| is(condition, "PodScheduled", "True"))
+            .and_then(|condition| condition.since.seen())
+            .map(|Time(at)| *at),
         ips,
         ports,
+        more_networks: annotations.networks.seen().is_some(),
         ip_local_port_range: each(security.sysctls, "spec.securityContext.sysctls", errors, local_port_range).pop(),
     }))
 }

@@ -34,12 +34,17 @@ pub(in crate::cluster) fn typed_node(object: SlimObject, errors: &mut FieldError
     });
     let pod_cidrs = each(spec.pod_cidrs, "spec.podCIDRs", errors, |cidr, _, _| Some(cidr));
     let kubelet_version = info.kubelet_version.take("status.nodeInfo.kubeletVersion", errors).unwrap_or_default();
+    let runtime = info.runtime_version.take("status.nodeInfo.containerRuntimeVersion", errors).unwrap_or_default();
     Node {
         metadata: typed_metadata(*metadata, errors),
         spec: Some(NodeSpec { pod_cidrs: Some(pod_cidrs), ..NodeSpec::default() }),
         status: Some(NodeStatus {
             addresses: Some(addresses),
-            node_info: Some(NodeSystemInfo { kubelet_version, ..NodeSystemInfo::default() }),
+            node_info: Some(NodeSystemInfo {
+                kubelet_version,
+                container_runtime_version: runtime,
+                ..NodeSystemInfo::default()
+            }),
             ..NodeStatus::default()
         }),
     }
@@ -59,6 +64,15 @@ pub(in crate::cluster) fn typed_config_map(object: SlimObject, errors: &mut Fiel
         ("node-port-range", scalar(data.node_port_range.take("data[node-port-range]", errors))),
         ("enable-bpf-masquerade", scalar(data.bpf_masquerade.take("data[enable-bpf-masquerade]", errors))),
         ("devices", long(data.devices.take("data[devices]", errors))),
+        ("force-device-detection", scalar(data.detects_devices.take("data[force-device-detection]", errors))),
+        (
+            "disable-external-ip-mitigation",
+            scalar(data.external_ips_anywhere.take("data[disable-external-ip-mitigation]", errors)),
+        ),
+        ("k8s-service-proxy-name", scalar(data.proxy_name.take("data[k8s-service-proxy-name]", errors))),
+        ("enable-node-port", scalar(data.node_port.take("data[enable-node-port]", errors))),
+        ("enable-host-port", scalar(data.host_port.take("data[enable-host-port]", errors))),
+        ("enable-external-ips", scalar(data.external_ips.take("data[enable-external-ips]", errors))),
         ("service-no-backend-response", scalar(data.no_backend.take("data[service-no-backend-response]", errors))),
         (
             "enable-no-service-endpoints-routable",

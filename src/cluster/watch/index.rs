@@ -68,7 +68,7 @@ impl Index {
         self.caches.values_mut().for_each(|cache| cache.memory.facts_are_made());
     }
 
-    /// Applies an update that came at `at`, in a time that grows with the update and not with what is known. True if
+    /// Applies an update that shows how it was at `at`, in a time that grows with the update and not with what is known. True if
     /// facts may have changed.
     pub(super) fn apply(&mut self, resource: Resource, update: Update, at: Instant) -> bool {
         let changed = self.apply_to_cache(resource, update, at);
@@ -232,7 +232,7 @@ impl ResourceCache {
 
     /// The server has confirmed what is known. False: no fact changes by that.
     fn confirm(&mut self, at: Instant) -> bool {
-        self.status.confirmed = Some(at);
+        self.status.confirmed = self.status.confirmed.max(Some(at));
         self.status.failure = None;
         false
     }

@@ -21,6 +21,10 @@ const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
 /// What one watch may bring, in bytes: a hundred times what ten minutes bring in a large cluster. Beyond it the present
 /// state is read anew, within the bounds of a list: what is known must not grow without an end.
 const LONGEST: usize = 64 << 20;
+/// Where a watch lags behind, the state is not read anew before it has brought so much, and so much for each object of the
+/// state, in bytes: both together take no more than twice what the watch alone takes.
+const STATE: usize = 4 << 20;
+const OBJECT: usize = 2 << 10;
 
 /// A watch, line by line.
 pub(super) struct OpenWatch<'a> {
@@ -47,8 +51,9 @@ impl OpenWatch<'_> {
             let Some(line) = next? else { break };
             let taken = state.take(self.server.address(), self.kind, &line);
             if let Some(version) = taken.map_err(|error| self.error(error))? {
-                self.feed.send(Update::Replaced(selection.clone(), state.into_objects())).await;
-                position.is_whole(version);
+                let objects = state.into_objects();
+                position.is_whole(version, objects.objects.len());
+                self.feed.send(Update::Replaced(selection.clone(), objects)).await;
                 position.patience.succeeded(Instant::now());
                 return Ok(true);
             }
@@ -73,19 +78,23 @@ impl OpenWatch<'_> {
                 }
             };
             accepted = true;
+            // What was left unread, nobody confirms.
+            let as_of = self.lines.behind().unwrap_or_else(Instant::now);
             let Some(line) = next else {
-                self.feed.send(Update::Confirmed).await;
+                self.feed.send_as_of(as_of, Update::Confirmed).await;
                 position.patience.succeeded(Instant::now());
                 return Ok(brought > 0);
             };
             brought += line.len();
-            if brought > LONGEST {
+            let enough =
+                if as_of.elapsed() < self.feed.timing.behind { LONGEST } else { position.objects * OBJECT + STATE };
+            if brought > enough.min(LONGEST) {
                 position.version = None;
                 return Ok(true);
             }
             let changed = change(self.server.address(), self.kind, &line, &self.feed.allowance);
             let Some((update, version)) = changed.map_err(|error| self.error(error))? else { continue };
-            self.feed.send(update).await;
+            self.feed.send_as_of(as_of, update).await;
             position.patience.succeeded(Instant::now());
             position.reached(version);
         }

@@ -22,6 +22,8 @@ pub(super) struct WatchPosition {
     seen: Option<String>,
     /// The server could not be reached meanwhile: what answers now may have an older state.
     pub(super) doubted: bool,
+    /// So many objects were there when everything was read.
+    pub(super) objects: usize,
     /// The version is gone (410): the next LIST asks for the present state, not for the server's cache.
     expired: bool,
     /// The server knows no field selector for this resource.
@@ -40,6 +42,7 @@ impl WatchPosition {
             version: None,
             seen: None,
             doubted: false,
+            objects: 0,
             expired: false,
             without_selector: false,
             streams: true,
@@ -70,9 +73,10 @@ impl WatchPosition {
         }
     }
 
-    /// Everything was read, as of this version.
-    pub(super) fn is_whole(&mut self, version: String) {
+    /// Everything was read, as of this version: so many objects.
+    pub(super) fn is_whole(&mut self, version: String, objects: usize) {
         self.expired = false;
+        self.objects = objects;
         self.reached(Some(version));
     }
 

@@ -2,7 +2,10 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
 
 use super::{
     cached_object::{CachedObject, KnownObjects, ObjectBatch},
@@ -28,7 +31,7 @@ pub(super) struct ResourceFeed {
     pub(super) resource: Resource,
     pub(super) access: Access,
     pub(super) timing: WatchTiming,
-    pub(super) updates: mpsc::Sender<(Resource, Update)>,
+    pub(super) updates: mpsc::Sender<(Resource, Update, Instant)>,
     /// What is known of it already.
     pub(super) known: KnownObjects,
     /// What everything that is read takes its memory from.
@@ -38,7 +41,12 @@ pub(super) struct ResourceFeed {
 impl ResourceFeed {
     /// Sends an update to the index.
     pub(super) async fn send(&self, update: Update) {
-        self.updates.send((self.resource, update)).await.expect("the index lives as long as the watchers");
+        self.send_as_of(Instant::now(), update).await;
+    }
+
+    /// Sends an update that shows how it was at a time.
+    pub(super) async fn send_as_of(&self, at: Instant, update: Update) {
+        self.updates.send((self.resource, update, at)).await.expect("the index lives as long as the watchers");
     }
 
     /// A connection of its own, with the credentials as they are now. It is made again after every failure, so that a

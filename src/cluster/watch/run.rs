@@ -66,26 +66,26 @@ pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: E
         async {
             while endpoints_of.changed().await.is_ok() {
                 let names = Arc::clone(&endpoints_of.borrow_and_update());
-                let update = (Resource::EndpointSlices, Update::EndpointsNeeded(names));
+                let update = (Resource::EndpointSlices, Update::EndpointsNeeded(names), Instant::now());
                 updates.send(update).await.expect("the index lives");
             }
         },
         async {
-            while let Some((resource, update)) = incoming.recv().await {
-                apply(&view, resource, update, &selections);
+            while let Some((resource, update, at)) = incoming.recv().await {
+                apply(&view, resource, (update, at), &selections);
             }
         },
     );
 }
 
 /// Applies one update; a failure is logged when it begins and when it ends.
-fn apply(view: &ViewWriter, resource: Resource, update: Update, selections: &Selections) {
+fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant), selections: &Selections) {
     // Nothing else changes what has to be read.
     let steers = resource == Resource::Nodes || matches!(update, Update::EndpointsNeeded(_));
     let what_becomes = what_becomes_of_what_is_known(&update);
     let failure = |index: &Index| index.failure(resource).map(|gap| (gap.why, gap.detail.clone()));
     let before = view.index(failure);
-    let changed = view.update(|index| index.apply(resource, update, Instant::now()));
+    let changed = view.update(|index| index.apply(resource, update, at));
     match (before, view.index(failure)) {
         (was, Some((why, detail))) if was.as_ref().is_none_or(|(was, _)| *was != why) => {
             warn!(resource = resource.name(), detail, "cannot read the cluster; {what_becomes}");

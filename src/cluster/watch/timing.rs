@@ -12,6 +12,8 @@ pub struct WatchTiming {
     pub watch_duration: Duration,
     /// A watch without a line for so long is requested again; bookmarks come every minute.
     pub idle_timeout: Duration,
+    /// Who sends more than is read, for so long, is asked for the present state instead: it skips what was changed again meanwhile.
+    pub behind: Duration,
     /// How often Nodes and settings are polled, and Pods that wait for free ports where there are few Nodes.
     pub poll_interval: Duration,
     /// The longest wait after the first failure; it doubles with each.
@@ -25,6 +27,7 @@ impl Default for WatchTiming {
         Self {
             watch_duration: Duration::from_secs(300),
             idle_timeout: Duration::from_secs(90),
+            behind: Duration::from_secs(30),
             poll_interval: Duration::from_secs(600),
             first_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(20),

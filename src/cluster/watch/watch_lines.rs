@@ -13,6 +13,9 @@ use crate::cluster::{
     value_counter::ValueCounter,
 };
 
+/// So many frames of a watch are read at once, whatever came before it: a server that refuses it says so in the first.
+const FIRST: u32 = 4;
+
 /// Cuts lines out of pieces that end anywhere.
 #[derive(Default)]
 pub(in crate::cluster) struct LineBuffer {
@@ -63,12 +66,16 @@ pub(super) struct WatchLines {
     buffer: LineBuffer,
     /// Whether a frame was read just now, so that more of them may be there already.
     in_batch: bool,
+    /// Frames that were read, up to [`FIRST`].
+    frames: u32,
+    /// Since when batches have ended although more may have been there.
+    behind: Option<Instant>,
 }
 
 impl WatchLines {
     /// The lines of an answer.
     pub(super) fn of(answer: Answer) -> Self {
-        Self { answer, buffer: LineBuffer::default(), in_batch: false }
+        Self { answer, buffer: LineBuffer::default(), in_batch: false, frames: 0, behind: None }
     }
 
     /// The next line; `None` at the end. With a pace, frames that never end are read in batches; without one, they wake the
@@ -86,18 +93,32 @@ impl WatchLines {
         }
     }
 
+    /// Since when the server may have had more to say than was read; `None` where all of it was.
+    pub(super) fn behind(&self) -> Option<Instant> {
+        self.behind
+    }
+
     /// The next frame. Whoever stops waiting for it loses nothing.
     async fn frame(&mut self, pace: Option<&mut ReadingPace>) -> Result<Option<Bytes>, Error> {
         let Some(pace) = pace else { return self.answer.frame().await };
-        let goes_on = mem::take(&mut self.in_batch) && !pace.is_full();
+        let in_batch = mem::take(&mut self.in_batch);
+        let goes_on = in_batch && !pace.is_full();
         let together = if goes_on { timeout(TOGETHER, self.answer.frame()).await.ok() } else { None };
         let frame = match together {
             Some(frame) => frame,
             None => {
-                sleep(pace.pause(Instant::now())).await;
+                let now = Instant::now();
+                if in_batch {
+                    self.behind = if goes_on { None } else { self.behind.or(Some(now)) };
+                }
+                let pause = pace.pause(now);
+                if self.frames >= FIRST {
+                    sleep(pause).await;
+                }
                 self.answer.frame().await
             }
         };
+        self.frames = (self.frames + 1).min(FIRST);
         pace.read(frame.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len));
         self.in_batch = true;
         frame

@@ -74,8 +74,8 @@ async fn session(
         if position.version.is_none() && !position.streams {
             let empty = || feed.batch(selection);
             let (objects, version) = server.pages(collection, &query, position.recency(), empty).await?;
+            position.is_whole(version, objects.objects.len());
             feed.send(Update::Replaced(selection.clone(), objects)).await;
-            position.is_whole(version);
         }
         let began = Instant::now();
         let seconds = feed.timing.spread_watch_duration(jitter()).as_secs().max(1);

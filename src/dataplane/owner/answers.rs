@@ -7,11 +7,12 @@ use super::{
         backing::Backing,
         candidate::Candidate,
         candidates::Candidates,
-        cilium::narrowed,
         claim::Claim,
         endpoints::Endpoints,
+        kept_off::serves,
         local_address::{LocalAddress, is_link_local},
         outcome::Outcome,
+        part::Part,
         vantage::answering_vantage_points,
     },
     claims::Standing,
@@ -51,42 +52,59 @@ impl<'a> Here<'a> {
             None if decided.len() == 1 => decided.remove(0),
             None => (Err(self.unread_endpoints(to.ip).unwrap_or_else(|| self.candidates.ambiguity())), None),
         };
-        let loser = listener.filter(|_| outcome != Ok(Outcome::Listener));
+        let loser = listener.filter(|_| outcome.as_ref().is_ok_and(|it| *it != Outcome::Listener));
         Answered { from, to: to.ip, outcome, by, loser }
     }
 
     /// What may come of it in one candidate: more than one thing where endpoints are unknown.
     fn decide(&self, candidate: &Candidate, from: Vantage, to: LocalAddress, listener: Option<usize>) -> Vec<Decided> {
+        let serves = |service: &Service, part: Part| match candidate.mode() {
+            Mode::Cilium => serves(self.snapshot, service, part),
+            _ => Ok(true),
+        };
+        let is_served = |service: &Service, part: Part| serves(service, part) != Ok(false);
         let external = self.find(|standing| match standing {
             Standing::External(address, port) if address.ip == to.ip && !to.ip.is_loopback() => {
-                serves(address.service, to.ip).then_some((address.service, *port))
+                let is_served = address.is_served(Some(candidate.mode())) && is_served(address.service, address.part());
+                is_served.then_some((*address, *port))
             }
             _ => None,
         });
+        let taken = external.map(|(_, (address, _))| candidate.captures_external(&address, from));
+        if let Some(Err(gap)) = taken {
+            return vec![(Err(gap), None)];
+        }
+        let external = external.filter(|_| taken == Some(Ok(true)));
         let node_port = self.find(|standing| match standing {
-            Standing::NodePort(service, port) => serves(service, to.ip).then_some((*service, *port)),
+            Standing::NodePort(service, port) => {
+                let has = service.families.contains(&Family::of(to.ip));
+                (has && is_served(service, Part::NodePorts)).then_some((*service, *port))
+            }
             _ => None,
         });
         let host_port = self.find(|standing| match standing {
-            Standing::HostPort(_, host) => candidate.serves_host_port(host, to, from).then_some(()),
+            Standing::HostPort(pod, host) => {
+                let served = candidate.serves_host_port((pod, host), to, from);
+                (served != Ok(false)).then_some(served)
+            }
             _ => None,
         });
-        let host_port = match self.is_left_out {
-            Ok(true) if candidate.mode() == Mode::Cilium => None,
-            Err(ref gap) if candidate.mode() == Mode::Cilium && host_port.is_some() => {
-                return vec![(Err(gap.clone()), None)];
-            }
-            _ => host_port.map(|(index, ())| index),
+        let host_port = match (&self.is_left_out, host_port) {
+            (Ok(true), _) if candidate.mode() == Mode::Cilium => None,
+            (Err(gap), Some(_)) if candidate.mode() == Mode::Cilium => return vec![(Err(gap.clone()), None)],
+            (_, Some((_, Err(gap)))) => return vec![(Err(gap), None)],
+            (_, host_port) => host_port.map(|(index, _)| index),
         };
-        let externals = self
-            .outcomes(external, to.ip, |backing| candidate.outcome_of_external_ip((to, self.protocol), from, backing));
+        let perhaps = |service: &Service, part: Part| serves(service, part).is_err();
+        let claim = external.map(|(index, (address, port))| (index, (address.service, port)));
+        let mut externals =
+            self.outcomes(claim, to.ip, |backing| candidate.outcome_of_external_ip((to, self.protocol), from, backing));
+        externals.extend(external.filter(|(_, (it, _))| perhaps(it.service, it.part())).map(|_| None));
         let strays = self.strays(candidate, from, to, node_port.map(|(_, (service, _))| service), listener);
         let outcome =
             |backing| if strays { Outcome::Nowhere } else { candidate.outcome((to, self.protocol), from, backing) };
         let mut node_ports = self.outcomes(node_port, to.ip, outcome);
-        if candidate.mode() == Mode::Cilium && node_port.is_some_and(|(_, (service, _))| service.for_cilium.narrowed) {
-            node_ports.push(None);
-        }
+        node_ports.extend(node_port.filter(|(_, (service, _))| perhaps(service, Part::NodePorts)).map(|_| None));
         let pairs = externals.into_iter().flat_map(|external| node_ports.iter().map(move |it| (external, *it)));
         pairs
             .map(|(external, node_port)| {
@@ -130,14 +148,16 @@ impl<'a> Here<'a> {
     /// Why the endpoints of a Service that claims the port are not known, where they are not.
     fn unread_endpoints(&self, to: IpAddr) -> Option<Gap> {
         self.standings.iter().find_map(|standing| match standing {
-            Standing::External(address, port) => {
-                self.endpoints.backing(address.service, port, Family::of(to)).err().filter(|_| address.ip == to)
-            }
-            Standing::NodePort(service, port) => {
-                narrowed(self.snapshot, service).or_else(|| self.endpoints.backing(service, port, Family::of(to)).err())
-            }
+            Standing::External(address, _) if address.ip != to => None,
+            Standing::External(address, port) => self.unread(address.service, port, address.part(), to),
+            Standing::NodePort(service, port) => self.unread(service, port, Part::NodePorts, to),
             Standing::HostPort(..) | Standing::Socket(..) => None,
         })
+    }
+
+    fn unread(&self, service: &Service, port: &ServicePort, part: Part, to: IpAddr) -> Option<Gap> {
+        let backing = || self.endpoints.backing(service, port, Family::of(to)).err();
+        serves(self.snapshot, service, part).err().or_else(backing)
     }
 
     /// What each backing that a Service may have makes of a connection, if there is a Service.
@@ -212,10 +232,6 @@ impl<'a> Here<'a> {
         };
         self.endpoints.includes(service, port, &bound, socket.local_port)
     }
-}
-
-fn serves(service: &Service, to: IpAddr) -> bool {
-    service.families.contains(&Family::of(to))
 }
 
 /// A node's own packet between link-local addresses that was translated leads nowhere, even to the node itself.

@@ -32,6 +32,9 @@ pub fn owner(snapshot: &Snapshot, lag_seconds: i64, protocol: Protocol, port: u1
         services => services.map_or(&[][..], Vec::as_slice),
     };
     let listeners = snapshot.kernel.listeners.get()?;
+    if let Some(gap) = snapshot.kernel.no_udp.as_ref().filter(|_| protocol == Protocol::Udp) {
+        return Err(gap.clone());
+    }
     let here = Here {
         snapshot,
         candidates: Candidates::of(snapshot, interfaces, lag_seconds),

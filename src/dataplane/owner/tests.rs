@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use super::{
     super::{claim::Claim, outcome::Outcome},
     *,
@@ -5,7 +7,8 @@ use super::{
 use crate::{
     dataplane::cilium,
     facts::{
-        Mode, RangeClaim, Reading, Socket, Source, State, Vantage, Why,
+        CiliumConfig, Family, ForCilium, Mode, RangeClaim, Reading, Service, ServiceKind, Socket, Source, State,
+        Vantage, Why,
         healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
     },
 };
@@ -141,7 +144,8 @@ fn endpoints_that_were_not_read_are_the_reason_on_the_address_of_their_service_o
 fn what_is_not_known_is_unknown_only_where_it_matters() {
     let world = web().listens("0.0.0.0:30080").without_proxy();
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod), "every mode takes the primary address");
-    assert!(ask(&world, Vantage::Remote, SECOND[0]).0.is_err());
+    let unknown = ask(&world, Vantage::Remote, SECOND[0]);
+    assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
     let mut world = web();
     world.cluster.services = gap(Source::Services, Why::NotPermitted);
     assert_eq!(
@@ -231,11 +235,113 @@ fn behind_cilium_a_host_port_is_where_node_ports_are_and_none_in_their_range() {
 
 #[test]
 fn behind_cilium_a_narrowed_service_may_be_served_or_not() {
-    let narrowed = |it: World| it.node_port(30080).with(|service| service.for_cilium.narrowed = true);
+    let narrowed = |it: World| it.node_port(30080).with(|service| service.for_cilium.on_some_nodes = true);
     let world = Snapshot::healthy().service("web", narrowed);
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod));
     let gap = ask(&world.with_mode(Mode::Cilium), Vantage::Remote, PRIMARY[0]).0.expect_err("unknown");
     assert!(gap.detail.contains("service.cilium.io/type"), "{gap:?}");
+    let mut left_out = world.listens("0.0.0.0:30080").with_mode(Mode::Cilium);
+    objects(&mut left_out.cluster.services)[0].for_cilium =
+        ForCilium { only: Some(ServiceKind::ClusterIp), ..ForCilium::default() };
+    assert_eq!(ask(&left_out, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
+}
+
+/// eth0 is Cilium's, and eth1 with 198.51.100.9 is not.
+fn two_devices(world: Snapshot, change: impl FnOnce(&mut CiliumConfig)) -> Snapshot {
+    let mut config = CiliumConfig { devices: vec!["eth0".to_owned()], ..CiliumConfig::default() };
+    change(&mut config);
+    let mut world = world.address("eth1", "198.51.100.9").with_mode(Mode::Cilium);
+    let interfaces = std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces));
+    interfaces.links.last_mut().expect("eth1").kind = None;
+    world.with_config(|it| it.cilium = Some(config))
+}
+
+#[test]
+fn behind_cilium_an_address_of_another_device_is_taken_where_cilium_sees_who_connects() {
+    let world = |field: fn(&mut Service, IpAddr)| {
+        let taker = |it: World| {
+            it.with(|service| {
+                service.ports[0].port = 30080;
+                field(service, ip("198.51.100.9"));
+            })
+        };
+        Snapshot::healthy().service("taker", taker).listens("0.0.0.0:30080")
+    };
+    let external = world(|service, ip| service.external_ips = vec![ip]);
+    let balanced = world(|service, ip| service.load_balancer_ips = vec![ip]);
+    let process = Ok(Outcome::Listener);
+    let asked = |world: &Snapshot, from| ask(world, from, "198.51.100.9").0;
+    for (name, world, inside) in [
+        ("external IP", two_devices(external.clone(), |_| ()), process.clone()),
+        ("anywhere", two_devices(external.clone(), |it| it.external_ips_anywhere = true), Ok(Outcome::Pod)),
+        ("load balancer", two_devices(balanced, |_| ()), Ok(Outcome::Pod)),
+    ] {
+        assert_eq!(asked(&world, Vantage::Node), inside, "{name}");
+        assert_eq!(asked(&world, Vantage::Pods), inside, "{name}");
+        let remote = asked(&world, Vantage::Remote).expect_err("by which device they come");
+        assert!(remote.detail.contains("device"), "{name}: {remote:?}");
+    }
+    let at_packets = two_devices(external.clone(), |it| it.host_namespace_only = true);
+    assert!(asked(&at_packets, Vantage::Pods).is_err() && asked(&at_packets, Vantage::Node) == process);
+    assert_eq!(asked(&external.address("eth1", "198.51.100.9"), Vantage::Remote), Ok(Outcome::Pod), "kube-proxy");
+}
+
+#[test]
+fn behind_cilium_an_external_ip_of_a_family_that_the_service_has_not_leads_nowhere() {
+    let taker = |it: World| {
+        it.external_ip(PRIMARY[1])
+            .with(|service| {
+                service.ports[0].port = 30080;
+                service.families = vec![Family::V4];
+            })
+            .each_slice(|slice| {
+                if slice.family == Family::V6 {
+                    slice.endpoints.clear()
+                }
+            })
+    };
+    let world = Snapshot::healthy().service("taker", taker).listens("[::]:30080");
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]).0, Ok(Outcome::Listener), "kube-proxy leaves it out");
+    let lost = (Some(Claim::ExternalIp), Some(Claim::Listener));
+    let behind = world.with_mode(Mode::Cilium);
+    assert_eq!(ask(&behind, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), lost.0, lost.1));
+    assert_eq!(ask(&behind, Vantage::Node, PRIMARY[1]), (Ok(Outcome::Unreachable), lost.0, lost.1));
+}
+
+#[test]
+fn a_host_port_is_of_the_families_of_its_pod() {
+    let world = Snapshot::healthy().listens("[::]:30080").pod("edge", |pod| {
+        pod.host_port(80, 30080);
+        pod.ips.retain(|ip| ip.is_ipv4());
+    });
+    for world in [world.clone(), world.with_mode(Mode::Ipvs)] {
+        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
+        assert_eq!(ask(&world, Vantage::Loopback, "::1"), (Ok(Outcome::Listener), Some(Claim::Listener), None));
+    }
+}
+
+#[test]
+fn behind_cilium_a_host_ip_of_every_address_is_unknown_and_one_of_loopback_is_all_of_it() {
+    let world = |host_ip: &str| {
+        let mut world = two_devices(Snapshot::healthy().listens("127.0.0.53:30080"), |_| ()).pod("edge", |pod| {
+            pod.host_port(80, 30080);
+            pod.ports[0].host_ip = Some(ip(host_ip));
+        });
+        let ranges = Reading::Seen(vec!["31000-31999".parse().expect("a range")]);
+        let by = crate::facts::Claimant::Cilium;
+        world.cluster.range_claims.push(RangeClaim { by, ranges, place: String::new() });
+        world
+    };
+    let every = world("0.0.0.0");
+    assert!(ask(&every, Vantage::Remote, PRIMARY[0]).0.expect_err("by version").detail.contains("hostIP 0.0.0.0"));
+    assert_eq!(ask(&every, Vantage::Remote, SECOND[0]).0, Ok(Outcome::Refused), "no version serves it there");
+    assert_eq!(ask(&every, Vantage::Remote, PRIMARY[1]).0, Ok(Outcome::Refused));
+    let loopback = world("127.0.0.1");
+    assert_eq!(ask(&loopback, Vantage::Loopback, "127.0.0.53").1, Some(Claim::HostPort));
+    assert_eq!(ask(&loopback, Vantage::Node, PRIMARY[0]).0, Ok(Outcome::Refused));
+    let other = world("198.51.100.9");
+    assert_eq!(ask(&other, Vantage::Node, "198.51.100.9").0, Ok(Outcome::Refused), "no device of Cilium has it");
+    assert!(ask(&other, Vantage::Remote, "198.51.100.9").0.is_err());
 }
 
 #[test]

@@ -37,6 +37,9 @@ fn a_holder_has_the_best_name_that_is_known() {
     assert_eq!(pod("uid-web"), "pod default/web");
     assert_eq!(pod("hash-of-web"), "pod default/web");
     assert_eq!(pod("uid-other"), "a pod whose name is not known");
+    let decoy = Snapshot::healthy().pod("decoy", |pod| pod.config_hash = Some("uid-web".to_owned())).pod("web", |_| ());
+    let pods = decoy.cluster.pods.seen().expect("pods");
+    assert_eq!(pod_of_uid(pods, "uid-web").map(|pod| pod.name.as_str()), Some("web"), "whoever comes first");
     let unnamed = |mut owner: Owner, root: bool| {
         let Owner::Held(holder) = &mut owner else { panic!("held") };
         holder.process = gap(Source::Processes, Why::NotPermitted);

@@ -33,6 +33,7 @@ impl World {
                 name: String::new(),
                 protocol: Protocol::Tcp,
                 port: 80,
+                target: Some(8080),
                 node_port: None,
                 fixed: Some(false),
             }],

@@ -198,7 +198,9 @@ fn many_sockets_of_one_service_are_one_finding_with_the_worst_first() {
 
 #[test]
 fn an_unknown_mode_leaves_what_every_mode_shares() {
-    assert_eq!(severity(&hanging().without_proxy()), Severity::Info);
+    let evidence = expect_problem(&RULE, &hanging().without_proxy(), &subject());
+    assert_eq!(evidence.severity, Severity::Info);
+    assert!(evidence.summary.ends_with("in others it may hang."), "{}", evidence.summary);
     let second = web().connects(State::Established, "192.0.2.2:30080", REMOTE).without_proxy();
     assert_eq!(expect_unknown(&RULE, &second, &subject()).source, Source::ProxyMode);
 }
@@ -276,6 +278,22 @@ fn in_cilium_mode_an_address_that_serves_nobody_outside_and_a_peer_here_are_sile
         expect_healthy(&RULE, &world.with_mode(Mode::Cilium), &subject());
         expect_problem(&RULE, &world, &subject());
     }
+}
+
+#[test]
+fn where_an_annotation_has_cilium_serve_a_service_elsewhere_it_is_unknown() {
+    let narrowed = |it: World| it.node_port(30080).with(|service| service.for_cilium.on_some_nodes = true);
+    let world = |change: fn(World) -> World, local: &str| {
+        let world = Snapshot::healthy().service("web", |it| change(narrowed(it))).ephemeral("1024 65535", "");
+        world.socket(Protocol::Tcp, State::SynSent, local, REMOTE, |socket| socket.retransmits = 2)
+    };
+    let by_node_port = world(|it| it, LOCAL);
+    expect_problem(&RULE, &by_node_port, &subject());
+    assert_eq!(expect_unknown(&RULE, &by_node_port.with_mode(Mode::Cilium), &subject()).source, Source::Services);
+    let external = |it: World| it.with(|service| service.external_ips = vec![ip(PRIMARY[0])]);
+    let by_address = world(external, &format!("{}:80", PRIMARY[0]));
+    expect_problem(&RULE, &by_address, &subject());
+    assert_eq!(expect_unknown(&RULE, &by_address.with_mode(Mode::Cilium), &subject()).source, Source::Services);
 }
 
 #[test]

@@ -51,6 +51,20 @@ fn an_address_that_no_pod_has_is_a_warning() {
 }
 
 #[test]
+fn while_a_pod_has_networks_of_multus_an_unknown_address_may_be_its() {
+    let multus = |finished: bool| {
+        world()
+            .pod("vm", |pod| (pod.more_networks, pod.finished) = (true, finished))
+            .listens_as("0.0.0.0:9090", daemon("x", 9))
+    };
+    let judge = |world: Snapshot| expect_problem(&RULE, &with(world, &[redirection(9090, "10.99.1.5:80")]), &node());
+    let evidence = judge(multus(false));
+    assert_eq!(evidence.severity, Severity::Info);
+    assert!(evidence.remedies[0].steps[0].text.contains("by Multus"), "{:?}", evidence.remedies);
+    assert_eq!(judge(multus(true)).severity, Severity::Critical);
+}
+
+#[test]
 fn the_redirection_of_a_pod_is_healthy() {
     expect_healthy(&RULE, &with(world(), &[redirection(8080, "10.1.0.8:80")]), &node());
     let mut other = redirection(8080, "10.1.0.8:80");

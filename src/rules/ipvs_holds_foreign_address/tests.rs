@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     facts::{
         Mode, Why,
-        healthy::{PEER, gap, ip, seen},
+        healthy::{PEER, World, gap, ip, seen},
     },
     findings::Subject,
     rules::expectations::{expect_healthy, expect_problem, expect_unknown},
@@ -51,6 +51,20 @@ fn kube_routers_device_counts_and_a_claiming_service_is_named() {
     let evidence = expect_problem(&RULE, &world, &subject());
     assert!(evidence.values.contains(&("claimed by", "default/trap (externalIP)".to_owned())));
     assert!(evidence.remedies[0].steps[0].text.contains("patch service trap"), "{:?}", evidence.remedies);
+}
+
+#[test]
+fn every_service_with_the_address_gives_it_back_and_of_one_the_last_entry_first() {
+    let both = |it: World| it.with(|service| service.external_ips = vec![ip("192.0.2.254"), ip("192.0.2.253")]);
+    let world = holding("192.0.2.254").service("one", |it| it.external_ip("192.0.2.254")).service("two", both);
+    let mut world = world.address("kube-ipvs0", "192.0.2.253");
+    seen(&mut world.kernel.nameservers).push(ip("192.0.2.253"));
+    let steps = &expect_problem(&RULE, &world, &subject()).remedies[0].steps;
+    let found = |words: [&str; 2]| steps.iter().position(|step| words.iter().all(|word| step.text.contains(word)));
+    assert_eq!(steps.len(), 3, "{steps:?}");
+    assert!(found(["service one ", "externalIPs/0"]).is_some(), "{steps:?}");
+    let last = found(["service two ", "externalIPs/1"]).expect("a step");
+    assert!(found(["service two ", "externalIPs/0"]).expect("a step") > last, "{steps:?}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
+mod cilium;
+
 use super::*;
 use crate::{
     facts::{
-        Cgroup, CiliumConfig, Controller, Gap, Mode, Owner, Reading, State, Why,
+        Cgroup, Controller, Gap, Mode, Owner, Reading, State, Why,
         healthy::{PRIMARY, SECOND, daemon, gap, held, ip, objects, seen, squatter},
     },
     findings::StepKind,
@@ -55,8 +57,9 @@ fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
     let evidence = expect_problem(&RULE, &exporter(at_kubelets).listens_as("0.0.0.0:10250", process()), &subject());
     assert!(evidence.remedies[0].steps[0].text.starts_with("give pod"), "kubelet stays: {:?}", evidence.remedies);
     expect_problem(&RULE, &exporter(|_| ()).listens("0.0.0.0:9100"), &subject());
-    let of_kernel = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::Kernel { link: String::new() });
-    expect_problem(&RULE, &of_kernel, &subject());
+    let of_kernel = |link: &str| exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::Kernel { link: link.to_owned() });
+    expect_problem(&RULE, &of_kernel("vxlan0"), &subject());
+    assert_eq!(expect_unknown(&RULE, &of_kernel(""), &subject()).why, Why::Ambiguous, "perhaps for this pod");
 }
 
 #[test]
@@ -180,6 +183,22 @@ fn one_address_is_in_the_way_of_servers_that_want_all() {
         assert!(evidence.values.iter().any(|(_, value)| value.contains("ended with an error")), "{evidence:#?}");
     }
     assert_eq!(severity(&exporter(|_| ()).listens_as("192.0.2.1:9100", process())), Severity::Warning);
+}
+
+/// NodeLocal DNSCache beside systemd-resolved: each has the port on addresses of its own.
+#[test]
+fn who_leaves_the_port_to_others_is_no_reason_to_fail() {
+    let dns = |pod: &mut Pod| (pod.failing, pod.ports[0].port) = (true, 53);
+    let evidence =
+        expect_problem(&RULE, &exporter(dns).listens_as("127.0.0.53:53", daemon("systemd-resolve", 9)), &subject());
+    assert_eq!(evidence.severity, Severity::Info);
+    let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
+    assert!(texts[0].starts_with("give pod default/exporter another port"), "the node needs its DNS: {texts:?}");
+    assert_eq!(texts[1], "see whether the log of pod default/exporter says that the address is already in use");
+    let mut of_device = exporter(dns).listens_as("127.0.0.1:53", process());
+    seen(&mut of_device.kernel.listeners).last_mut().expect("a listener").device = 1;
+    assert_eq!(severity(&of_device), Severity::Info);
+    assert_eq!(severity(&exporter(dns).listens_as("127.0.0.1:53", process())), Severity::Warning);
 }
 
 #[test]
@@ -328,68 +347,4 @@ fn unread_is_unknown() {
     };
     assert_eq!(without(|it| it.kernel.listeners = gap(Source::Listeners, Why::Torn)), Source::Listeners);
     assert_eq!(without(|it| it.cluster.pods = gap(Source::Pods, Why::Unreachable)), Source::Pods);
-}
-
-#[test]
-fn where_cilium_refuses_bind_a_node_port_is_in_the_way_of_a_pod() {
-    let of = |protocol: Protocol, change: fn(&mut Pod)| {
-        exporter(change).service("web", |it| it.node_port(9100).protocol(protocol)).with_mode(Mode::Cilium)
-    };
-    let world = of(Protocol::Tcp, |_| ());
-    let evidence = expect_problem(&RULE, &world, &subject());
-    assert_eq!(
-        evidence.summary,
-        "HostNetwork pod default/exporter, which is not ready, cannot listen on 9100/tcp: it is the NodePort of \
-         default/web, and Cilium refuses bind() there."
-    );
-    assert_eq!((evidence.severity, evidence.remedies.len()), (Severity::Warning, 2));
-    expect_problem(&RULE, &of(Protocol::Tcp, |pod| pod.ports[0].host_ip = Some(ip(PRIMARY[0]))), &subject());
-    for (failing, severity) in [(false, Severity::Info), (true, Severity::Warning)] {
-        let single = exporter(|pod| pod.failing = failing)
-            .service("web", |it| it.node_port(9100).with(|service| service.families = vec![Family::V4]));
-        let evidence = expect_problem(&RULE, &single.with_mode(Mode::Cilium), &subject());
-        assert_eq!(evidence.severity, severity, "a server on :: may have it");
-        assert!(evidence.summary.contains("cannot listen on 9100/tcp of IPv4:"), "{}", evidence.summary);
-    }
-    let of_ipv6 = exporter(|pod| pod.ports[0].host_ip = Some(ip(PRIMARY[0])))
-        .service("web", |it| it.node_port(9100).with(|service| service.families = vec![Family::V6]));
-    let allows = CiliumConfig { allows_bind: true, ..CiliumConfig::default() };
-    for silent in [
-        of_ipv6.with_mode(Mode::Cilium),
-        of(Protocol::Udp, |_| ()),
-        of(Protocol::Sctp, |pod| pod.ports[0].protocol = Protocol::Sctp),
-        of(Protocol::Tcp, |pod| pod.ready = true),
-        of(Protocol::Tcp, |pod| pod.ports[0].host_ip = Some(ip("203.0.113.9"))),
-        world.with_mode(Mode::Iptables),
-        world.with_config(|it| it.cilium = Some(allows)),
-    ] {
-        expect_healthy(&RULE, &silent, &subject());
-    }
-}
-
-#[test]
-fn what_cilium_refuses_is_unknown_where_it_could_not_be_read() {
-    let world = |port: u16, mode: Mode| {
-        let mut world = exporter(|_| ()).service("web", |it| it.node_port(port)).with_mode(mode);
-        objects(&mut world.cluster.pods)[0].ports[0].port = port;
-        world
-    };
-    let without = |blind: fn(&mut Snapshot), port: u16, mode: Mode| {
-        let mut world = world(port, mode);
-        blind(&mut world);
-        world
-    };
-    let services: fn(&mut Snapshot) = |it| it.cluster.services = gap(Source::Services, Why::NotPermitted);
-    assert_eq!(expect_unknown(&RULE, &without(services, 30100, Mode::Cilium), &subject()).source, Source::Services);
-    expect_healthy(&RULE, &without(services, 9100, Mode::Cilium), &subject());
-    expect_healthy(&RULE, &without(services, 30100, Mode::Iptables), &subject());
-    let not_asked: fn(&mut Snapshot) = |it| it.cluster.services = gap(Source::Services, Why::NotAsked);
-    expect_healthy(&RULE, &without(not_asked, 30100, Mode::Cilium), &subject());
-    let unknown_mode = world(30100, Mode::Cilium).without_proxy();
-    assert_eq!(expect_unknown(&RULE, &unknown_mode, &subject()).source, Source::ProxyMode);
-    let addresses: fn(&mut Snapshot) = |it| {
-        it.kernel.interfaces = gap(Source::Addresses, Why::Torn);
-        objects(&mut it.cluster.pods)[0].ports[0].host_ip = Some(ip(PRIMARY[0]));
-    };
-    assert_eq!(expect_unknown(&RULE, &without(addresses, 30100, Mode::Cilium), &subject()).source, Source::Addresses);
 }

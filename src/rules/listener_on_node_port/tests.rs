@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     facts::{
-        CiliumConfig, Link, Protocol, ProxyConfig, Reading, State, Why, WithoutBackend,
+        CiliumConfig, Link, Protocol, ProxyConfig, Reading, ServiceKind, State, Why, WithoutBackend,
         healthy::{PRIMARY, SECOND, World, daemon, gap, ip, proxy_holder, seen},
     },
     findings::Affected,
@@ -243,12 +243,17 @@ fn a_trap_is_on_an_address_of_this_node_outside_vrfs() {
 
 #[test]
 fn where_an_annotation_has_cilium_serve_a_service_elsewhere_it_is_unknown() {
-    let narrowed = |it: World| it.node_port(30080).with(|service| service.for_cilium.narrowed = true);
+    let narrowed = |it: World| it.node_port(30080).with(|service| service.for_cilium.on_some_nodes = true);
     let world = Snapshot::healthy().service("web", narrowed).listens("0.0.0.0:30080");
     expect_problem(&RULE, &world, &subject());
     let unknown = expect_unknown(&RULE, &world.with_mode(Mode::Cilium), &subject());
     assert!(unknown.detail.contains("service.cilium.io/type"), "{unknown:?}");
     expect_healthy(&RULE, &Snapshot::healthy().service("web", narrowed).with_mode(Mode::Cilium), &subject());
+    let only =
+        |it: World| it.node_port(30080).with(|service| service.for_cilium.only = Some(ServiceKind::LoadBalancer));
+    let left_out = Snapshot::healthy().service("web", only).listens("0.0.0.0:30080");
+    expect_problem(&RULE, &left_out, &subject());
+    expect_healthy(&RULE, &left_out.with_mode(Mode::Cilium), &subject());
 }
 
 #[test]

@@ -68,10 +68,18 @@ fn the_service_that_claims_it_is_named_and_gives_it_back() {
     let claimed = ("claimed by", "default/traefik (load balancer address 192.0.2.9)".to_owned());
     assert!(evidence.values.contains(&claimed), "{:?}", evidence.values);
     let evidence = expect_problem(&RULE, &claim(true), &subject());
-    assert!(evidence.remedies[0].steps[1].text.contains("patch service traefik"), "{:?}", evidence.remedies);
+    let steps = |evidence: &Evidence| -> Vec<String> {
+        assert!(
+            evidence.remedies[0].steps[0].text.contains("give Node n2"),
+            "a claim turns nothing round: {evidence:?}"
+        );
+        evidence.remedies[1].steps.iter().map(|step| step.text.clone()).collect()
+    };
+    assert!(steps(&evidence)[1].contains("patch service traefik"), "{:?}", evidence.remedies);
+    let balanced = steps(&expect_problem(&RULE, &claim(false), &subject()));
+    assert!(!balanced.iter().any(|step| step.starts_with("ip addr del")), "its controller put it there: {balanced:?}");
     let another = claim(true).service("nginx", |it| it.with(|service| service.external_ips = vec![ip("192.0.2.9")]));
-    let steps: Vec<_> =
-        expect_problem(&RULE, &another, &subject()).remedies[0].steps.iter().map(|step| step.text.clone()).collect();
+    let steps = steps(&expect_problem(&RULE, &another, &subject()));
     for name in ["traefik", "nginx"] {
         assert!(steps.iter().any(|step| step.contains(&format!("patch service {name}"))), "{steps:?}");
     }
@@ -85,7 +93,7 @@ fn the_service_that_claims_it_is_named_and_gives_it_back() {
 fn several_addresses_are_one_problem() {
     let world = named(holding(), 1, NodeAddressKind::ExternalIp, "198.51.100.9").address("eth0", "198.51.100.9");
     let evidence = expect_problem(&RULE, &world, &subject());
-    assert!(evidence.summary.contains("192.0.2.9, 198.51.100.9 of n2"), "{}", evidence.summary);
+    assert!(evidence.summary.contains("192.0.2.9 of n2, 198.51.100.9 of n2"), "{}", evidence.summary);
     assert_eq!(evidence.severity, Severity::Critical, "one of them is an InternalIP");
     assert_eq!(evidence.remedies[1].steps.len(), 3, "{:?}", evidence.remedies);
 }
@@ -95,7 +103,9 @@ fn an_external_ip_is_a_warning_and_on_lo_or_a_dummy_link_shared_on_purpose() {
     let world = |link: &str| {
         named(Snapshot::healthy(), 1, NodeAddressKind::ExternalIp, "198.51.100.9").address(link, "198.51.100.9")
     };
-    assert_eq!(expect_problem(&RULE, &world("eth0"), &subject()).severity, Severity::Warning);
+    let mut configured = world("eth0");
+    Arc::make_mut(seen(&mut configured.kernel.interfaces)).addresses.last_mut().expect("an address").prefix = 24;
+    assert_eq!(expect_problem(&RULE, &configured, &subject()).severity, Severity::Warning);
     for link in ["lo", "dummy0"] {
         expect_healthy(&RULE, &world(link), &subject());
         let internal = Snapshot::healthy().address(link, PEER);
@@ -169,4 +179,33 @@ fn unread_is_unknown() {
     let mut world = holding();
     world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Addresses);
+}
+
+/// Cloud providers that look at a machine report what kube-vip put there.
+#[test]
+fn a_virtual_address_that_the_status_of_another_node_still_names_is_information() {
+    for kind in [NodeAddressKind::InternalIp, NodeAddressKind::ExternalIp] {
+        let world = named(Snapshot::healthy(), 1, kind, "198.51.100.9").address("eth0", "198.51.100.9");
+        let evidence = expect_problem(&RULE, &world, &subject());
+        assert_eq!(evidence.severity, Severity::Info, "{kind:?}");
+        assert!(evidence.remedies[0].steps[0].text.contains("keep 198.51.100.9 out of the status of Node n2"));
+        assert!(evidence.values.iter().any(|(name, _)| *name == "not known"), "{evidence:?}");
+    }
+}
+
+#[test]
+fn of_one_services_list_the_last_entry_goes_first_and_each_node_gets_an_address_of_its_own() {
+    let mut world = holding()
+        .address("eth0", "192.0.2.10")
+        .service("trap", |it| it.with(|service| service.external_ips = vec![ip(PEER), ip("192.0.2.10")]));
+    let mut third = objects(&mut world.cluster.nodes)[1].clone();
+    third.name = "n3".to_owned();
+    third.addresses = vec![NodeAddress { kind: NodeAddressKind::InternalIp, ip: ip("192.0.2.10") }];
+    seen(&mut world.cluster.nodes).push(third.into());
+    let evidence = expect_problem(&RULE, &world, &subject());
+    let [peers, remedy] = &evidence.remedies[..] else { panic!("two remedies: {:?}", evidence.remedies) };
+    assert!(remedy.steps[1].text.contains("/spec/externalIPs/1"), "{remedy:?}");
+    assert!(remedy.steps[2].text.contains("/spec/externalIPs/0"), "{remedy:?}");
+    assert!(peers.steps[0].text.contains("give Node n2") && peers.steps[1].text.contains("give Node n3"), "{peers:?}");
+    assert!(evidence.summary.contains("192.0.2.9 of n2, 192.0.2.10 of n3"), "{}", evidence.summary);
 }

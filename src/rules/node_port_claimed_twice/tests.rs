@@ -2,10 +2,13 @@ use super::*;
 use crate::{
     facts::{
         Controller, Why, WorkloadKind,
-        healthy::{World, gap, seen},
+        healthy::{World, gap, ip, seen},
     },
     findings::{Scope, StepKind},
-    rules::expectations::{expect_healthy, expect_problem, expect_unknown},
+    rules::{
+        expectations::{expect_healthy, expect_problem, expect_unknown},
+        told::OF_SUBJECT,
+    },
 };
 
 fn subject(name: &str) -> Subject {
@@ -29,7 +32,9 @@ fn with_workload(mut world: Snapshot, change: impl FnOnce(&mut Workload)) -> Sna
         namespace: "default".to_owned(),
         name: "agent".to_owned(),
         host_network: false,
-        restricted: false,
+        selects: Vec::new(),
+        avoids: Vec::new(),
+        tolerates: Vec::new(),
         ports: vec![port],
     };
     change(&mut workload);
@@ -209,4 +214,44 @@ fn unread_is_unknown() {
     let mut world = with_workload(one(), |_| ());
     world.cluster.pods = gap(Source::Pods, Why::NotAsked);
     expect_problem(&RULE, &world, &subject("web"));
+}
+
+#[test]
+fn a_services_own_pods_in_the_hosts_network_are_information() {
+    let with = |target: Option<u16>, change: fn(&mut Workload)| {
+        let service = move |it: World| it.node_port(30777).with(|service| service.ports[0].target = target);
+        with_workload(Snapshot::healthy().service("web", service), |it| {
+            (it.host_network, it.ports[0].port, it.ports[0].host_port) = (true, 30777, None);
+            change(it);
+        })
+    };
+    let severity = |world: &Snapshot| {
+        let service = &world.cluster.services.seen().expect("services")[0];
+        expect_problem(&RULE, world, &Subject::service(service)).severity
+    };
+    assert_eq!(severity(&with(Some(30777), |_| ())), Severity::Info);
+    assert_eq!(severity(&with(None, |_| ())), Severity::Info, "a named port");
+    assert_eq!(severity(&with(Some(8080), |_| ())), Severity::Warning);
+    assert_eq!(severity(&with(Some(30777), |it| it.namespace = "other".to_owned())), Severity::Warning);
+    assert_eq!(
+        severity(&with(Some(30777), |it| (it.host_network, it.ports[0].host_port) = (false, Some(30777)))),
+        Severity::Warning
+    );
+    let world = with(Some(8080), |it| it.ports[0].host_ip = Some(ip("127.0.0.1")));
+    let service = Subject::service(&world.cluster.services.seen().expect("services")[0]);
+    expect_healthy(&RULE, &world, &service);
+}
+
+#[test]
+fn of_many_numbers_a_few_of_each_service_are_told_and_that_there_are_more() {
+    let many = |it: World| {
+        it.node_port(30777).with(|service| {
+            let port = service.ports[0].clone();
+            service.ports = (0..100).map(|n| ServicePort { node_port: Some(30000 + n), ..port.clone() }).collect();
+        })
+    };
+    let world = Snapshot::healthy().service("first", many).service("second", many);
+    let judged = (RULE.check)(View { now: &world, before: None }, &Limits::default()).expect("judged");
+    assert_eq!(judged.len(), 2 * OF_SUBJECT + 1);
+    assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
 }

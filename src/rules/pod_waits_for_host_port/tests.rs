@@ -1,4 +1,6 @@
-use std::{net::IpAddr, sync::Arc};
+mod many;
+
+use std::sync::Arc;
 
 use super::*;
 use crate::{
@@ -183,6 +185,9 @@ fn refused_pods_are_over_once_their_controller_makes_no_other() {
     for (latest, told) in [(LONGEST_RETRY, 1), (LONGEST_RETRY + 1, 0)] {
         assert_eq!(refused(controller("ReplicaSet", "late-5c4"), [9000, latest]), told, "{latest}");
     }
+    for kind in ["Job", "StrimziPodSet"] {
+        assert_eq!(refused(controller(kind, "late"), [9000, LONGEST_RETRY + 1]), 1, "a {kind} may make no other");
+    }
     let by_nobody = [None, controller("Node", "n1")].map(|of| refused(of, [9000, 8000]));
     assert_eq!(by_nobody, [2, 2], "nobody makes another, and a static pod stays refused");
 }
@@ -240,36 +245,6 @@ fn of_the_waiting_pods_of_a_controller_the_oldest_is_told() {
     let judgements = judged(vec![waits(1, "a", |_| ()), waits(2, "b", |_| ()), waits(3, "c", |_| ())]);
     let Verdict::Problem(evidence) = &judgements[0].verdict else { panic!("{judgements:?}") };
     assert!(evidence.values.contains(&("pending", "and 2 more".to_owned())), "{evidence:#?}");
-}
-
-#[test]
-fn of_any_number_so_many_are_told_and_that_there_are_more() {
-    let judgements =
-        |count: usize| judged((0..count).map(|it| waits(1, &it.to_string(), |pod| pod.controller = None)).collect());
-    let all = judgements(MOST_TOLD);
-    assert!(all.iter().all(|it| matches!(it.verdict, Verdict::Problem(_))) && all.len() == MOST_TOLD);
-    let cut = judgements(MOST_TOLD + 9);
-    let [told @ .., last] = &cut[..] else { panic!("{cut:?}") };
-    assert_eq!(told.len(), MOST_TOLD);
-    assert!(matches!(&last.verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch), "{last:?}");
-}
-
-#[test]
-fn of_ports_of_one_number_with_addresses_of_their_own_so_many_are_compared() {
-    let ports = |net: u8| {
-        let ip = move |n: u16| IpAddr::from([10, net, n.to_be_bytes()[0], n.to_be_bytes()[1]]);
-        (0..1000).map(move |n| ContainerPort {
-            port: 80,
-            host_port: Some(80),
-            host_ip: Some(ip(n)),
-            protocol: Protocol::Tcp,
-        })
-    };
-    let world = clash(|holder| holder.ports = ports(1).collect(), |waiter| waiter.ports = ports(2).collect());
-    let view = View { now: &world, before: None };
-    let judged = check(view, &Limits::default()).expect("judged");
-    let [Judgement { verdict: Verdict::Unknown(gap), .. }] = &judged[..] else { panic!("{}", judged.len()) };
-    assert_eq!(gap.why, Why::TooMuch);
 }
 
 #[test]

@@ -30,6 +30,7 @@ fn ports(world: World, count: u16) -> World {
                 name: format!("p{index}"),
                 protocol: Protocol::Tcp,
                 port: 1 + index,
+                target: None,
                 node_port: Some(30000 + index),
                 fixed: Some(false),
             })

@@ -55,6 +55,8 @@ fn every_command() {
         }
         all.extend(commands(move_service(None, &service, &service.ports[0])));
         all.extend(commands(release(&claims(&service)[0])));
+        all.extend(commands(release_all(claims(&service).iter().take(1).collect())));
+        all.extend(commands(keep_external_ips_out()));
         let of_status = ExternalAddress { field: Field::LoadBalancer, ..claims(&service)[0] };
         all.extend(commands(release_to(&of_status, "another")));
         all.extend(commands(choose_another_health_check_port(&service)));
@@ -68,9 +70,10 @@ fn every_command() {
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
         all.extend(commands(who_holds(protocol, 30080)));
         all.extend(commands(move_off(&world, &unnamed(protocol))));
+        all.extend(commands(move_off_unless(&world, &unnamed(protocol), "it may be so")));
     }
     all.extend(commands(reserve(&world, &PortRange::DEFAULT_NODE_PORTS.into())));
-    all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "99-node-ports.conf")));
+    all.extend(commands(set_sysctl("net.ipv4.ip_local_reserved_ports", "30080", "zz-node-ports.conf")));
     all.extend(commands(choose_from(PortRange { first: 32768, last: 65535 })));
     all.extend(commands(give_node_ports_back()));
     all.extend(
@@ -124,6 +127,12 @@ fn a_socket_without_a_name_is_looked_for_before_it_is_moved() {
     let world = Snapshot::healthy().listens("0.0.0.0:30080");
     let named = world.kernel.listeners.seen().expect("listeners").last().expect("one");
     assert_eq!(move_off(&world, named), Step::advice("move process nginx off port 30080/tcp").into());
+    for (link, words) in [("", "find who had the kernel open port 30080/tcp"), ("vxlan0", "give tunnel vxlan0 another")]
+    {
+        let of_kernel = Socket { owner: Owner::Kernel { link: link.to_owned() }, ..named.clone() };
+        let text = move_off(&world, &of_kernel).steps[0].text.clone();
+        assert!(text.starts_with(words), "nobody can move the kernel: {text}");
+    }
     for (protocol, command) in
         [(Protocol::Tcp, "ss -Htlnp"), (Protocol::Udp, "ss -Hulnp"), (Protocol::Sctp, "ss -HSlnp")]
     {
@@ -136,5 +145,15 @@ fn a_socket_without_a_name_is_looked_for_before_it_is_moved() {
             step.text,
             format!("move what it names off port 30080/{protocol}; only root on the node sees the name")
         );
+    }
+}
+
+#[test]
+fn what_sets_a_sysctl_for_good_is_read_after_the_files_of_distributions() {
+    let reserved = reserve(&Snapshot::healthy(), &[30080].into_iter().collect());
+    let chosen = choose_from(PortRange::DEFAULT_EPHEMERAL);
+    for remedy in [reserved, chosen] {
+        let file = remedy.steps.iter().find_map(|step| step.text.split_once("/etc/sysctl.d/")).expect("a file").1;
+        assert!(["99-sysctl.conf", "k8s.conf"].iter().all(|other| file > *other), "{file}");
     }
 }

@@ -21,6 +21,8 @@ use crate::{
 const SCHEMA: &str = "portreeve/v1";
 /// The longest description of what is wrong with an answer, in bytes.
 const DETAIL: usize = 256;
+/// The most findings, and the most unknowns, that are taken from one agent.
+const ENTRIES: usize = 10_000;
 
 /// What an agent reports of its own node.
 #[derive(Debug)]
@@ -79,7 +81,9 @@ impl NodeReport {
             wire.findings.known.into_iter().map(Problem::tidied).partition(|it| is_of_this_node(it, node));
         let mut unknown: Vec<Unknown> = wire.unknown.known.into_iter().map(Unknown::tidied).collect();
         let odd = wire.findings.odd + wire.unknown.odd;
+        let too_many = wire.findings.left_out + wire.unknown.left_out;
         let remarks = [
+            (too_many, "of its entries were left out: nobody reads so many"),
             (odd, "of its entries were not understood: it is of another version"),
             (foreign.len(), "of its findings are about other nodes, and were not taken from it"),
         ];
@@ -100,10 +104,11 @@ fn is_of_this_node(problem: &Problem, node: &str) -> bool {
     problem.subject.kind != SubjectKind::Node || problem.subject.name == node
 }
 
-/// A list, of which those entries are kept that have the known shape; the others are counted.
+/// A list, of which those entries are kept that have the known shape; the others are counted, and what is beyond [`ENTRIES`].
 struct Entries<T> {
     known: Vec<T>,
     odd: usize,
+    left_out: usize,
 }
 
 #[derive(Deserialize)]
@@ -129,12 +134,17 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for Each<T> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Entries<T>, A::Error> {
-        let mut entries = Entries { known: Vec::new(), odd: 0 };
-        while let Some(entry) = list.next_element::<Entry<T>>()? {
+        let mut entries = Entries { known: Vec::new(), odd: 0, left_out: 0 };
+        while entries.known.len() < ENTRIES
+            && let Some(entry) = list.next_element::<Entry<T>>()?
+        {
             match entry {
                 Entry::Known(it) => entries.known.push(it),
                 Entry::Odd(_) => entries.odd += 1,
             }
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            entries.left_out += 1;
         }
         Ok(entries)
     }

@@ -133,7 +133,7 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_watch_age_seconds",
         &["resource"],
-        "Since when the view of the cluster has not been confirmed; Nodes and settings are read every ten minutes, waiting Pods every 1 to 100 minutes",
+        "Since when the view of the cluster has not been confirmed; Nodes and settings are read every ten minutes, waiting Pods every minute or, with many Nodes, less often",
     ),
     counter("portreeve_watch_errors", &["resource", "code"], "Failures to read the cluster"),
     gauge("portreeve_capability", &["capability"], "Whether this agent has a capability: 1 or 0"),

@@ -30,7 +30,7 @@ fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
     let range = of(Source::Sysctls, &sysctls.ip_local_port_range);
     let sysctl = if range.1.is_some() { range } else { of(Source::Sysctls, &sysctls.ip_local_reserved_ports) };
     vec![
-        of(Source::Listeners, &kernel.listeners),
+        (Source::Listeners, kernel.unread_listeners()),
         of(Source::Clients, &kernel.clients),
         of(Source::EphemeralUse, &kernel.ephemeral),
         of(Source::Sockstat, &kernel.sockstat),

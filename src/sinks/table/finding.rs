@@ -7,12 +7,16 @@ use super::{
         remedies::lines,
         terminal::{Ink, tidy},
     },
-    page::{ListedFinding, Page},
-    rows::port,
+    page::{ListedFinding, OnNodes, Page},
+    rows::{port, subject},
 };
 use crate::{
     findings::{Severity, StepKind, Vantage},
-    sinks::findings_document::{Problem, Value},
+    sinks::{
+        findings_document::{Problem, Value},
+        fleet::Incident,
+        names::NAMED,
+    },
 };
 
 /// Columns of the labels at the left.
@@ -23,19 +27,22 @@ const VALUES: usize = 6;
 const WIDEST_NAME: usize = 26;
 
 impl Page<'_> {
-    pub(super) fn write_finding(&mut self, ListedFinding { problem, nodes }: &ListedFinding<'_>) -> io::Result<()> {
+    pub(super) fn write_finding(&mut self, ListedFinding { problem, on }: &ListedFinding<'_>) -> io::Result<()> {
         let Problem { rule, severity, summary, evidence, affects, .. } = problem;
-        let mut title = tidy(&problem.subject.to_string());
+        let mut title = subject(problem, on.as_ref());
         if let Some(port) = port(problem.port, problem.protocol) {
             title.push_str(&format!(", port {port}"));
         }
-        if !nodes.is_empty() {
-            title.push_str(&format!(", on {}", self.names(nodes)));
+        if let Some(on) = on {
+            // Its row has all names where they are wanted.
+            title.push_str(&format!(", on {}", on.words(NAMED)));
         }
         self.blank()?;
         let word = self.style.paint(Ink::Bad(*severity), &severity.name().to_uppercase());
         writeln!(self.out, "{word}  {}", self.style.paint(Ink::Heading, &title))?;
-        for (ink, line) in self.wrapped(Ink::Plain, summary, 2) {
+        let whose = on.as_ref().filter(|on| !on.incident.same_words);
+        let whose = whose.map(|on| format!("On {}: ", on.incident.words_of)).unwrap_or_default();
+        for (ink, line) in self.wrapped(Ink::Plain, &format!("{whose}{summary}"), 2) {
             self.line(2, ink, &line)?;
         }
         self.blank()?;
@@ -46,9 +53,35 @@ impl Page<'_> {
             let who: Vec<String> = affects.iter().map(Vantage::to_string).collect();
             self.labelled(2, "Affects", LABEL, &[(Ink::Plain, who.join(", "))])?;
         }
+        if let Some(on) = on {
+            self.differences(on)?;
+        }
         self.remedies(problem)?;
         let explain = format!("{} rules explain {}", self.style.program, rule);
         self.labelled(2, "Why", LABEL, &[(Ink::Faint, explain)])
+    }
+
+    /// Since when it is there, and what is not the same on all nodes.
+    fn differences(&mut self, OnNodes { incident, .. }: &OnNodes<'_>) -> io::Result<()> {
+        let Incident { problem, words_of, since_of, nodes, differs, .. } = incident;
+        let since = match nodes.len() {
+            1 => tidy(&problem.since),
+            _ => format!("{}, first on {since_of}", tidy(&problem.since)),
+        };
+        self.labelled(2, "Since", LABEL, &[(Ink::Plain, since)])?;
+        if differs.is_empty() {
+            return Ok(());
+        }
+        let word = |name: &String| match name.as_str() {
+            "summary" => "what happens".to_owned(),
+            "affects" => "who is affected".to_owned(),
+            "remedy" => "the remedy".to_owned(),
+            evidence => tidy(evidence),
+        };
+        let differs: Vec<String> = differs.iter().map(word).collect();
+        let differs = format!("on other nodes than {words_of}: {}; -o json has them all", differs.join(", "));
+        let lines = self.wrapped(Ink::Plain, &differs, LABEL + 4);
+        self.labelled(2, "Differs", LABEL, &lines)
     }
 
     fn values(&mut self, values: &[Value]) -> io::Result<()> {

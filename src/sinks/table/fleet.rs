@@ -1,29 +1,28 @@
 //! Many nodes for a person: what is wrong and where, who could not be asked, and of whom this speaks.
 
 use std::{
-    collections::BTreeMap,
     io::{self, Write},
+    sync::Arc,
 };
 
 use super::{
     super::{
         Fleet, Style,
-        findings_document::{Problem, Unknown},
-        fleet::{is_failure, listed, worst_first},
+        fleet::{Reason, listed},
+        names::first_names,
         terminal::Ink,
     },
     not_read::reason_words,
-    page::{ListedFinding, Page},
+    page::{ListedFinding, OnNodes, Page},
 };
-use crate::{
-    facts::Protocol,
-    findings::{Severity, Subject, Vantage},
-};
+use crate::findings::Severity;
 
 /// Columns of the names at the left.
 const LABEL: usize = 20;
+/// How many reasons the compact table has.
+const REASONS: usize = 12;
 
-/// Writes the compact table of many nodes. What several agents tell alike is reported once.
+/// Writes the compact table of many nodes. An incident is reported once, with its nodes.
 ///
 /// # Errors
 /// When the writer fails.
@@ -50,13 +49,16 @@ pub fn write_fleet_rows(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io
 impl Page<'_> {
     fn fleet(&mut self, fleet: &Fleet) -> io::Result<()> {
         let reported = reported(fleet);
+        if let Some(partial) = fleet.partial_words() {
+            self.line(0, Ink::Bad(Severity::Warning), &partial)?;
+        }
         let (headline, ink) = headline(fleet, &reported);
         self.line(0, ink, &headline)?;
         self.write_list(&reported)?;
         self.silent(fleet)?;
         self.unseen(fleet)?;
         self.blank()?;
-        let agents = listed(fleet.nodes.len(), &fleet.agent_namespace);
+        let agents = listed(fleet.agents, &fleet.agent_namespace);
         let scope = format!("This speaks of {agents}. Nodes without one cannot be known from here.");
         for (ink, line) in self.wrapped(Ink::Faint, &scope, 0) {
             self.line(0, ink, &line)?;
@@ -64,80 +66,80 @@ impl Page<'_> {
         Ok(())
     }
 
+    /// The agents that could not be asked, by reason.
     fn silent(&mut self, fleet: &Fleet) -> io::Result<()> {
-        if fleet.without_answer().next().is_none() {
+        if fleet.silent.is_empty() {
             return Ok(());
         }
         self.blank()?;
         self.line(0, Ink::Heading, "Could not be asked")?;
-        for node in fleet.without_answer() {
-            let name = if node.node.is_empty() { "no node" } else { &node.node };
-            let why =
-                node.unknown.iter().map(|it| format!("{}: {} (pod {})", reason_words(it.why), it.detail, node.pod));
-            let lines: Vec<_> = why.flat_map(|why| self.wrapped(Ink::Plain, &why, LABEL + 4)).collect();
-            self.labelled(2, name, LABEL, &lines)?;
-        }
-        Ok(())
+        let reasons: Vec<&Reason> = fleet.silent.iter().collect();
+        self.reasons_of(&reasons, fleet.agents, |reason| {
+            let likewise = match reason.count {
+                1 => String::new(),
+                count => format!(", and likewise {} more", count - 1),
+            };
+            let of = if reason.pod.is_empty() { String::new() } else { format!(" (pod {}{likewise})", reason.pod) };
+            format!("{}: {}{of}", reason_words(reason.why), reason.detail)
+        })
     }
 
     /// What agents could not see themselves: all of it where everything is wanted, else what should not be.
     fn unseen(&mut self, fleet: &Fleet) -> io::Result<()> {
-        let mut reported: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-        let mut others = 0;
-        for node in fleet.nodes.iter().filter(|node| node.findings.is_some()) {
-            for unknown @ Unknown { why, detail, .. } in &node.unknown {
-                if self.wide || is_failure(unknown) {
-                    let nodes = reported.entry((reason_words(*why), detail)).or_default();
-                    if nodes.last() != Some(&node.node.as_str()) {
-                        nodes.push(&node.node);
-                    }
-                } else {
-                    others += 1;
-                }
-            }
-        }
-        if reported.is_empty() && others == 0 {
+        let wide = self.wide;
+        let (reported, others): (Vec<&Reason>, Vec<&Reason>) =
+            fleet.unseen.iter().partition(|reason| wide || reason.is_failure);
+        if reported.is_empty() && others.is_empty() {
             return Ok(());
         }
         self.blank()?;
         self.line(0, Ink::Heading, "Could not be seen there")?;
-        for ((why, detail), nodes) in reported {
-            let lines = self.wrapped(Ink::Plain, &format!("{why}: {detail}"), LABEL + 4);
-            self.labelled(2, &self.names(&nodes), LABEL, &lines)?;
-        }
+        self.reasons_of(&reported, fleet.agents, |reason| format!("{}: {}", reason_words(reason.why), reason.detail))?;
+        let others: usize = others.iter().map(|reason| reason.count).sum();
         if others > 0 {
             self.line(2, Ink::Faint, &format!("{others} lesser things, with -o wide"))?;
         }
         Ok(())
     }
+
+    /// Nodes and the reason that they share, each in words that `words` chooses.
+    fn reasons_of(&mut self, reasons: &[&Reason], agents: usize, words: impl Fn(&Reason) -> String) -> io::Result<()> {
+        let shown = if self.wide { reasons.len() } else { REASONS.min(reasons.len()) };
+        for reason in &reasons[..shown] {
+            let lines = self.wrapped(Ink::Plain, &words(reason), LABEL + 4);
+            let nodes: Vec<&str> = reason.nodes.iter().map(named).collect();
+            let names = first_names(&nodes, self.named());
+            if nodes.len() == 1 {
+                self.labelled(2, &names, LABEL, &lines)?;
+            } else {
+                self.line(2, Ink::Faint, &format!("{} of {agents} agents: {names}", nodes.len()))?;
+                self.labelled(2, "", LABEL, &lines)?;
+            }
+        }
+        if shown < reasons.len() {
+            self.line(2, Ink::Faint, &format!("{} more reasons, with -o wide", reasons.len() - shown))?;
+        }
+        Ok(())
+    }
 }
 
-/// Every finding, with the nodes whose agents tell it in the same words.
+fn named(node: &Arc<str>) -> &str {
+    if node.is_empty() { "no node" } else { node }
+}
+
+/// Every incident with its nodes.
 fn reported(fleet: &Fleet) -> Vec<ListedFinding<'_>> {
-    type Words<'a> = (Severity, &'a str, &'a Subject, Option<u16>, Option<Protocol>, &'a [Vantage], &'a str);
-    fn words(problem: &Problem) -> Words<'_> {
-        let Problem { rule, severity, subject, port, protocol, summary, affects, .. } = problem;
-        (*severity, rule, subject, *port, *protocol, affects, summary)
-    }
-    let mut alike: BTreeMap<Words<'_>, ListedFinding<'_>> = BTreeMap::new();
-    for node in &fleet.nodes {
-        for problem in node.findings.iter().flatten() {
-            let reported = alike.entry(words(problem)).or_insert_with(|| ListedFinding { problem, nodes: Vec::new() });
-            reported.nodes.push(&node.node);
-        }
-    }
-    let common = fleet.cluster.iter();
-    let common =
-        common.map(|it| ListedFinding { problem: &it.problem, nodes: it.nodes.iter().map(String::as_str).collect() });
-    let mut reported: Vec<ListedFinding<'_>> = common.chain(alike.into_values()).collect();
-    reported.sort_by(|a, b| worst_first(a.problem, b.problem));
-    reported
+    let among = fleet.answered_nodes;
+    let listed = |incident| OnNodes { incident, among };
+    fleet.incidents.iter().map(|it| ListedFinding { problem: &it.problem, on: Some(listed(it)) }).collect()
 }
 
 fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
-    let silent = fleet.without_answer().count();
-    let asked = fleet.nodes.len() - silent;
-    let silent = if silent > 0 { format!(", {silent} could not be asked") } else { String::new() };
+    let asked = fleet.answered;
+    let silent = match fleet.agents - asked {
+        0 => String::new(),
+        silent => format!(", {silent} could not be asked"),
+    };
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
     let asked = format!("{asked} agent{} asked{silent}", if asked == 1 { "" } else { "s" });
     let count = |severity: &Severity| reported.iter().filter(|it| it.problem.severity == *severity).count();
@@ -148,9 +150,7 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
             let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
             (format!("{}{hidden}; {asked}", words.join(", ")), Ink::Bad(*worst))
         }
-        None if fleet.nodes.is_empty() => {
-            ("Nothing is known: no agent is listed.".to_owned(), Ink::Bad(Severity::Critical))
-        }
+        None if fleet.agents == 0 => ("Nothing is known: no agent is listed.".to_owned(), Ink::Bad(Severity::Critical)),
         None if !fleet.is_whole() => {
             (format!("no port conflicts in what could be asked{hidden}; {asked}"), Ink::Bad(Severity::Critical))
         }

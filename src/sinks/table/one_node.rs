@@ -42,7 +42,7 @@ fn problems(report: &Report<'_>) -> Vec<Problem> {
 }
 
 fn of_one_node(problems: &[Problem]) -> Vec<ListedFinding<'_>> {
-    problems.iter().map(|problem| ListedFinding { problem, nodes: Vec::new() }).collect()
+    problems.iter().map(|problem| ListedFinding { problem, on: None }).collect()
 }
 
 impl Page<'_> {

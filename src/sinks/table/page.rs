@@ -5,11 +5,10 @@ use std::io::{self, Write};
 use super::super::{
     Style,
     findings_document::Problem,
+    fleet::Incident,
+    names::{NAMED, first_names},
     terminal::{Ink, tidy, wrap},
 };
-
-/// How many nodes of one finding the compact table names.
-const NAMED: usize = 3;
 
 /// A page in the making.
 pub(super) struct Page<'a> {
@@ -21,17 +20,29 @@ pub(super) struct Page<'a> {
 /// One finding of a list.
 pub(super) struct ListedFinding<'a> {
     pub(super) problem: &'a Problem,
-    /// The nodes it was found on; none where the page is about one node.
-    pub(super) nodes: Vec<&'a str>,
+    /// Where it was found; nothing where the page is about one node.
+    pub(super) on: Option<OnNodes<'a>>,
+}
+
+/// The nodes that have an incident, among those that were asked.
+pub(super) struct OnNodes<'a> {
+    pub(super) incident: &'a Incident,
+    pub(super) among: usize,
+}
+
+impl OnNodes<'_> {
+    /// `31 of 120 nodes: n1, n2, n3 and 28 more`, with so many names; of a single node, its name.
+    pub(super) fn words(&self, shown: usize) -> String {
+        let nodes = &self.incident.nodes;
+        let names = first_names(nodes, shown);
+        if self.among <= 1 { names } else { format!("{} of {} nodes: {names}", nodes.len(), self.among) }
+    }
 }
 
 impl Page<'_> {
-    /// The names of nodes; only some of many, unless everything is wanted.
-    pub(super) fn names(&self, nodes: &[&str]) -> String {
-        let shown = if self.wide { nodes.len() } else { NAMED.min(nodes.len()) };
-        let more = nodes.len() - shown;
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        format!("{}{more}", nodes[..shown].join(","))
+    /// How many names of nodes are shown: only some of many, unless everything is wanted.
+    pub(super) fn named(&self) -> usize {
+        if self.wide { usize::MAX } else { NAMED }
     }
 
     /// One line, as it is: neither wrapped nor cut.

@@ -4,9 +4,13 @@ use std::io;
 
 use super::{
     super::terminal::{Ink, shorten, tidy},
-    page::{ListedFinding, Page},
+    page::{ListedFinding, OnNodes, Page},
 };
-use crate::{facts::Protocol, findings::Vantage};
+use crate::{
+    facts::Protocol,
+    findings::{Subject, SubjectKind, Vantage},
+    sinks::{findings_document::Problem, fleet::Incident, likeness::controlled},
+};
 
 const HEADINGS: [&str; 6] = ["SEVERITY", "RULE", "SUBJECT", "PORT", "AFFECTS", "NODES"];
 const SUBJECT: usize = 2;
@@ -16,8 +20,8 @@ const NARROWEST_SUBJECT: usize = 20;
 impl Page<'_> {
     pub(super) fn rows(&mut self, reported: &[ListedFinding<'_>], headings: bool) -> io::Result<()> {
         // Of one node the last column says nothing.
-        let columns = if reported.iter().any(|it| !it.nodes.is_empty()) { HEADINGS.len() } else { HEADINGS.len() - 1 };
-        let mut cells: Vec<Vec<String>> = reported.iter().map(|it| self.row(it, columns)).collect();
+        let columns = if reported.iter().any(|it| it.on.is_some()) { HEADINGS.len() } else { HEADINGS.len() - 1 };
+        let mut cells: Vec<Vec<String>> = reported.iter().map(|it| self.row(it, columns, headings)).collect();
         let widest = |column: usize| {
             let heading = if headings { HEADINGS[column].len() } else { 0 };
             cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(heading)
@@ -45,19 +49,39 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn row(&self, ListedFinding { problem, nodes }: &ListedFinding<'_>, columns: usize) -> Vec<String> {
+    fn row(&self, ListedFinding { problem, on }: &ListedFinding<'_>, columns: usize, headings: bool) -> Vec<String> {
         let affects: Vec<&str> = problem.affects.iter().copied().map(Vantage::name).collect();
         let mut cells = vec![
             problem.severity.to_string(),
             problem.rule.clone(),
-            tidy(&problem.subject.to_string()),
+            subject(problem, on.as_ref()),
             port(problem.port, problem.protocol).unwrap_or_else(|| "-".to_owned()),
             if affects.is_empty() { "-".to_owned() } else { affects.join(",") },
-            self.names(nodes),
+            match on {
+                None => String::new(),
+                // A script splits them.
+                Some(on) if !headings => on.incident.nodes.join(","),
+                Some(on) => on.words(self.named()),
+            },
         ];
         cells.truncate(columns);
         cells
     }
+}
+
+/// Whom a finding is about. An incident is about each Node itself, or about the pods of one controller: `Pod shop/web-*`.
+pub(super) fn subject(problem: &Problem, on: Option<&OnNodes<'_>>) -> String {
+    let own = &problem.subject;
+    let several = on.is_some_and(|OnNodes { incident: Incident { subjects, .. }, .. }| subjects.len() > 1);
+    let text = match own {
+        Subject { kind: SubjectKind::Node, .. } if several => "Node (each of them)".to_owned(),
+        Subject { kind: SubjectKind::Pod, name, .. } if several => {
+            let common = format!("{}-*", controlled(name).unwrap_or(name));
+            Subject { name: common, ..own.clone() }.to_string()
+        }
+        _ => own.to_string(),
+    };
+    tidy(&text)
 }
 
 /// `30080/tcp`, or as much of it as the finding is about.

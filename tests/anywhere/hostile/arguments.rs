@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
         cases.push(case(&["owner", "--output=text", "--", value], ""));
     }
     for value in ["0", "-0.1", "101", "nan", "inf", "-inf", "", "a", "1\u{200b}", "1e400"] {
-        cases.push(case(&["agent", &format!("--cpu-percent={value}")], "is not a share above 0 and up to 100"));
+        cases.push(case(&["agent", &format!("--cpu-percent={value}")], "is not a share of 0.001 to 100"));
     }
     for value in ["0", "65536", "-1", "1.5", "a", ""] {
         cases.push(case(&["suggest", &format!("--count={value}")], "--count"));

@@ -16,7 +16,7 @@ use std::{
 use serde_json::Value;
 
 /// Fields that are prose, and those that came later.
-const LEFT_OUT: [&str; 5] = ["summary", "remedy", "detail", "remedies", "scope"];
+const LEFT_OUT: [&str; 6] = ["summary", "remedy", "detail", "remedies", "scope", "outcome"];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/snapshots/v1")

@@ -116,6 +116,10 @@ fn objects(world: &mut Snapshot, cluster: &Cluster, families: &[Family]) {
         nodes.retain(|other| other.name != node.name);
         nodes.push(node.into());
     }
+    let runtime = cluster.runtime.as_deref().unwrap_or("containerd://2.1.4");
+    for node in nodes.iter_mut() {
+        Arc::make_mut(node).container_runtime = Some(runtime.to_owned());
+    }
     for line in cluster.services.iter() {
         let (service, slices) = lines::service(line);
         seen(&mut world.cluster.services).push(service.into());

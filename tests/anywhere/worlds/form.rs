@@ -111,6 +111,8 @@ pub(super) enum KnownBy {
 pub(super) struct Cluster {
     /// The version of the nodes and of kube-proxy.
     pub(super) version: Option<String>,
+    /// The container runtime of this node, `containerd://2.1.4` without it.
+    pub(super) runtime: Option<String>,
     /// `n1 InternalIP 192.0.2.1 ExternalIP 203.0.113.1 excluded`; `n1` is this node.
     pub(super) nodes: Lines,
     /// `default/web NodePort 10.96.0.20 80:30080>8080/tcp to 10.244.0.5@n1`.
@@ -197,6 +199,7 @@ impl Cluster {
             mine.change(more, without);
         }
         self.version = other.version.clone().or_else(|| self.version.clone());
+        self.runtime = other.runtime.clone().or_else(|| self.runtime.clone());
         self.node_port_range = other.node_port_range.clone().or_else(|| self.node_port_range.clone());
     }
 }

@@ -190,6 +190,7 @@ pub(super) fn node(line: &str, version: &str, pod_families: &[Family]) -> Node {
         addresses,
         excluded_from_load_balancers: excluded,
         kubelet_version: Some(version.to_owned()),
+        container_runtime: None,
         pod_families: pod_families.to_vec(),
     }
 }
@@ -214,8 +215,10 @@ pub(super) fn pods(line: &str) -> Vec<Pod> {
         running: Some(true),
         failing: false,
         restarted: None,
+        scheduled: None,
         ips: Vec::new(),
         ports: Vec::new(),
+        more_networks: false,
         ip_local_port_range: None,
     };
     let mut count = None;
@@ -328,7 +331,7 @@ fn service_port(word: &str, line: &str) -> (ServicePort, EndpointPort) {
     let node_port = node_port.map(|node_port| parsed(node_port, line));
     let target = target.map_or(port, |target| parsed(target, line));
     (
-        ServicePort { name: name.to_owned(), protocol, port, node_port, fixed: Some(false) },
+        ServicePort { name: name.to_owned(), protocol, port, target: None, node_port, fixed: Some(false) },
         EndpointPort { name: name.to_owned(), protocol, port: Some(target) },
     )
 }

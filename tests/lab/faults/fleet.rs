@@ -123,7 +123,7 @@ impl Fleet {
 
 /// Fault (API server): it is killed and started again under fifty agents
 /// Does: each keeps what it knew, and comes back after a pause of its own
-/// Right again: each finds a new listener, and knows a new Service, after four lists at most, and mostly one
+/// Right again: each finds a new listener, and knows a new Service, after four lists each at most
 /// Lost: nothing
 #[test]
 fn fifty_agents_come_back_to_a_server_that_was_killed_and_ask_little() {

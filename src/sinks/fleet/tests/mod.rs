@@ -1,11 +1,18 @@
 //! Several agents in one document.
 
+mod incidents;
+mod partial;
+
+use std::io::{self, Write};
+
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    facts::Why,
-    sinks::{Style, write_fleet_rows, write_fleet_table, write_fleet_wide},
+    facts::{Gap, Source, Why},
+    findings::{Scope, Severity},
+    sinks::{CheckResult, Style, findings_document::Problem, write_fleet_rows, write_fleet_table, write_fleet_wide},
 };
 
 /// One of an agent that is older than `remedies`.
@@ -44,12 +51,16 @@ fn without_answer(node: &str) -> AgentAnswer {
     AgentAnswer { node: node.to_owned(), pod: format!("portreeve-{node}"), answer: Err(gap) }
 }
 
+fn names(incident: &Incident) -> Vec<&str> {
+    incident.nodes.iter().map(|node| &**node).collect()
+}
+
 fn now() -> Timestamp {
     "2026-11-21T12:00:30Z".parse().expect("a time")
 }
 
 fn fleet(answers: Vec<AgentAnswer>) -> Fleet {
-    Fleet::of("portreeve", answers, &Wanted::default(), now())
+    Fleet::of("portreeve", answers, &Wanted { document: true, ..Wanted::default() }, now())
 }
 
 fn text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
@@ -91,17 +102,21 @@ fn what_is_filtered_neither_counts_nor_is_forgotten() {
         )]
     };
     let of = |namespace: Option<&str>, min_severity| {
-        Fleet::of("portreeve", all(), &Wanted { namespace: namespace.map(str::to_owned), min_severity }, now())
+        let namespace = namespace.map(str::to_owned);
+        Fleet::of("portreeve", all(), &Wanted { namespace, min_severity, ..Wanted::default() }, now())
     };
     let shop = of(Some("shop"), None);
-    assert_eq!((shop.problems().count(), shop.hidden, shop.result()), (1, 1, CheckResult::Findings));
+    assert_eq!((shop.incidents.len(), shop.hidden, shop.result()), (1, 1, CheckResult::Findings));
     let elsewhere = of(Some("office"), None);
-    assert_eq!((elsewhere.problems().count(), elsewhere.hidden, elsewhere.result()), (0, 2, CheckResult::Clear));
+    assert_eq!((elsewhere.incidents.len(), elsewhere.hidden, elsewhere.result()), (0, 2, CheckResult::Clear));
     assert!(
         text(|out| write_fleet_table(&elsewhere, &style(), out))
             .starts_with("no port conflicts (2 not shown); 1 agent")
     );
-    assert_eq!(of(None, Some(Severity::Critical)).problems().count(), 1);
+    assert_eq!(of(None, Some(Severity::Critical)).incidents.len(), 1);
+    let of_a_rule = Wanted { rules: vec!["own-port-taken"], ..Wanted::default() };
+    let of_a_rule = Fleet::of("portreeve", all(), &of_a_rule, now());
+    assert_eq!((of_a_rule.incidents.len(), of_a_rule.hidden), (1, 1));
 }
 
 #[test]
@@ -115,9 +130,9 @@ fn a_finding_of_the_cluster_is_there_once_with_the_nodes_that_report_it_and_the_
     let severities = ["warning", "critical", "info"];
     let nodes = ["n1", "n2", "n3"];
     let fleet = fleet(nodes.into_iter().zip(severities).map(|(node, it)| reporting(node, &[external(it)])).collect());
-    assert_eq!(fleet.cluster.len(), 1);
-    assert_eq!(fleet.cluster[0].nodes, nodes);
-    let Problem { severity, summary, .. } = &fleet.cluster[0].problem;
+    assert_eq!(fleet.incidents.len(), 1);
+    assert_eq!(names(&fleet.incidents[0]), nodes);
+    let Problem { severity, summary, .. } = &fleet.incidents[0].problem;
     assert_eq!((*severity, summary.as_str()), (Severity::Critical, "It is critical."));
     assert!(fleet.nodes.iter().all(|node| node.findings.as_ref().is_some_and(Vec::is_empty)));
 }
@@ -128,7 +143,7 @@ fn a_finding_of_a_node_or_without_a_scope_is_each_nodes_own() {
     local["scope"] = json!("node");
     let older = finding("node-port-range-crowded", "warning", &json!({"kind": "Cluster", "name": "cluster"}));
     let fleet = fleet(["n1", "n2"].map(|node| reporting(node, &[local.clone(), older.clone()])).into());
-    assert!(fleet.cluster.is_empty());
+    assert!(fleet.incidents.iter().all(|it| it.problem.scope == Scope::Node));
     for node in &fleet.nodes {
         let scopes: Vec<Scope> = node.findings.iter().flatten().map(|it| it.scope).collect();
         assert_eq!(scopes, [Scope::Node, Scope::Node]);
@@ -148,13 +163,14 @@ fn a_table_says_what_where_and_who_was_silent() {
     1 critical; 2 agents asked, 1 could not be asked
 
     SEVERITY  RULE                   SUBJECT           PORT       AFFECTS      NODES
-    critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  n1,n2
+    critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  2 of 2 nodes: n1, n2
 
-    CRITICAL  Service shop/web, port 30080/tcp, on n1,n2
+    CRITICAL  Service shop/web, port 30080/tcp, on 2 of 2 nodes: n1, n2
       Something listens here.
 
       Evidence  listener  0.0.0.0:30080
       Affects   remote clients, this node
+      Since     2026-11-21T12:00:00Z, first on n1
       Remedy    kubectl -n shop edit service web
       Why       kubectl portreeve rules explain listener-on-node-port
 
@@ -170,7 +186,10 @@ fn a_table_says_what_where_and_who_was_silent() {
     let rows = text(|out| write_fleet_rows(&reported, &style(), out));
     assert_eq!(rows, "critical  listener-on-node-port  Service shop/web  30080/tcp  remote,node  n1,n2\n");
     let wide = text(|out| write_fleet_wide(&reported, &style(), out));
-    assert!(wide.contains("n1,n2                 not permitted: nft: needs NET_ADMIN"), "{wide}");
+    assert!(
+        wide.contains("2 of 3 agents: n1, n2\n                        not permitted: nft: needs NET_ADMIN"),
+        "{wide}"
+    );
     assert_eq!(text(|out| reported.write_names(out)), "service/web\n");
 }
 

@@ -1,0 +1,128 @@
+//! What is known of the agents of a cluster, and what follows from it.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{incident::Incident, unknowns::Reason};
+use crate::{
+    findings::Severity,
+    sinks::{
+        CheckResult,
+        findings_document::{Problem, Unknown},
+    },
+};
+
+/// What the agents of a cluster report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fleet {
+    pub(in crate::sinks) agent_namespace: String,
+    pub(in crate::sinks) partial: Option<Partial>,
+    /// Worst first.
+    pub(in crate::sinks) incidents: Vec<Incident>,
+    /// One for each agent, where the document is wanted.
+    pub(in crate::sinks) nodes: Vec<Node>,
+    /// How many incidents are not reported.
+    pub(in crate::sinks) hidden: usize,
+    /// How many agents are listed.
+    pub(in crate::sinks) agents: usize,
+    /// How many of them answered, and of how many nodes.
+    pub(in crate::sinks) answered: usize,
+    pub(in crate::sinks) answered_nodes: usize,
+    /// Agents that could not be asked, by reason.
+    pub(in crate::sinks) silent: Vec<Reason>,
+    /// What those that answered could not see or judge, by reason.
+    pub(in crate::sinks) unseen: Vec<Reason>,
+    /// The mildest that counts.
+    pub(super) counts: Severity,
+}
+
+/// One agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub(in crate::sinks) struct Node {
+    /// The node it runs on; empty where its pod was given none.
+    pub(in crate::sinks) node: Arc<str>,
+    /// Its pod.
+    pub(in crate::sinks) pod: Arc<str>,
+    /// When it looked, RFC 3339; absent where it could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub(in crate::sinks) at: Option<String>,
+    /// What is wrong on this node, worst first; absent where the agent could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::sinks) findings: Option<Vec<Problem>>,
+    /// What could not be judged or seen; of an agent that could not be asked, why.
+    pub(in crate::sinks) unknown: Vec<Unknown>,
+}
+
+/// What is known when not every agent was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub(in crate::sinks) struct Partial {
+    /// How many agents are listed.
+    pub(in crate::sinks) listed: usize,
+    /// How many of them were asked, and have answered or not.
+    pub(in crate::sinks) asked: usize,
+    /// Why the others were not.
+    pub(in crate::sinks) why: Stopped,
+}
+
+/// Why not every agent was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stopped {
+    /// A person stopped it.
+    Interrupted,
+    /// The time for all agents together was over.
+    TimeLimit,
+}
+
+impl Fleet {
+    /// Whether there is a finding that counts, else whether all could be asked, and could look at what they had to.
+    pub fn result(&self) -> CheckResult {
+        if self.incidents.iter().any(|it| it.problem.severity >= self.counts) {
+            CheckResult::Findings
+        } else if self.is_whole() {
+            CheckResult::Clear
+        } else {
+            CheckResult::NotChecked
+        }
+    }
+
+    /// Whether there are agents, all of them were asked, and none lacks what it had to read.
+    pub fn is_whole(&self) -> bool {
+        self.agents > 0 && self.silent.is_empty() && !self.unseen.iter().any(|it| it.is_failure)
+    }
+
+    /// What is missing where not every agent was asked: `partial: 12 of 5000 agents were asked; you stopped it`.
+    pub fn partial_words(&self) -> Option<String> {
+        let Partial { listed, asked, why } = self.partial?;
+        let are = if asked == 1 { "was" } else { "were" };
+        Some(format!("partial: {asked} of {listed} agents {are} asked; {}", why.words()))
+    }
+
+    /// Whether a person stopped it before every agent was asked.
+    pub fn was_interrupted(&self) -> bool {
+        self.partial.is_some_and(|partial| partial.why == Stopped::Interrupted)
+    }
+
+    /// Whether it reports the same, whenever that was seen.
+    pub fn reports_the_same_as(&self, other: &Self) -> bool {
+        let timeless = |fleet: &Self| {
+            let mut fleet = fleet.clone();
+            fleet.nodes.iter_mut().for_each(|node| node.at = None);
+            fleet
+        };
+        timeless(self) == timeless(other)
+    }
+}
+
+impl Stopped {
+    /// Why, for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Interrupted => "you stopped it",
+            Self::TimeLimit => "the time for all of them was over",
+        }
+    }
+}

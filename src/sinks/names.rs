@@ -1,0 +1,26 @@
+//! The names of many nodes, in a few words.
+
+/// How many nodes are named where there is not room for all.
+pub(super) const NAMED: usize = 3;
+
+/// The first so many names, and how many there are beyond: `n1, n2, n3 and 28 more`.
+pub(super) fn first_names<T: AsRef<str>>(names: &[T], shown: usize) -> String {
+    let (first, others) = names.split_at(shown.min(names.len()));
+    let first: Vec<&str> = first.iter().map(AsRef::as_ref).collect();
+    let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+    format!("{}{more}", first.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_are_named_and_the_others_counted() {
+        let names = ["n1", "n2", "n3", "n4", "n5"];
+        assert_eq!(first_names(&names, NAMED), "n1, n2, n3 and 2 more");
+        assert_eq!(first_names(&names[..3], NAMED), "n1, n2, n3");
+        assert_eq!(first_names(&names, usize::MAX), "n1, n2, n3, n4, n5");
+        assert_eq!(first_names::<&str>(&[], NAMED), "");
+    }
+}

@@ -1,0 +1,266 @@
+//! `kubectl portreeve` and very many agents, or very slow ones.
+
+use std::{
+    fs,
+    io::Read as _,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    api::list,
+    fake::{Fake, Reply},
+    plugin::{self, Plugin, ended, listener, pod, snapshot, told},
+};
+
+/// A cluster of these nodes that issues tokens, and whose agents answer `/findings` as `agent` says.
+fn cluster(nodes: Vec<String>, agent: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Fake {
+    Fake::patient(move |path, _| {
+        if path.starts_with("/api/v1/namespaces/portreeve/pods?") {
+            let pods: Vec<String> = nodes.iter().map(|node| pod(node, true)).collect();
+            return list("Pod", &pods.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        if path == "/api/v1/namespaces/portreeve/serviceaccounts/portreeve-reader/token" {
+            let expires = "2099-01-01T00:00:00Z";
+            let issued = json!({"spec": {"audiences": []}, "status": {"token": "t", "expirationTimestamp": expires}});
+            return Reply::Json(issued.to_string());
+        }
+        let place = path.strip_prefix("/api/v1/namespaces/portreeve/pods/portreeve-");
+        match place.and_then(|place| place.strip_suffix(":29517/proxy/findings")) {
+            Some(node) => agent(node),
+            None => Reply::Status(404, "not found"),
+        }
+    })
+}
+
+fn names(letter: char, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{letter}{number:04}")).collect()
+}
+
+fn started(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
+}
+
+/// Exit code, standard output and standard error of what was started.
+fn end(child: Child) -> (i32, String, String) {
+    let output = child.wait_with_output().expect("it ends");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().expect("an exit code"), text(output.stdout), text(output.stderr))
+}
+
+/// The most memory that a program had resident, in MiB, while it ran to its end; its output goes on being read.
+fn peak(child: &mut Child) -> f64 {
+    let path = format!("/proc/{}/status", child.id());
+    let mut peak = 0.0_f64;
+    while child.try_wait().expect("a child can be asked").is_none() {
+        let status = fs::read_to_string(&path).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak = line.and_then(|kib| kib.parse::<f64>().ok()).map_or(peak, |kib| peak.max(kib / 1024.0));
+        thread::sleep(Duration::from_millis(20));
+    }
+    peak
+}
+
+/// What an answer has beyond what is kept of it, in bytes.
+const PADDING: usize = 40_000;
+
+/// The table of so many nodes, a tenth of which have the same mistake, the most memory that it took, in MiB, and how long.
+fn table_of(nodes: usize) -> (String, f64, Duration) {
+    let padding = "x".repeat(PADDING);
+    let all = names('n', nodes);
+    let first_without = all[nodes / 10].clone();
+    let fake = cluster(all, move |node| {
+        let mut findings = if node < first_without.as_str() { listener() } else { json!([]) };
+        for finding in findings.as_array_mut().expect("a list") {
+            let pod = if node.ends_with('0') { "x7f2p" } else { "b9zzk" };
+            finding["summary"] = json!(format!("Pod office/scanner-{pod} listens here."));
+        }
+        let Reply::Json(document) = told(node, &findings) else { panic!("a document") };
+        Reply::Json(document.replacen('{', &format!("{{\"later\": \"{padding}\", "), 1))
+    });
+    let plugin = Plugin::new();
+    let begun = Instant::now();
+    let mut child = started(plugin.command("kubectl-portreeve", &fake, &["findings"]));
+    let most = peak(&mut child);
+    let took = begun.elapsed();
+    let (code, table, stderr) = end(child);
+    assert_eq!((code, stderr.as_str()), (1, ""), "{table}");
+    let asked = fake.requests().iter().filter(|path| path.contains("/proxy/findings")).count();
+    assert_eq!(asked, nodes, "each once");
+    (table, most, took)
+}
+
+#[test]
+fn five_thousand_agents_are_one_row_an_incident_in_memory_that_does_not_grow_with_their_answers() {
+    let (_, few, _) = table_of(500);
+    let (table, many, took) = table_of(5_000);
+    eprintln!("{few:.1} MiB for 500 agents, {many:.1} MiB for 5000, which took {:.1} s", took.as_secs_f64());
+    assert!(table.starts_with("1 critical; 5000 agents asked\n"), "{table}");
+    assert!(table.contains("  500 of 5000 nodes: n0000, n0001, n0002 and 497 more\n"), "{table}");
+    assert!(table.lines().count() < 25, "{table}");
+    let answers = (4_500 * PADDING) as f64 / f64::from(1 << 20);
+    assert!(many - few < answers / 5.0, "{few:.1} MiB and then {many:.1} MiB; {answers:.1} MiB more came");
+}
+
+#[test]
+fn many_agents_are_asked_at_a_time_and_no_more_than_files_may_be_open() {
+    let most_at_once = |limit: Option<u32>| {
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let seen = Arc::clone(&most);
+        let fake = cluster(names('n', 400), move |node| {
+            seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(50));
+            now.fetch_sub(1, Ordering::SeqCst);
+            told(node, &json!([]))
+        });
+        let plugin = Plugin::new();
+        let mut command = plugin.command("kubectl-portreeve", &fake, &["findings"]);
+        if let Some(limit) = limit {
+            let mut limited = Command::new("/usr/bin/prlimit");
+            limited.arg(format!("--nofile={limit}")).arg(command.get_program()).args(command.get_args());
+            limited.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            command = limited;
+        }
+        let (code, stdout, stderr) = ended(command);
+        assert_eq!(code, 0, "{stdout}{stderr}");
+        most.load(Ordering::SeqCst)
+    };
+    let usual = most_at_once(None);
+    assert!((17..=64).contains(&usual), "{usual} at a time");
+    let limited = most_at_once(Some(64));
+    assert!((2..=32).contains(&limited), "{limited} at a time");
+}
+
+#[test]
+fn a_long_answer_waits_until_all_others_are_there() {
+    let long = "x".repeat(2 << 20);
+    let fake = cluster(names('n', 5), move |node| {
+        let Reply::Json(document) = told(node, &listener()) else { panic!("a document") };
+        let more = if node == "n0002" { long.as_str() } else { "" };
+        Reply::Json(document.replacen('{', &format!("{{\"later\": \"{more}\", "), 1))
+    });
+    let (code, stdout, stderr) = Plugin::new().run(&fake, &["findings", "--no-headers"]);
+    assert_eq!((code, stderr.as_str()), (1, ""));
+    assert!(stdout.ends_with("  n0000,n0001,n0002,n0003,n0004\n"), "{stdout}");
+    let requests = fake.requests();
+    let asked: Vec<&String> = requests.iter().filter(|path| path.contains("/proxy/findings")).collect();
+    assert!(asked.len() == 6 && asked[5].contains("n0002"), "{asked:?}");
+}
+
+/// Two hundred agents that answer at once with these findings, and then six that never do: by the time these are asked, many
+/// of the others have answered.
+fn some_are_silent(findings: &Value) -> Fake {
+    let findings = findings.clone();
+    cluster([names('a', 200), names('z', 6)].concat(), move |node| match node.starts_with('z') {
+        true => Reply::Silence,
+        false => told(node, &findings),
+    })
+}
+
+#[test]
+fn a_port_is_told_once_for_all_nodes_on_which_the_same_is_true() {
+    const NODES: &[&str] = &["a", "b", "c", "d", "e", "odd", "old"];
+    let fake = plugin::cluster(NODES, |node, _, _| match node {
+        "odd" | "old" => Reply::Json("{}".to_owned()),
+        node => Reply::Json(snapshot(node, if node == "c" { 30001 } else { 30000 })),
+    });
+    let plugin = Plugin::new();
+    let (code, text, _) = plugin.run(&fake, &["owner", "30001/tcp"]);
+    assert_eq!(code, 2, "{text}");
+    assert!(text.starts_with("4 of 7 nodes: a, b, d and 1 more\n30001/tcp, "), "{text}");
+    assert!(text.contains("\n\nnode c\n30001/tcp, "), "{text}");
+    assert!(text.contains("\n\n2 of 7 nodes: odd, old\n  cannot be told: its answer is no snapshot"), "{text}");
+    let (code, ports, stderr) = plugin.run(&fake, &["suggest"]);
+    assert_eq!((code, ports.as_str()), (2, "30002\n"));
+    assert!(stderr.contains("not known of 2 nodes, odd, old: its answer is no snapshot"), "{stderr}");
+}
+
+fn until_silent(fake: &Fake) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while fake.requests().iter().filter(|path| path.contains("portreeve-z")).count() < 6 {
+        assert!(Instant::now() < end, "the last are asked");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn who_stops_it_gets_what_is_there_and_an_exit_code_that_is_no_success() {
+    for (findings, expected, exit_zero) in [(listener(), 1, false), (json!([]), 2, false), (listener(), 2, true)] {
+        for form in ["table", "json"] {
+            let (fake, plugin) = (some_are_silent(&findings), Plugin::new());
+            let mut words = vec!["findings", "-o", form];
+            words.extend(exit_zero.then_some("--exit-zero"));
+            let child = started(plugin.command("kubectl-portreeve", &fake, &words));
+            until_silent(&fake);
+            kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid")), Signal::SIGINT).expect("it runs");
+            let (code, stdout, stderr) = end(child);
+            assert_eq!(code, expected, "{stdout}{stderr}");
+            let told = if form == "json" { &stderr } else { &stdout };
+            assert!(
+                told.starts_with("partial: ") && told.contains(" of 206 agents were asked; you stopped it\n"),
+                "{told}"
+            );
+            if form == "json" {
+                let document: Value = serde_json::from_str(&stdout).expect("a whole document");
+                assert_eq!(document["nodes"].as_array().map(Vec::len), Some(206));
+                assert_eq!(document["partial"]["why"], "interrupted");
+            } else {
+                let reason = "not asked: you stopped it";
+                assert!(stdout.contains(reason) || stdout.contains("you stopped it (pod"), "{stdout}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_watch_that_is_stopped_ends_with_what_it_knew() {
+    let (fake, plugin) = (cluster(names('n', 2), |node| told(node, &listener())), Plugin::new());
+    let mut child = started(plugin.command("kubectl-portreeve", &fake, &["findings", "-w", "--interval", "1h"]));
+    let mut first = [0; 10];
+    child.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("a table");
+    kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid")), Signal::SIGINT).expect("it runs");
+    let (code, _, stderr) = end(child);
+    assert_eq!((&first, code, stderr.as_str()), (b"1 critical", 1, ""));
+}
+
+#[test]
+fn when_the_time_for_all_of_them_is_over_what_is_there_is_told_as_partial() {
+    let fake = some_are_silent(&json!([]));
+    let words = ["findings", "--request-timeout", "30s", "--time-limit", "5s"];
+    let (code, table, stderr) = Plugin::new().run(&fake, &words);
+    assert_eq!((code, stderr.as_str()), (2, ""));
+    assert!(table.starts_with("partial: ") && table.contains("; the time for all of them was over\n"), "{table}");
+    let words = ["suggest", "--request-timeout", "30s", "--time-limit", "1s"];
+    let (code, _, stderr) = Plugin::new().run(&some_are_silent(&json!([])), &words);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("partial: ") && stderr.contains("206 agents"), "{stderr}");
+}
+
+#[test]
+fn who_waits_at_a_terminal_sees_how_far_it_is_on_one_line_and_a_file_has_nothing_of_it() {
+    let fake = some_are_silent(&json!([]));
+    let plugin = Plugin::new();
+    let words = ["findings", "--request-timeout", "4s"];
+    let command = plugin.command("kubectl-portreeve", &fake, &words);
+    let line = format!("{} {} > /dev/null", command.get_program().display(), words.join(" "));
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).env_clear().env("SHELL", "/bin/sh");
+    terminal.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("PATH", "/usr/bin:/bin");
+    let (code, seen, _) = ended(terminal);
+    assert_eq!(code, 2, "{seen:?}");
+    assert!(seen.contains("\r\u{1b}[K200 of 206 agents asked; Ctrl-C prints what is there ..."), "{seen:?}");
+    assert!(seen.ends_with("\r\u{1b}[K") && !seen.contains('\n'), "{seen:?}");
+    let (_, _, stderr) = plugin.run(&fake, &words);
+    assert_eq!(stderr, "");
+}
