@@ -215,7 +215,7 @@ fn a_problem_of_the_cluster_is_one_alert_by_its_scope() {
         }
         compared += singles.len();
     }
-    assert_eq!(compared, 4, "two alerts, on each side of `or`");
+    assert_eq!(compared, 8, "two alerts, of objects, pods, nodes and the cluster");
 }
 
 #[test]

@@ -10,7 +10,16 @@ use serde_json::{Value, json};
 
 use crate::promql::{Query, catalogue, promtool};
 
-const NAMES: [&str; 3] = ["fleet", "node", "agent"];
+const NAMES: [&str; 4] = ["fleet", "incident", "node", "agent"];
+/// What an incident is chosen by, and an example.
+const CHOICE: [(&str, &str); 6] = [
+    ("rule", "listener-on-node-port"),
+    ("kind", "Service"),
+    ("namespace", "shop"),
+    ("name", "web"),
+    ("port", "30080"),
+    ("protocol", "tcp"),
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -63,8 +72,12 @@ pub(crate) fn all_queries() -> impl Iterator<Item = String> {
 /// A query as Grafana would send it.
 fn substituted(query: &str) -> String {
     let mut query = query.to_owned();
-    for (variable, value) in [("$__rate_interval", "5m"), ("$__range", "6h"), ("$cluster", ".*"), ("$node", "n1")] {
-        query = query.replace(variable, value);
+    let usual = [("__rate_interval", "5m"), ("__interval", "1m"), ("__range", "6h"), ("cluster", ".*"), ("node", "n1")];
+    for (variable, value) in usual.into_iter().chain(CHOICE) {
+        query = query.replace(&format!("\"${variable}\""), &format!("\"{value}\""));
+        query = query.replace(&format!("${variable}:"), &format!("{value}:"));
+        query = query.replace(&format!(":${variable}]"), &format!(":{value}]"));
+        query = query.replace(&format!("[${variable}]"), &format!("[{value}]"));
     }
     query
 }
@@ -91,9 +104,11 @@ fn the_source_of_data_the_cluster_and_the_node_can_be_chosen() {
         let dashboard = dashboard(name);
         let variables = list(&dashboard["templating"], "list");
         let names: Vec<&str> = variables.iter().map(|variable| word(variable, "name")).collect();
-        assert_eq!(names, ["datasource", "cluster", "node"], "{name}");
+        assert_eq!(names[..3], ["datasource", "cluster", "node"], "{name}");
+        let chosen = if name == "incident" { CHOICE.map(|(variable, _)| variable).to_vec() } else { Vec::new() };
+        assert_eq!(names[3..], chosen, "{name}");
         assert_eq!((&variables[0]["type"], &variables[0]["query"]), (&json!("datasource"), &json!("prometheus")));
-        for variable in &variables[1..] {
+        for variable in &variables[1..3] {
             assert_eq!(variable["datasource"], json!({"type": "prometheus", "uid": "${datasource}"}));
             assert_eq!(variable["definition"], variable["query"]["query"]);
             let query = word(variable, "definition").strip_prefix("label_values(").and_then(|it| it.strip_suffix(')'));
@@ -201,7 +216,8 @@ fn links_lead_to_pages_and_runbooks() {
 fn a_port_in_a_table_is_no_quantity_and_an_empty_cell_no_good_news() {
     let mut seen = 0;
     for (name, panel) in panels().into_iter().filter(|(_, panel)| panel["type"] == "table") {
-        let columns = panel["transformations"][0]["options"]["indexByName"].as_object().expect("columns");
+        let last = list(&panel, "transformations").last().expect("an order of columns");
+        let columns = last["options"]["indexByName"].as_object().expect("columns");
         let set = |column: &str, property: &str| {
             let of_column = |it: &&Value| {
                 it["matcher"]["options"]
@@ -214,8 +230,10 @@ fn a_port_in_a_table_is_no_quantity_and_an_empty_cell_no_good_news() {
         };
         if columns.contains_key("port") {
             assert_eq!(set("Port", "unit"), Some(json!("string")), "{name}: 30080 is not 30.1 K");
+            // A link to the incident takes what is shown there.
+            let nothing = if name.starts_with("fleet") { "" } else { "-" };
             for column in ["Namespace", "Port", "Protocol"] {
-                assert_eq!(set(column, "noValue"), Some(json!("-")), "{name}: {column} may be empty");
+                assert_eq!(set(column, "noValue"), Some(json!(nothing)), "{name}: {column} may be empty");
             }
             assert_eq!(
                 set("Severity", "mappings").expect("words")[0]["options"]["1"]["text"],
@@ -229,11 +247,48 @@ fn a_port_in_a_table_is_no_quantity_and_an_empty_cell_no_good_news() {
 }
 
 #[test]
+fn a_click_on_an_incident_chooses_all_of_it_and_leads_to_its_nodes() {
+    let links = |name: &str, panel: &str| {
+        let dashboard = dashboard(name);
+        let panel = list(&dashboard, "panels").iter().find(|it| it["title"] == panel).expect("the panel").to_string();
+        let urls =
+            panel.split("\"url\":\"/d/").skip(1).map(|rest| rest.split('"').next().unwrap_or_default().to_owned());
+        urls.collect::<Vec<_>>()
+    };
+    let [incident] = links("fleet", "Incidents").try_into().expect("one link");
+    assert!(incident.starts_with("portreeve-incident?"), "{incident}");
+    for (variable, _) in CHOICE {
+        let column = variable[..1].to_uppercase() + &variable[1..];
+        assert!(incident.contains(&format!("&var-{variable}=${{__data.fields.{column}}}")), "{variable}: {incident}");
+    }
+    for (name, panel) in [("fleet", "Worst finding of each node"), ("incident", "Affected nodes")] {
+        let [node] = links(name, panel).try_into().expect("one link");
+        assert!(node.starts_with("portreeve-node?") && node.contains("&var-node=${__"), "{node}");
+    }
+}
+
+#[test]
+fn no_panel_of_the_fleet_has_a_row_or_a_line_for_each_node() {
+    let fleet = dashboard("fleet");
+    for panel in list(&fleet, "panels").iter().filter(|panel| panel["type"] != "row") {
+        for target in list(panel, "targets") {
+            let (query, legend) = (word(target, "expr"), target["legendFormat"].as_str().unwrap_or_default());
+            let outer = query.trim_start_matches('(').split(['(', ' ']).next().unwrap_or_default();
+            let folds = ["count", "sum", "max", "min", "label_replace", "clamp_min", "sort_desc"].contains(&outer);
+            assert!(folds, "{}: {query}", panel["title"]);
+            let is_map = panel["title"] == "Worst finding of each node";
+            assert!(is_map || !legend.contains("node}}"), "{}: {legend}", panel["title"]);
+            assert!(!is_map || query.contains("topk(500, "), "a map of thousands");
+        }
+    }
+}
+
+#[test]
 fn every_dashboard_and_the_page_is_to_be_seen_in_the_documents() {
     let page = fs::read_to_string(root().join("docs/dashboards.md")).expect("docs/dashboards.md");
     let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
     let mut wanted = BTreeSet::new();
-    for name in NAMES.into_iter().chain(["page-desktop", "page-phone"]) {
+    for name in ["fleet", "fleet-500", "incident-500", "node", "agent", "page-desktop", "page-phone"] {
         for mode in ["light", "dark"] {
             let picture = root().join(format!("docs/pictures/{name}-{mode}.png"));
             let bytes =

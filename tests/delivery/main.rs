@@ -9,6 +9,7 @@ mod dashboards;
 mod generated;
 mod helm;
 mod image;
+mod incidents;
 mod krew;
 mod monitoring;
 #[path = "../lab/parts/programs.rs"]

@@ -9,7 +9,7 @@ use crate::helm::{objects, render, try_render};
 const ALERTS: &str = "prometheusRule.enabled=true";
 const CONFIG_MAPS: &str = "dashboards.configMaps.enabled=true";
 const GRAFANA_DASHBOARDS: &str = "dashboards.grafanaDashboard.enabled=true";
-const DASHBOARDS: [&str; 3] = ["agent", "fleet", "node"];
+const DASHBOARDS: [&str; 4] = ["agent", "fleet", "incident", "node"];
 
 fn file(name: &str) -> Value {
     let path = format!("{}/dashboards/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -34,7 +34,7 @@ fn the_alerts_arrive_as_they_were_tested() {
     assert_eq!(rules[0]["kind"], "PrometheusRule");
     assert_eq!(rules[0]["metadata"]["labels"]["release"], "prometheus");
     assert_eq!(rules[0]["spec"], file("alerts.yaml"));
-    assert!(rules[0].to_string().contains("{{ $labels.node }}"), "Prometheus' own templates are left alone");
+    assert!(rules[0].to_string().contains("{{ $labels.rule }}"), "Prometheus' own templates are left alone");
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn the_alerts_that_need_no_agent_come_when_asked_for() {
 #[test]
 fn dashboards_are_config_maps_that_a_sidecar_finds() {
     let maps = added(&[CONFIG_MAPS, r#"dashboards.configMaps.annotations={"grafana_folder":"Network"}"#]);
-    assert_eq!(names(&maps), ["portreeve-agent", "portreeve-fleet", "portreeve-node"]);
+    assert_eq!(names(&maps), ["portreeve-agent", "portreeve-fleet", "portreeve-incident", "portreeve-node"]);
     for (map, name) in maps.iter().zip(DASHBOARDS) {
         assert_eq!(map["kind"], "ConfigMap");
         assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1");
@@ -68,7 +68,7 @@ fn dashboards_are_config_maps_that_a_sidecar_finds() {
 fn dashboards_are_objects_of_the_operator_when_asked_for() {
     let labels = r#"dashboards.grafanaDashboard.instanceSelector={"matchLabels":{"a":"b"}}"#;
     let objects = added(&[GRAFANA_DASHBOARDS, labels, r#"dashboards.grafanaDashboard.folder="Network""#]);
-    assert_eq!(names(&objects), ["portreeve-agent", "portreeve-fleet", "portreeve-node"]);
+    assert_eq!(names(&objects), ["portreeve-agent", "portreeve-fleet", "portreeve-incident", "portreeve-node"]);
     for (object, name) in objects.iter().zip(DASHBOARDS) {
         assert_eq!(object["kind"], "GrafanaDashboard");
         assert_eq!(object["spec"]["instanceSelector"], json!({"matchLabels": {"a": "b"}}));
@@ -101,5 +101,8 @@ fn the_tests_of_the_alerts_stay_at_home() {
     let list = std::process::Command::new("tar").arg("-tzf").arg(package).output().expect("tar runs");
     let list = String::from_utf8(list.stdout).expect("names");
     let files: Vec<&str> = list.lines().filter_map(|line| line.strip_prefix("portreeve/files/")).collect();
-    assert_eq!(files, ["agent.json", "alerts-without-agent.yaml", "alerts.yaml", "fleet.json", "node.json"]);
+    assert_eq!(
+        files,
+        ["agent.json", "alerts-without-agent.yaml", "alerts.yaml", "fleet.json", "incident.json", "node.json"]
+    );
 }

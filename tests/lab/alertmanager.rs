@@ -5,7 +5,8 @@ use std::{net::TcpListener, path::Path};
 use serde_json::{Value, json};
 
 use crate::parts::{
-    Agent, Alertmanager, ControlPlane, PRIMARY, Person, Prometheus, Proxy, Role, Wired, objects, until,
+    Agent, Alertmanager, ControlPlane, Copies, PRIMARY, Person, Prometheus, Proxy, Role, Wired, http_get, objects,
+    sysctl, until,
 };
 
 /// Where the documentation of this installation is read.
@@ -54,33 +55,15 @@ fn a_listener_on_a_node_port_is_one_call_that_says_it_all_and_its_end_is_another
     assert_eq!(call["status"], "firing");
     assert_eq!(call["groupLabels"], json!({"rule": "listener-on-node-port"}));
     let [alert] = call["alerts"].as_array().expect("alerts").as_slice() else { panic!("more than one: {call:#}") };
-    let labels = [
-        "alertname",
-        "severity",
-        "rule",
-        "subject_kind",
-        "subject_namespace",
-        "subject_name",
-        "port",
-        "protocol",
-        "node",
-    ];
-    let wanted = [
-        "PortreeveCriticalFinding",
-        "critical",
-        "listener-on-node-port",
-        "Service",
-        "default",
-        "web",
-        "30080",
-        "tcp",
-        "n1",
-    ];
+    let labels =
+        ["alertname", "severity", "rule", "subject_kind", "subject_namespace", "subject_name", "port", "protocol"];
+    let wanted =
+        ["PortreeveCriticalFinding", "critical", "listener-on-node-port", "Service", "default", "web", "30080", "tcp"];
     assert_eq!(words(alert, "labels", labels), wanted);
     let [summary, description, runbook] = words(alert, "annotations", ["summary", "description", "runbook_url"]);
-    assert_eq!(summary, "listener-on-node-port is critical for Service default/web");
+    assert_eq!(summary, "listener-on-node-port is critical for Service default/web on 1 node");
     for part in [
-        "Service default/web, port 30080/tcp, on node n1: ",
+        "Service default/web, port 30080/tcp, on 1 of 1 nodes (n1): ",
         "kubectl get events -A --field-selector reportingComponent=portreeve.",
         "https://git.example/portreeve/docs/rules/listener-on-node-port.md",
     ] {
@@ -95,4 +78,64 @@ fn a_listener_on_a_node_port_is_one_call_that_says_it_all_and_its_end_is_another
     assert_eq!((&last["status"], &last["alerts"][0]["labels"]), (&json!("resolved"), &alert["labels"]));
     assert!(prometheus.query(r#"ALERTS{severity="critical"}"#).is_empty());
     assert_eq!(alertmanager.told("critical").len(), 2, "once each");
+}
+
+#[test]
+fn one_mistake_on_five_hundred_nodes_is_one_call_until_the_last_of_them_is_well() {
+    let _wired = Wired::enter();
+    let mut cluster = ControlPlane::start();
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    let service = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
+    cluster.api().create(&objects::endpoint_slice(&service, Some((Wired::HERE[0], "n1")), "IPv4"));
+    Role::of_chart().grant(&mut cluster);
+    let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
+    let agent = Agent::start(&cluster, &[]);
+    let told = || http_get("127.0.0.1:29517", "/metrics").expect("metrics");
+    let well = told();
+    let _squatter = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
+    sysctl("net.ipv4.ip_local_port_range", "30000 60999");
+    let sick = until("both in the metrics", || {
+        Some(told()).filter(|text| text.matches("portreeve_finding_info{").count() >= 2)
+    });
+    let rules = hurried_alerts(&cluster);
+    drop((agent, cluster));
+
+    let copies = Copies::start("n1", well.clone());
+    let alertmanager = Alertmanager::start();
+    let nodes: Vec<String> = (1..=500).map(|number| format!("n{number:03}")).collect();
+    let prometheus = Prometheus::of_copies(Alertmanager::PLACE, &rules, &nodes);
+    copies.say(&nodes[6..7], &sick);
+    let first = until("call", || alertmanager.told("critical").pop());
+    let [alert] = first["alerts"].as_array().expect("alerts").as_slice() else { panic!("more than one: {first:#}") };
+    let [description] = words(alert, "annotations", ["description"]);
+    assert!(
+        description.starts_with("Service default/web, port 30080/tcp, on 1 of 500 nodes (n007): "),
+        "{description}"
+    );
+
+    copies.say(&nodes, &sick);
+    let critical = r#"ALERTS{severity="critical", alertstate="firing"}"#;
+    let on_all =
+        "Service default/web, port 30080/tcp, on 500 of 500 nodes (n001, n002, n003, n004, n005 and 495 more): ";
+    until("all nodes", || prometheus.firing("critical").into_iter().find(|it| it.starts_with(on_all)));
+    assert_eq!(prometheus.query(critical).len(), 1);
+    let warning = "500 of 500 nodes (n001, n002, n003, n004, n005 and 495 more): ";
+    until("warning", || prometheus.firing("warning").into_iter().find(|it| it.starts_with(warning)));
+
+    copies.say(&nodes[1..], &well);
+    let on_one = "Service default/web, port 30080/tcp, on 1 of 500 nodes (n001): ";
+    until("one node", || prometheus.firing("critical").into_iter().find(|it| it.starts_with(on_one)));
+    assert_eq!(alertmanager.told("critical").len(), 1, "499 nodes more and 499 nodes fewer are nobody's call");
+
+    copies.say(&nodes, &well);
+    let last = until("second call", || alertmanager.told("critical").into_iter().nth(1));
+    assert_eq!((&last["status"], &last["alerts"][0]["labels"]), (&json!("resolved"), &alert["labels"]));
+    until("end of the warning", || alertmanager.told("warning").into_iter().find(|call| call["status"] == "resolved"));
+    for severity in ["critical", "warning"] {
+        // Copies of an agent look no more, which is another alert.
+        let about_findings = |call: &Value| call["groupLabels"]["rule"].is_string();
+        let calls: Vec<Value> = alertmanager.told(severity).into_iter().filter(about_findings).collect();
+        let said: Vec<_> = calls.iter().map(|it| (&it["status"], it["alerts"].as_array().map(Vec::len))).collect();
+        assert_eq!(said, [(&json!("firing"), Some(1)), (&json!("resolved"), Some(1))], "{severity}");
+    }
 }

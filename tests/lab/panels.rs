@@ -7,6 +7,19 @@ use serde_json::Value;
 /// Panels that are empty while nothing fails, and say so.
 pub const EMPTY_WHEN_WELL: [&str; 4] =
     ["Panics", "Failures to read the cluster", "Sources that could not be read", "Verdicts that could not be given"];
+/// Panels that are empty for hours, and say so.
+pub const EMPTY_WHEN_NEW: [&str; 2] = ["Free automatic NodePorts in three days", "Ephemeral ports in four hours"];
+/// What stands for the dashboards' variables. One may begin like another that comes after it.
+const CHOSEN: [(&str, &str); 8] = [
+    ("$__interval", "15s"),
+    ("$cluster", ".*"),
+    ("$rule", "listener-on-node-port"),
+    ("$kind", "Service"),
+    ("$namespace", "default"),
+    ("$name", "web"),
+    ("$port", "30080"),
+    ("$protocol", "tcp"),
+];
 
 /// One query of a panel.
 pub struct Question {
@@ -21,8 +34,9 @@ pub struct Question {
     pub is_instant: bool,
 }
 
-/// Every query of every panel, about node `n1` where it is about one; rates are over so much time.
-pub fn questions(rate_interval: &str) -> Vec<Question> {
+/// Every query of every panel, about node `n1` where it is about one; rates are over so much time, and so
+/// much is shown.
+pub fn questions(rate_interval: &str, range: &str) -> Vec<Question> {
     let of = |(dashboard, node)| {
         let panels = panels(dashboard);
         let targets = panels.into_iter().flat_map(|panel| {
@@ -34,12 +48,15 @@ pub fn questions(rate_interval: &str) -> Vec<Question> {
             panel: panel["id"].to_string(),
             title: word(&panel, "title"),
             target: word(&target, "refId"),
-            query: substituted(&word(&target, "expr"), node, rate_interval),
+            query: substituted(
+                &word(&target, "expr"),
+                &[("$__rate_interval", rate_interval), ("$__range", range), ("$node", node)],
+            ),
             is_instant: target["instant"] == true,
         });
         questions.collect::<Vec<_>>()
     };
-    [("fleet", ".*"), ("node", "n1"), ("agent", ".*")].into_iter().flat_map(of).collect()
+    [("fleet", ".*"), ("incident", ".*"), ("node", "n1"), ("agent", ".*")].into_iter().flat_map(of).collect()
 }
 
 fn panels(dashboard: &str) -> Vec<Value> {
@@ -49,9 +66,8 @@ fn panels(dashboard: &str) -> Vec<Value> {
     serde_json::from_value(dashboard["panels"].take()).expect("panels")
 }
 
-fn substituted(query: &str, node: &str, rate_interval: &str) -> String {
-    let variables = [("$__rate_interval", rate_interval), ("$__range", "1h"), ("$cluster", ".*"), ("$node", node)];
-    variables.iter().fold(query.to_owned(), |query, (name, value)| query.replace(name, value))
+fn substituted(query: &str, own: &[(&str, &str)]) -> String {
+    own.iter().chain(&CHOSEN).fold(query.to_owned(), |query, (name, value)| query.replace(name, value))
 }
 
 fn word(value: &Value, key: &str) -> String {

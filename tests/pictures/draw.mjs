@@ -29,21 +29,28 @@ const FONTS = [
 // As high as any dashboard: tables draw what can be seen.
 const [WIDTH, HEIGHT] = [1200, 3000];
 const MODES = ['light', 'dark'];
+// What few nodes answered and many, with the dashboards that are drawn of each. One is looked at and not kept.
+const FLEETS = { '': ['fleet', 'incident', 'node', 'agent'], '-500': ['fleet', 'incident'] };
+const isKept = (picture) => picture !== 'incident';
 // The second is looked at and not kept.
 const PAGES = ['page', 'page-well'];
 const SIZES = { phone: [390, 800], desktop: [1280, 800] };
 
+const seen = join(kept, 'seen');
 const folder = await mkdtemp(join(tmpdir(), 'portreeve-pictures-'));
 const unreadable = [];
 const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: FLAGS });
 try {
-  await mkdir(pictures, { recursive: true });
+  for (const place of [pictures, seen]) await mkdir(place, { recursive: true });
   await bundle();
-  const { answers, ...span } = JSON.parse(await readFile(join(kept, 'answers.json')));
   for (const mode of MODES) {
-    for (const name of ['fleet', 'node', 'agent']) {
-      const dashboard = JSON.parse(await readFile(join(dashboards, `${name}.json`)));
-      await draw(name, dashboard, { answers: answers[name], ...span, mode, width: WIDTH });
+    for (const [size, names] of Object.entries(FLEETS)) {
+      const { answers, ...span } = JSON.parse(await readFile(join(kept, `answers${size}.json`)));
+      for (const name of names) {
+        const dashboard = JSON.parse(await readFile(join(dashboards, `${name}.json`)));
+        const drawing = { answers: answers[name], ...span, mode, width: WIDTH, isKept: isKept(name + size) };
+        await draw(name + size, dashboard, drawing);
+      }
     }
     for (const name of PAGES) for (const size in SIZES) await photograph(name, size, mode);
   }
@@ -87,7 +94,7 @@ async function draw(name, dashboard, drawing) {
       ...cut.map((it) => `${within(it)} cuts "${it.textContent}"`),
     ];
   }));
-  await finish(page, page.locator('#root > div'), `${name}-${drawing.mode}`, complaints);
+  await finish(page, page.locator('#root > div'), `${name}-${drawing.mode}`, complaints, drawing.isKept);
 }
 
 /** The agent's own page, as a browser shows it, and whether everybody can read it. */
@@ -122,8 +129,8 @@ function place(pathname) {
   return join(pathname.startsWith('/page') ? kept : folder, pathname);
 }
 
-async function finish(page, shown, name, complaints) {
-  const keptFor = name.startsWith('page-well') ? folder : pictures;
+async function finish(page, shown, name, complaints, isKept = !name.startsWith('page-well')) {
+  const keptFor = isKept ? pictures : seen;
   await shown.screenshot({ path: join(keptFor, `${name}.png`) });
   await page.close();
   unreadable.push(...complaints.map((it) => `${name}: ${it}`));

@@ -10,6 +10,7 @@ mod commands;
 mod containerd;
 mod control_plane;
 pub mod controllers;
+mod copies;
 pub mod directory;
 mod etcd;
 pub mod guest;
@@ -45,6 +46,7 @@ pub use self::{
     cluster::{cluster, serve},
     commands::Person,
     control_plane::ControlPlane,
+    copies::Copies,
     directory::Directory,
     kubectl::{Plugin, kubectl},
     namespace::{Namespace, ip, sysctl},

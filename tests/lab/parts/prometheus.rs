@@ -1,10 +1,10 @@
 //! Debian's Prometheus, with the project's alerts.
 
-use std::path::Path;
+use std::{path::Path, process::Command};
 
 use serde_json::{Value, json};
 
-use super::{directory::Directory, process::Process, talk::http_get};
+use super::{copies::Copies, directory::Directory, process::Process, talk::http_get};
 
 const PLACE: &str = "127.0.0.1:9090";
 /// As the chart's PodMonitor in the namespace `portreeve` calls it.
@@ -34,13 +34,56 @@ impl Prometheus {
         Self::run(directory, agents, &json!({"rule_files": [file], "alerting": told}))
     }
 
+    /// The same of copies of an agent, on so many nodes that it asks each every five seconds.
+    #[track_caller]
+    pub fn of_copies(alertmanager: &str, rules: &Value, nodes: &[String]) -> Self {
+        let directory = Directory::new();
+        let file = directory.write("rules.yaml", &rules.to_string());
+        let told = json!({"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]});
+        let target = |node: &String| {
+            let labels = json!({"node": node, "__metrics_path__": format!("/{node}")});
+            json!({"targets": [Copies::PLACE], "labels": labels})
+        };
+        let targets: Vec<Value> = nodes.iter().map(target).collect();
+        Self::asking(directory, &targets, "5s", &json!({"rule_files": [file], "alerting": told}))
+    }
+
+    /// One that asks nobody, and remembers what this text in OpenMetrics tells.
+    #[track_caller]
+    pub fn remembering(text: &str) -> Self {
+        let directory = Directory::new();
+        let file = directory.write("told", text);
+        let series = directory.path().join("series");
+        let made =
+            Command::new("promtool").args(["tsdb", "create-blocks-from", "openmetrics", &file]).arg(&series).output();
+        let made = made.expect("promtool, of Debian's package prometheus");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let mut started = Self::process(directory, &json!({}));
+        started.process.wait_for("Prometheus", || http_get(PLACE, "/-/ready"));
+        started
+    }
+
     #[track_caller]
     fn run(directory: Directory, agents: &[(&str, &str)], settings: &Value) -> Self {
         let target = |(node, place): &(&str, &str)| json!({"targets": [place], "labels": {"node": node}});
         let targets: Vec<Value> = agents.iter().map(target).collect();
+        Self::asking(directory, &targets, "1s", settings)
+    }
+
+    #[track_caller]
+    fn asking(directory: Directory, targets: &[Value], interval: &str, settings: &Value) -> Self {
         let mut config = settings.clone();
-        config["global"] = json!({"scrape_interval": "1s", "evaluation_interval": "1s"});
+        config["global"] = json!({"scrape_interval": interval, "evaluation_interval": "1s"});
         config["scrape_configs"] = json!([{"job_name": JOB, "static_configs": targets}]);
+        let mut started = Self::process(directory, &config);
+        let all = targets.len().to_string();
+        let asked = || answer("/api/v1/query?query=sum(up)").filter(|up| up["result"][0]["value"][1] == all.as_str());
+        started.process.wait_for("first scrape", asked);
+        started
+    }
+
+    #[track_caller]
+    fn process(directory: Directory, config: &Value) -> Self {
         let config = directory.write("prometheus.yaml", &config.to_string());
         let arguments = [
             format!("--config.file={config}"),
@@ -49,11 +92,7 @@ impl Prometheus {
             format!("--web.listen-address={PLACE}"),
         ];
         let process = Process::start("/usr/bin/prometheus", &arguments, directory.path());
-        let mut started = Self { process, _directory: directory };
-        let all = agents.len().to_string();
-        let asked = || answer("/api/v1/query?query=sum(up)").filter(|up| up["result"][0]["value"][1] == all.as_str());
-        started.process.wait_for("first scrape", asked);
-        started
+        Self { process, _directory: directory }
     }
 
     /// The series that a query has now.
@@ -65,13 +104,39 @@ impl Prometheus {
         series("query", query, "")
     }
 
+    /// The series that a query had at a moment of Unix time.
+    ///
+    /// # Panics
+    /// As [`Self::query`].
+    #[track_caller]
+    pub fn query_at(&self, query: &str, moment: u64) -> Vec<Value> {
+        series("query", query, &format!("&time={moment}"))
+    }
+
     /// The series that a query had at every second of a span of Unix time.
     ///
     /// # Panics
     /// As [`Self::query`].
     #[track_caller]
-    pub fn query_range(&self, query: &str, [from, to]: [u64; 2]) -> Vec<Value> {
-        series("query_range", query, &format!("&start={from}&end={to}&step=1"))
+    pub fn query_range(&self, query: &str, span: [u64; 2]) -> Vec<Value> {
+        self.query_over(query, span, 1)
+    }
+
+    /// The same at every so many seconds.
+    ///
+    /// # Panics
+    /// As [`Self::query`].
+    #[track_caller]
+    pub fn query_over(&self, query: &str, [from, to]: [u64; 2], step: u64) -> Vec<Value> {
+        series("query_range", query, &format!("&start={from}&end={to}&step={step}"))
+    }
+
+    /// The descriptions of the alerts of a severity that are firing.
+    pub fn firing(&self, severity: &str) -> Vec<String> {
+        let data = answer("/api/v1/alerts").expect("alerts");
+        let all = data["alerts"].as_array().expect("alerts").iter();
+        let firing = all.filter(|it| it["labels"]["severity"] == severity && it["state"] == "firing");
+        firing.map(|it| it["annotations"]["description"].as_str().expect("a description").to_owned()).collect()
     }
 
     /// The names of the alerts that it has loaded, each with its health.

@@ -9,9 +9,11 @@ const SECOND = 1000;
 
 /** The frames of a panel as its settings would have them, for a theme. */
 export async function frames(panel, answers, theme) {
+  const isAlone = panel.targets.length === 1;
   const raw = panel.targets.flatMap((target) => {
     const series = answers[target.refId];
-    return target.format === 'table' ? [table(series)] : series.map((it) => line(target, it));
+    if (target.format === 'table') return [table(series, isAlone ? 'Value' : `Value #${target.refId}`)];
+    return series.map((it) => line(target, it));
   });
   const transformed = await lastValueFrom(transformDataFrame(panel.transformations ?? [], raw));
   const frames = applyFieldOverrides({
@@ -26,24 +28,25 @@ export async function frames(panel, answers, theme) {
   return frames;
 }
 
-function line(target, { metric, values }) {
+function line(target, { metric, values, value }) {
   const name = target.legendFormat.replace(/{{\s*(\w+)\s*}}/g, (_, label) => metric[label] ?? '');
+  const points = values ?? [value];
   return createDataFrame({
     refId: target.refId,
     fields: [
-      { name: 'Time', type: FieldType.time, values: values.map(([at]) => at * SECOND), config: { interval: SECOND } },
+      { name: 'Time', type: FieldType.time, values: points.map(([at]) => at * SECOND), config: { interval: SECOND } },
       {
         name: 'Value',
         type: FieldType.number,
         labels: metric,
-        values: values.map(([, value]) => Number(value)),
+        values: points.map(([, value]) => Number(value)),
         config: { displayNameFromDS: name },
       },
     ],
   });
 }
 
-function table(series) {
+function table(series, name) {
   const labels = [...new Set(series.flatMap(({ metric }) => Object.keys(metric)))].sort();
   return createDataFrame({
     fields: [
@@ -51,7 +54,7 @@ function table(series) {
       ...labels.map((label) => ({
         name: label, type: FieldType.string, values: series.map(({ metric }) => metric[label] ?? ''), config: { filterable: true },
       })),
-      { name: 'Value', type: FieldType.number, values: series.map(({ value }) => Number(value[1])) },
+      { name, type: FieldType.number, values: series.map(({ value }) => Number(value[1])) },
     ],
   });
 }

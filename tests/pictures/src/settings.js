@@ -43,7 +43,7 @@ export function fieldConfig(panel) {
   return { defaults: { ...others, ...defaults, custom: { ...custom, ...defaults.custom } }, overrides };
 }
 
-const { organizeFieldsTransformer: organize } = standardTransformers;
-standardTransformersRegistry.setInit(() => [
-  { id: organize.id, name: organize.name, transformation: async () => organize, editor: () => null },
-]);
+const { mergeTransformer, organizeFieldsTransformer } = standardTransformers;
+standardTransformersRegistry.setInit(() => [mergeTransformer, organizeFieldsTransformer].map((it) => (
+  { id: it.id, name: it.name, transformation: async () => it, editor: () => null }
+)));
