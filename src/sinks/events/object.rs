@@ -90,16 +90,17 @@ impl PlannedEvent {
         let teller = Teller::of(finding, place);
         // What is repeated later, or by another node, must not depend on what this look chose.
         let first_step = evidence.remedies.first().and_then(|remedy| remedy.steps.first());
-        let (says, over) = (note(&evidence.summary, first_step.map(Step::in_lasting_words)), &evidence.summary);
+        let remedy = first_step.map(Step::in_lasting_words);
         let (says, over, gate) = match teller {
-            Teller::AnyAgent | Teller::ThisNode => (says, note(&format!("Resolved: {over}"), None), None),
+            Teller::AnyAgent | Teller::ThisNode => {
+                (note(&evidence.summary, remedy), note(&format!("Resolved: {}", evidence.summary), None), None)
+            }
             Teller::Incident => {
-                let all = how_to_see_all(&key.subject);
-                let node = &place.node;
-                let says = note_with(&format!("On node {node}: {says}"), &format!(" All affected nodes: {all}"));
-                let still = format!(" Other nodes may still be affected: {all}");
-                let over = note_with(&format!("Resolved on node {node}: {over}"), &still);
-                (says, over, Some(gate_name(finding, &object, node)))
+                let (node, summary, all) = (&place.node, &evidence.summary, how_to_see_all(&key.subject));
+                let says = with(&format!("On node {node}: {summary}"), &format!(" `{all}` lists all affected nodes."));
+                let still = format!(" `{all}` lists nodes that are still affected.");
+                let over = with(&format!("Resolved on node {node}: {summary}"), &still);
+                (note(&says, remedy), over, Some(gate_name(finding, &object, node)))
             }
         };
         let event = Event {
@@ -190,7 +191,7 @@ pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
 }
 
 /// A text that ends with these words whole, in one line of at most [`NOTE`] bytes.
-fn note_with(text: &str, end: &str) -> String {
+fn with(text: &str, end: &str) -> String {
     let end = note(end, None);
     let text = clean(&text.replace(['\n', '\t'], " "), NOTE.saturating_sub(end.len()));
     format!("{text}{end}")
