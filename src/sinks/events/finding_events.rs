@@ -159,22 +159,32 @@ impl FindingEvents {
             return None;
         }
         let due = self.due(at)?;
-        // What is asked for does not change with the time.
-        let (_, _, request) = self.next(at);
-        let budgeted = match &request {
-            Request::Look if matches!(self.opening, Opening::Single(_)) => at,
-            request if request.is_light() => budget.ready_to_look(at),
-            _ => budget.ready(self.object(), at),
+        let budgeted = match (&self.release, &self.ending, &self.opening) {
+            (Some(_), ..) => budget.ready_to_look(at),
+            (None, Some(Ending { state, .. }), _) | (None, None, Opening::Single(state)) => {
+                if state.stage == Stage::Found { at } else { budget.ready(self.object(), at) }
+            }
+            (None, None, Opening::Voice(voice)) if voice.is_light() => budget.ready_to_look(at),
+            (None, None, Opening::Voice(_)) => budget.ready(self.object(), at),
         };
         Some(due.max(budgeted))
     }
 
     /// The next request, which is on its way from now on, and the Event it is about.
     pub(super) fn send(&mut self, ticket: u64, at: Timestamp) -> (&PlannedEvent, Request) {
-        let (about, _, _) = self.next(at);
+        let about = match (&self.release, &self.ending) {
+            (Some(_), _) => About::Release,
+            (None, Some(_)) => About::Ending,
+            (None, None) => About::Opening,
+        };
         self.in_flight = Some(InFlight { ticket, about });
-        let (_, event, request) = self.next(at);
-        (event, request)
+        match (&self.release, &self.ending, &self.opening) {
+            (Some(release), ..) => (&release.gate, release.request()),
+            (None, Some(Ending { state, .. }), _) | (None, None, Opening::Single(state)) => {
+                (&state.event, state.request(at))
+            }
+            (None, None, Opening::Voice(voice)) => voice.request(at),
+        }
     }
 
     /// Takes in the answer to the request on its way.
@@ -224,18 +234,6 @@ impl FindingEvents {
             (None, Some(ending), _) => (ending.state.stage != Stage::Done).then(|| ending.state.due(at)),
             (None, None, Opening::Single(opening)) => (opening.stage != Stage::Done).then(|| opening.due(at)),
             (None, None, Opening::Voice(voice)) => (!voice.is_done()).then(|| voice.due(at)),
-        }
-    }
-
-    fn next(&self, at: Timestamp) -> (About, &PlannedEvent, Request) {
-        match (&self.release, &self.ending, &self.opening) {
-            (Some(release), ..) => (About::Release, &release.gate, release.request()),
-            (None, Some(Ending { state, .. }), _) => (About::Ending, &state.event, state.request(at)),
-            (None, None, Opening::Single(opening)) => (About::Opening, &opening.event, opening.request(at)),
-            (None, None, Opening::Voice(voice)) => {
-                let (event, request) = voice.request(at);
-                (About::Opening, event, request)
-            }
         }
     }
 

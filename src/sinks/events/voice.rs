@@ -119,6 +119,17 @@ impl Voice {
         if due > furthest(at) { at } else { due.max(at) }
     }
 
+    /// Whether what is sent next only reads, or writes nothing but who holds the voice.
+    pub(super) fn is_light(&self) -> bool {
+        match &self.stage {
+            Stage::Empty => false,
+            Stage::Ready { series, .. } => series.is_none(),
+            Stage::Beside { own, is_checked: true, .. } => own.stage == OwnStage::Found,
+            Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Gone => true,
+            Stage::Told | Stage::Beside { .. } | Stage::Done => true,
+        }
+    }
+
     /// What is to be sent next, and about which Event.
     pub(super) fn request(&self, at: Timestamp) -> (&PlannedEvent, Request) {
         let request = match &self.stage {

@@ -10,7 +10,12 @@ use crate::{
 };
 
 fn place() -> Place {
-    Place { node: "n1".to_owned(), node_uid: Some("uid-n1".to_owned()), kubernetes_uid: Some("uid-k".to_owned()), nodes: None }
+    Place {
+        node: "n1".to_owned(),
+        node_uid: Some("uid-n1".to_owned()),
+        kubernetes_uid: Some("uid-k".to_owned()),
+        nodes: None,
+    }
 }
 
 fn subject(kind: SubjectKind, namespace: Option<&str>, name: &str, uid: Option<&str>) -> Subject {

@@ -20,7 +20,10 @@ struct Stage {
 
 impl Stage {
     fn new(nodes: usize) -> Self {
-        Self { server: Server::that_forgets(), agents: of_one_voice(nodes).into_iter().map(|node| (node, Plan::default())).collect() }
+        Self {
+            server: Server::that_forgets(),
+            agents: of_one_voice(nodes).into_iter().map(|node| (node, Plan::default())).collect(),
+        }
     }
 
     fn raise(&mut self, now: i64, agent: usize) {

@@ -18,6 +18,12 @@ fn promised(nodes: usize) -> u32 {
     if nodes <= 6_000 { 250 } else { u32::try_from(nodes / 25).expect("a few thousand") }
 }
 
+/// An outage that most of their Events do not survive; with most agents a shorter one, of which every second is a thousand
+/// attempts.
+fn outage(nodes: usize) -> i64 {
+    if nodes > 5_000 { 4 * MINUTE } else { HOUR }
+}
+
 fn seeds(nodes: usize) -> std::ops::Range<u64> {
     if nodes > 1_000 { 1..2 } else { 1..6 }
 }
@@ -44,7 +50,6 @@ fn an_incident_on_every_node_is_five_events_and_so_is_its_end() {
                 world.run_until(if nodes > 5_000 { 20 * MINUTE } else { 3 * HOUR });
                 assert!(world.most_tellers <= voices, "{} tell: {world}", world.most_tellers);
                 assert!(nodes < 120 || world.tellers() == voices, "{} tell: {world}", world.tellers());
-                let told = world.told.clone();
 
                 let repair = world.now();
                 for node in 0..nodes {
@@ -52,7 +57,7 @@ fn an_incident_on_every_node_is_five_events_and_so_is_its_end() {
                     world.clear(at, node);
                 }
                 world.run_until(repair + 10 * MINUTE);
-                assert_eq!(world.ended, told, "an end for each that told: {world}");
+                assert_eq!(world.ended, world.told, "an end for each that told: {world}");
                 assert!(world.busiest() <= promised(nodes), "{world}");
                 let asked = world.requests();
                 world.run_until(repair + 3 * HOUR);
@@ -124,14 +129,17 @@ fn a_slow_repair_is_told_of_by_nodes_that_are_still_affected() {
 #[test]
 fn after_an_outage_a_restart_of_all_and_a_server_that_refuses_or_is_busy_agents_come_back_apart() {
     let faults = [Fault::Down, Fault::Forbids, Fault::Busy(100), Fault::Restarts];
-    for nodes in [1, 3, 120, 5_000, 50_000] {
+    for nodes in SIZES {
         for seed in seeds(nodes) {
             for fault in faults {
+                if nodes > 5_000 && fault != Fault::Restarts {
+                    continue;
+                }
                 let mut world = World::new(nodes, seed);
                 hit_everywhere(&mut world, INTERVAL);
                 world.run_until(2 * MINUTE);
                 let (from, until) = match fault {
-                    Fault::Down => (2 * MINUTE, 2 * MINUTE + HOUR),
+                    Fault::Down => (2 * MINUTE, 2 * MINUTE + outage(nodes)),
                     Fault::Restarts => (2 * MINUTE, 2 * MINUTE + 1),
                     Fault::Forbids | Fault::Busy(_) => (2 * MINUTE, 12 * MINUTE),
                 };
@@ -151,11 +159,12 @@ fn after_an_outage_a_restart_of_all_and_a_server_that_refuses_or_is_busy_agents_
 fn an_incident_that_begins_in_an_outage_is_told_when_the_server_is_back() {
     for nodes in [1, 120, 5_000, 50_000] {
         let mut world = World::new(nodes, 7);
-        world.fault(Fault::Down, 0, HOUR);
+        let back = outage(nodes);
+        world.fault(Fault::Down, 0, back);
         hit_everywhere(&mut world, INTERVAL);
-        world.run_until(HOUR + MINUTE);
+        world.run_until(back + MINUTE);
         assert!((1..=5).contains(&world.tellers()), "{world}");
-        assert!(world.first_told() <= HOUR + 32 * SECOND, "{world}");
+        assert!(world.first_told() <= back + 32 * SECOND, "{world}");
         assert!(world.busiest() <= promised(nodes), "{} a second: {world}", world.busiest());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap},
     fmt,
 };
 
@@ -64,7 +64,7 @@ pub(super) struct World {
     agents: Vec<Agent>,
     server: Server,
     queue: BinaryHeap<Reverse<(i64, u64)>>,
-    what: BTreeMap<u64, (usize, What)>,
+    what: HashMap<u64, (usize, What)>,
     number: u64,
     faults: Vec<(Fault, i64, i64)>,
     pub(super) seconds: BTreeMap<i64, u32>,
@@ -89,7 +89,7 @@ impl World {
             agents: Vec::with_capacity(nodes),
             server: Server::that_forgets(),
             queue: BinaryHeap::new(),
-            what: BTreeMap::new(),
+            what: HashMap::new(),
             number: 0,
             faults: Vec::new(),
             seconds: BTreeMap::new(),
