@@ -8,6 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 const OBJECT: Rate = Rate { burst: 25, interval: SignedDuration::from_mins(5) };
 /// By this agent: 10 at once, then one each 10 seconds.
 const NODE: Rate = Rate { burst: 10, interval: SignedDuration::from_secs(10) };
+/// What this agent reads of Events, and marks in them: 20 at once, then one each 5 seconds.
+const LOOKS: Rate = Rate { burst: 20, interval: SignedDuration::from_secs(5) };
 
 /// So many at once, and another one each interval.
 #[derive(Clone, Copy, Debug)]
@@ -48,13 +50,24 @@ impl Bucket {
 #[derive(Debug)]
 pub(super) struct Budget {
     node: Bucket,
+    looks: Bucket,
     /// Those that are not full. The node's own budget bounds how many there can be.
     objects: BTreeMap<String, Bucket>,
 }
 
 impl Budget {
     pub(super) fn new() -> Self {
-        Self { node: Bucket::new(NODE), objects: BTreeMap::new() }
+        Self { node: Bucket::new(NODE), looks: Bucket::new(LOOKS), objects: BTreeMap::new() }
+    }
+
+    /// From when on an Event may be read or marked: `at`, or later.
+    pub(super) fn ready_to_look(&self, at: Timestamp) -> Timestamp {
+        self.looks.ready(at).max(at)
+    }
+
+    /// An Event is read or marked.
+    pub(super) fn take_look(&mut self, at: Timestamp) {
+        self.looks.take(at);
     }
 
     /// From when on something may be written about this object: `at`, or later.

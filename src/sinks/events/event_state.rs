@@ -3,10 +3,11 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    incident::Teller,
     object::{PlannedEvent, hash},
-    request::{Reply, Request, Series},
+    request::{Reply, Request, Seen, Series},
+    spread::Delay,
 };
-use crate::findings::Scope;
 
 /// The waits before an Event is repeated.
 const FIRST: [SignedDuration; 2] = [SignedDuration::from_mins(5), SignedDuration::from_mins(10)];
@@ -29,9 +30,14 @@ pub(super) struct EventState {
     pub(super) stage: Stage,
     /// When something is to be done about it.
     pub(super) due: Timestamp,
-    /// Refusals in a row that may be lifted.
-    refusals: u32,
+    refusals: Refusals,
+    /// How long this node waits before it does what all nodes do.
+    delay: Delay,
 }
+
+/// Refusals in a row that may be lifted.
+#[derive(Debug)]
+pub(super) struct Refusals(u32);
 
 /// What is known of an Event on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +55,9 @@ pub(super) enum Stage {
 }
 
 impl EventState {
-    pub(super) fn new(event: PlannedEvent, due: Timestamp) -> Self {
-        Self { event, stage: Stage::Unwritten, due, refusals: 0 }
+    /// One that every node writes from `at` on, each after a delay of its own.
+    pub(super) fn new(event: PlannedEvent, at: Timestamp, delay: Delay) -> Self {
+        Self { event, stage: Stage::Unwritten, due: at + delay.own, refusals: Refusals::none(), delay }
     }
 
     /// What is to be sent next.
@@ -64,22 +71,26 @@ impl EventState {
 
     /// When something is to be done about it: `at`, or later. Further away than any wait, the clock was set back.
     pub(super) fn due(&self, at: Timestamp) -> Timestamp {
-        let furthest = at + LATER + SignedDuration::from_secs(JITTER as i64);
-        if self.due > furthest { at } else { self.due.max(at) }
+        if self.due > furthest(at) { at } else { self.due.max(at) }
     }
 
     /// Takes in the answer about an Event that a problem began.
-    pub(super) fn answer_opening(&mut self, at: Timestamp, request: &Request, reply: Reply, scope: Scope) {
-        let refused = at + self.refused(reply);
+    pub(super) fn answer_opening(&mut self, at: Timestamp, request: &Request, reply: Reply) {
+        let refused = at + self.refusals.after(&reply);
         (self.stage, self.due) = match (reply, request) {
             (Reply::Written, Request::Repeat(series)) => (Stage::Written(*series), at + wait(series.count)),
             (Reply::Written, _) => (Stage::Written(Series { count: 1, last: at }), at + wait(1)),
-            (Reply::Exists, _) if scope == Scope::Cluster => (Stage::ByAnotherAgent, at + LATER + self.jitter()),
-            (Reply::Exists, _) => (Stage::Found, at),
-            (Reply::Current(series), _) => (Stage::Written(series), series.last.min(at) + wait(series.count)),
+            (Reply::Exists, _) if self.event.teller == Teller::AnyAgent => {
+                (Stage::ByAnotherAgent, at + LATER + self.jitter())
+            }
+            // Agents that start at one moment have all written before the first of them looks.
+            (Reply::Exists, _) => (Stage::Found, at + self.delay.longest),
+            (Reply::Current(Seen { series, .. }), _) => {
+                (Stage::Written(series), series.last.min(at) + wait(series.count))
+            }
             (Reply::Missing, Request::Repeat(_) | Request::Look) => (Stage::Unwritten, at),
             (Reply::Missing | Reply::Forbidden, _) => (self.stage, refused),
-            (Reply::Refused, _) => (Stage::Done, at),
+            (Reply::Refused | Reply::Overtaken, _) => (Stage::Done, at),
             (Reply::Unavailable(_), _) => (self.stage, self.due),
         };
     }
@@ -93,28 +104,18 @@ impl EventState {
         reply: Reply,
         (since, alone): (Timestamp, bool),
     ) {
-        let refused = at + self.refused(reply);
+        let refused = at + self.refusals.after(&reply);
         (self.stage, self.due) = match (reply, request) {
             (Reply::Exists, _) if alone => (Stage::Found, at),
-            (Reply::Current(series), _) if series.last.min(since) + SAME_END < since => (Stage::Written(series), at),
+            (Reply::Current(Seen { series, .. }), _) if series.last.min(since) + SAME_END < since => {
+                (Stage::Written(series), at)
+            }
             (Reply::Missing, Request::Repeat(_) | Request::Look) => (Stage::Unwritten, at),
             (Reply::Unavailable(_), _) => (self.stage, self.due),
             (Reply::Forbidden, _) => (self.stage, refused),
-            (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Missing | Reply::Refused, _) => {
-                (Stage::Done, at)
-            }
+            (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Missing, _)
+            | (Reply::Refused | Reply::Overtaken, _) => (Stage::Done, at),
         };
-    }
-
-    /// Takes in whether a reply is a refusal, and returns how long to wait if it is.
-    fn refused(&mut self, reply: Reply) -> SignedDuration {
-        let wait = (REFUSED_ONCE * 2_i32.pow(self.refusals.min(8))).min(REFUSED);
-        self.refusals = match reply {
-            Reply::Missing | Reply::Forbidden => self.refusals.saturating_add(1),
-            Reply::Unavailable(_) => self.refusals,
-            Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Refused => 0,
-        };
-        wait
     }
 
     /// Differs from agent to agent, so that they do not all try at once.
@@ -122,6 +123,28 @@ impl EventState {
         let seconds = hash(&[&self.event.reporter, &self.event.name]) % JITTER;
         SignedDuration::from_secs(seconds as i64)
     }
+}
+
+impl Refusals {
+    pub(super) fn none() -> Self {
+        Self(0)
+    }
+
+    /// Takes in whether a reply is a refusal, and returns how long to wait if it is.
+    pub(super) fn after(&mut self, reply: &Reply) -> SignedDuration {
+        let wait = (REFUSED_ONCE * 2_i32.pow(self.0.min(8))).min(REFUSED);
+        self.0 = match reply {
+            Reply::Missing | Reply::Forbidden => self.0.saturating_add(1),
+            Reply::Unavailable(_) => self.0,
+            Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Overtaken | Reply::Refused => 0,
+        };
+        wait
+    }
+}
+
+/// No wait is longer. A time further away was made before the clock was set back.
+pub(super) fn furthest(at: Timestamp) -> Timestamp {
+    at + LATER + SignedDuration::from_secs(JITTER as i64)
 }
 
 /// How long an Event that was written so often is left alone.

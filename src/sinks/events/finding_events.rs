@@ -7,28 +7,49 @@ use jiff::Timestamp;
 use super::{
     budget::Budget,
     event_state::{EventState, Stage},
+    incident::Teller,
     object::PlannedEvent,
+    release::{Release, Released},
     request::{Reply, Request},
+    spread::{Delay, Spread},
+    voice::Voice,
 };
-use crate::findings::{Scope, Severity};
+use crate::findings::Severity;
 
 /// One finding and its Events.
 #[derive(Debug)]
 pub(super) struct FindingEvents {
     pub(super) severity: Severity,
-    scope: Scope,
-    opening: EventState,
+    opening: Opening,
     /// The Event of another impact that was written before this one could be.
     former: Option<PlannedEvent>,
+    /// The voice that is given back, before anything else is written.
+    release: Option<Release>,
     ending: Option<Ending>,
     pub(super) in_flight: Option<InFlight>,
+}
+
+/// The Event that says that it is open.
+#[derive(Debug)]
+enum Opening {
+    /// One that this agent writes, or any.
+    Single(EventState),
+    /// One of those of an incident.
+    Voice(Box<Voice>),
 }
 
 /// The request that was sent and not answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlight {
     pub(super) ticket: u64,
-    about_ending: bool,
+    about: About,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    Opening,
+    Release,
+    Ending,
 }
 
 /// That a finding is over.
@@ -41,41 +62,75 @@ struct Ending {
 impl FindingEvents {
     /// Of a finding that is open from now on, instead of what was written of it before.
     pub(super) fn new(
-        (severity, scope): (Severity, Scope),
+        severity: Severity,
         event: PlannedEvent,
         former: Option<&Self>,
-        at: Timestamp,
+        (at, delay): (Timestamp, Delay),
     ) -> Self {
+        let release = former.and_then(|former| former.held_gate(at));
         let former = former.and_then(|former| former.last_written().cloned());
-        Self { severity, scope, opening: EventState::new(event, at), former, ending: None, in_flight: None }
+        let opening = match event.as_gate() {
+            Some(gate) => Opening::Voice(Box::new(Voice::new(event, gate, at, delay))),
+            None => Opening::Single(EventState::new(event, at, delay)),
+        };
+        Self { severity, opening, former, release, ending: None, in_flight: None }
     }
 
     /// Whether this is the Event that says that it is open.
     pub(super) fn is_opened_by(&self, event: &PlannedEvent) -> bool {
-        self.opening.event.is_same_as(event)
+        self.opening.event().is_same_as(event)
     }
 
     /// The finding is open as before, or again. Its words may be others: what the server has stays as it is, what is
     /// created from now on has the new ones.
     pub(super) fn reopen(&mut self, event: PlannedEvent, at: Timestamp) {
-        self.opening.event = event;
-        let Some(ending) = self.ending.take() else { return };
-        let sent = self.in_flight.is_some_and(|request| request.about_ending);
-        let unwritten = ending.state.stage == Stage::Unwritten && !sent;
-        // Readers of its end have to read that it is open again.
-        if !unwritten && self.opening.stage != Stage::ByAnotherAgent {
-            self.opening.due = at;
+        let ending = self.ending.take();
+        let about_end = self.in_flight.is_some_and(|request| request.about != About::Opening);
+        match &mut self.opening {
+            Opening::Voice(voice) => {
+                if let Some(gate) = event.as_gate() {
+                    voice.reword(event, gate);
+                }
+                // It may have been given back by now.
+                if ending.is_some() {
+                    self.release = None;
+                    voice.open_again(at);
+                }
+            }
+            Opening::Single(opening) => {
+                opening.event = event;
+                let is_read = ending.is_some_and(|it| it.state.stage != Stage::Unwritten || about_end);
+                // Readers of its end have to read that it is open again.
+                if is_read && opening.stage != Stage::ByAnotherAgent {
+                    opening.due = at;
+                }
+            }
         }
     }
 
     /// The finding is over. False when nothing was written of it, so that nothing is to be written of its end.
-    pub(super) fn close(&mut self, at: Timestamp) -> bool {
+    pub(super) fn close(&mut self, at: Timestamp, spread: Spread) -> bool {
         if self.ending.is_some() {
             return true;
         }
-        let begun = if self.in_flight.is_some() { Some(&self.opening.event) } else { self.last_written() };
+        let may_be_told = match &self.opening {
+            Opening::Single(_) => self.in_flight.is_some(),
+            Opening::Voice(voice) => voice.may_be_told(self.in_flight.is_some()),
+        };
+        let begun = if may_be_told { Some(self.opening.event()) } else { self.last_written() };
         let Some(event) = begun.map(PlannedEvent::resolved) else { return false };
-        self.ending = Some(Ending { since: at, state: EventState::new(event, at) });
+        if self.release.is_none() && may_be_told {
+            self.release = self.opening.gate().map(|gate| Release::new(gate.clone(), at));
+        }
+        // Few hold voices, and one writes what is about the cluster. What else ends everywhere, ends on every node.
+        let is_alone = match &self.opening {
+            Opening::Single(opening) => {
+                opening.event.teller == Teller::AnyAgent && opening.stage != Stage::ByAnotherAgent
+            }
+            Opening::Voice(_) => true,
+        };
+        let delay = if is_alone { Delay::default() } else { spread.delay(&event.node, &event.name) };
+        self.ending = Some(Ending { since: at, state: EventState::new(event, at, delay) });
         true
     }
 
@@ -86,72 +141,156 @@ impl FindingEvents {
 
     /// Whether anything was written, or may be at this moment.
     pub(super) fn has_begun(&self) -> bool {
-        let unwritten = matches!(self.opening.stage, Stage::Unwritten | Stage::Done);
-        !unwritten || self.former.is_some() || self.in_flight.is_some()
-    }
-
-    /// The Event about which something is to be done.
-    pub(super) fn current(&self) -> &EventState {
-        self.ending.as_ref().map_or(&self.opening, |ending| &ending.state)
+        let written = match &self.opening {
+            Opening::Single(opening) => !matches!(opening.stage, Stage::Unwritten | Stage::Done),
+            Opening::Voice(voice) => voice.may_be_told(false),
+        };
+        written || self.former.is_some() || self.release.is_some() || self.in_flight.is_some()
     }
 
     /// The object whose budget it spends.
     pub(super) fn object(&self) -> &str {
-        &self.opening.event.object
+        &self.opening.event().object
     }
 
     /// From when on a request can be made: `at`, or later; nothing while one is on its way, or if none is needed.
     pub(super) fn ready(&self, at: Timestamp, budget: &Budget) -> Option<Timestamp> {
-        let state = self.current();
-        if self.in_flight.is_some() || state.stage == Stage::Done {
+        if self.in_flight.is_some() {
             return None;
         }
-        let due = state.due(at);
-        Some(if state.stage == Stage::Found { due } else { due.max(budget.ready(self.object(), at)) })
+        let due = self.due(at)?;
+        let budgeted = match (&self.release, &self.ending, &self.opening) {
+            (Some(_), ..) => budget.ready_to_look(at),
+            (None, Some(Ending { state, .. }), _) | (None, None, Opening::Single(state)) => {
+                if state.stage == Stage::Found { at } else { budget.ready(self.object(), at) }
+            }
+            (None, None, Opening::Voice(voice)) if voice.is_light() => budget.ready_to_look(at),
+            (None, None, Opening::Voice(_)) => budget.ready(self.object(), at),
+        };
+        Some(due.max(budgeted))
     }
 
-    /// The next request, which is on its way from now on.
-    pub(super) fn send(&mut self, ticket: u64, at: Timestamp) -> Request {
-        self.in_flight = Some(InFlight { ticket, about_ending: self.ending.is_some() });
-        self.current().request(at)
+    /// The next request, which is on its way from now on, and the Event it is about.
+    pub(super) fn send(&mut self, ticket: u64, at: Timestamp) -> (&PlannedEvent, Request) {
+        let about = match (&self.release, &self.ending) {
+            (Some(_), _) => About::Release,
+            (None, Some(_)) => About::Ending,
+            (None, None) => About::Opening,
+        };
+        self.in_flight = Some(InFlight { ticket, about });
+        match (&self.release, &self.ending, &self.opening) {
+            (Some(release), ..) => (&release.gate, release.request()),
+            (None, Some(Ending { state, .. }), _) | (None, None, Opening::Single(state)) => {
+                (&state.event, state.request(at))
+            }
+            (None, None, Opening::Voice(voice)) => voice.request(at),
+        }
     }
 
     /// Takes in the answer to the request on its way.
     pub(super) fn answer(&mut self, at: Timestamp, request: &Request, reply: Reply) {
-        match (self.in_flight.take(), &mut self.ending) {
-            (Some(InFlight { about_ending: true, .. }), Some(Ending { since, state })) => {
-                // Another agent that writes the beginning writes the end too.
-                let alone = self.scope == Scope::Node || self.opening.stage != Stage::ByAnotherAgent;
-                state.answer_ending(at, request, reply, (*since, alone));
+        match self.in_flight.take().map(|request| request.about) {
+            Some(About::Opening) => match &mut self.opening {
+                Opening::Single(opening) => opening.answer_opening(at, request, reply),
+                Opening::Voice(voice) => voice.answer(at, request, reply),
+            },
+            Some(About::Release) => self.answer_release(at, &reply),
+            Some(About::Ending) => {
+                if let Some(Ending { since, state }) = &mut self.ending {
+                    // Another agent that writes the beginning writes the end too.
+                    let alone = state.event.teller != Teller::AnyAgent
+                        || !matches!(&self.opening, Opening::Single(it) if it.stage == Stage::ByAnotherAgent);
+                    state.answer_ending(at, request, reply, (*since, alone));
+                }
             }
-            (Some(InFlight { about_ending: false, .. }), _) => {
-                self.opening.answer_opening(at, request, reply, self.scope);
-            }
-            (Some(InFlight { about_ending: true, .. }), None) | (None, _) => {}
+            None => {}
         }
     }
 
     /// What is new before what is over, that before what is repeated; the worst first, then what waits longest.
-    pub(super) fn rank(&self) -> (u8, Reverse<Severity>, Timestamp) {
-        let kind = match (&self.ending, self.opening.stage) {
-            (None, Stage::Unwritten | Stage::Found) => 0,
-            (Some(_), _) => 1,
-            (None, Stage::Written(_) | Stage::ByAnotherAgent | Stage::Done) => 2,
+    pub(super) fn rank(&self, at: Timestamp) -> (u8, Reverse<Severity>, Option<Timestamp>) {
+        let kind = match &self.opening {
+            _ if self.ending.is_some() || self.release.is_some() => 1,
+            Opening::Single(EventState { stage: Stage::Unwritten | Stage::Found, .. }) => 0,
+            Opening::Voice(voice) if voice.is_new() => 0,
+            Opening::Single(_) | Opening::Voice(_) => 2,
         };
-        (kind, Reverse(self.severity), self.current().due)
+        (kind, Reverse(self.severity), self.due(at))
     }
 
     /// What it would be a loss to forget, least first.
     pub(super) fn worth(&self) -> (bool, Severity, bool) {
-        (self.ending.is_none(), self.severity, self.opening.stage != Stage::Unwritten)
+        let is_written = match &self.opening {
+            Opening::Single(opening) => opening.stage != Stage::Unwritten,
+            Opening::Voice(voice) => voice.is_told(),
+        };
+        (self.ending.is_none(), self.severity, is_written)
+    }
+
+    /// What is to be done next, and from when on; nothing if it is all done.
+    fn due(&self, at: Timestamp) -> Option<Timestamp> {
+        match (&self.release, &self.ending, &self.opening) {
+            (Some(release), ..) => Some(release.due.max(at)),
+            (None, Some(ending), _) => (ending.state.stage != Stage::Done).then(|| ending.state.due(at)),
+            (None, None, Opening::Single(opening)) => (opening.stage != Stage::Done).then(|| opening.due(at)),
+            (None, None, Opening::Voice(voice)) => (!voice.is_done()).then(|| voice.due(at)),
+        }
+    }
+
+    fn answer_release(&mut self, at: Timestamp, reply: &Reply) {
+        let Some(release) = &mut self.release else { return };
+        let released = release.answer(at, reply);
+        if released == Released::NotYet {
+            return;
+        }
+        self.release = None;
+        // Whether anything was written was not known for sure until now.
+        let is_told = matches!(&self.opening, Opening::Voice(voice) if voice.is_told());
+        if let Some(ending) = &mut self.ending
+            && released == Released::NotHeld
+            && !is_told
+            && self.former.is_none()
+        {
+            ending.state.stage = Stage::Done;
+        }
+    }
+
+    /// The voice that is held and has to be given back, where there is one.
+    fn held_gate(&self, at: Timestamp) -> Option<Release> {
+        let gate = match &self.opening {
+            Opening::Voice(voice) if voice.may_be_told(self.in_flight.is_some()) && self.ending.is_none() => {
+                Some(&voice.gate)
+            }
+            _ => self.release.as_ref().map(|release| &release.gate),
+        };
+        gate.map(|gate| Release::new(gate.clone(), at))
     }
 
     /// The Event that says that it began, if there is one on the server and none yet that it is over.
     fn last_written(&self) -> Option<&PlannedEvent> {
-        match self.opening.stage {
-            _ if self.ending.is_some() => None,
-            Stage::Unwritten | Stage::Done => self.former.as_ref(),
-            Stage::Found | Stage::Written(_) | Stage::ByAnotherAgent => Some(&self.opening.event),
+        if self.ending.is_some() {
+            return None;
+        }
+        let is_written = match &self.opening {
+            Opening::Single(opening) => !matches!(opening.stage, Stage::Unwritten | Stage::Done),
+            Opening::Voice(voice) => voice.is_told(),
+        };
+        if is_written { Some(self.opening.event()) } else { self.former.as_ref() }
+    }
+}
+
+impl Opening {
+    fn event(&self) -> &PlannedEvent {
+        match self {
+            Self::Single(opening) => &opening.event,
+            Self::Voice(voice) => &voice.event,
+        }
+    }
+
+    fn gate(&self) -> Option<&PlannedEvent> {
+        match self {
+            Self::Single(_) => None,
+            Self::Voice(voice) => Some(&voice.gate),
         }
     }
 }

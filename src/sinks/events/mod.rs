@@ -7,13 +7,18 @@
 mod budget;
 mod event_state;
 mod finding_events;
+mod incident;
 mod object;
 mod pause;
 mod plan;
 mod recorder;
+mod release;
 mod request;
+mod spread;
+mod voice;
 
+pub use incident::{Mark, VOICE, VOICES};
 pub use object::{NOTE, Place, PlannedEvent};
 pub use plan::{Counters, Plan};
 pub use recorder::{Recorder, VERBS};
-pub use request::{Reply, Request, Series, Write};
+pub use request::{Hold, Reply, Request, Seen, Series, Write};

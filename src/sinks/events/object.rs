@@ -6,6 +6,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 
+use super::incident::{Mark, Teller, VOICE, gate_name, how_to_see_all};
 use crate::{
     facts::{Snapshot, text::clean},
     findings::{Finding, Impact, Key, Scope, Severity, Step, Subject, SubjectKind},
@@ -28,6 +29,8 @@ pub struct Place {
     pub node_uid: Option<String>,
     /// The uid of the Service `default/kubernetes`, which stands for the cluster, where it was seen.
     pub kubernetes_uid: Option<String>,
+    /// How many Nodes the cluster has, where they were read.
+    pub nodes: Option<usize>,
 }
 
 impl Place {
@@ -39,6 +42,7 @@ impl Place {
             node: snapshot.node_name().to_owned(),
             node_uid: snapshot.own_node().and_then(|node| node.uid.clone()),
             kubernetes_uid: kubernetes.and_then(|service| service.uid.clone()),
+            nodes: snapshot.cluster.nodes.seen().map(Vec::len),
         }
     }
 }
@@ -54,8 +58,14 @@ pub struct PlannedEvent {
     pub object: String,
     /// Who reports it: `portreeve-<node>`.
     pub(super) reporter: String,
-    /// The finding's sentence: what is over, once it is.
-    summary: String,
+    /// The node that reports it.
+    pub(super) node: String,
+    /// Who writes it.
+    pub(super) teller: Teller,
+    /// The name of the gate of this node's voice, where it is an incident.
+    gate: Option<String>,
+    /// What the end says: what is over, and where.
+    over: String,
     /// All of it but its time.
     event: Event,
 }
@@ -77,8 +87,22 @@ impl PlannedEvent {
             Scope::Node => Some(reference("Node", None, &place.node, place.node_uid.as_deref())),
             Scope::Cluster => None,
         };
+        let teller = Teller::of(finding, place);
         // What is repeated later, or by another node, must not depend on what this look chose.
         let first_step = evidence.remedies.first().and_then(|remedy| remedy.steps.first());
+        let remedy = first_step.map(Step::in_lasting_words);
+        let (says, over, gate) = match teller {
+            Teller::AnyAgent | Teller::ThisNode => {
+                (note(&evidence.summary, remedy), note(&format!("Resolved: {}", evidence.summary), None), None)
+            }
+            Teller::Incident => {
+                let (node, summary, all) = (&place.node, &evidence.summary, how_to_see_all(&key.subject));
+                let says = with(&format!("On node {node}: {summary}"), &format!(" `{all}` lists all affected nodes."));
+                let still = format!(" `{all}` lists nodes that are still affected.");
+                let over = with(&format!("Resolved on node {node}: {summary}"), &still);
+                (note(&says, remedy), over, Some(gate_name(finding, &object, node)))
+            }
+        };
         let event = Event {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
@@ -90,12 +114,26 @@ impl PlannedEvent {
             action: Some(ACTION.to_owned()),
             reason: Some(clean(&key.rule.reason(), WORD)),
             type_: Some("Warning".to_owned()),
-            note: Some(note(&evidence.summary, first_step.map(Step::in_lasting_words))),
+            note: Some(says),
             regarding: Some(regarding),
             related,
             ..Event::default()
         };
-        Ok(Self { namespace, name, object, reporter, summary: evidence.summary.clone(), event })
+        Ok(Self { namespace, name, object, reporter, node: place.node.clone(), teller, gate, over, event })
+    }
+
+    /// The same as the gate of this node's voice, which it holds; nothing where it is no incident.
+    pub(super) fn as_gate(&self) -> Option<Self> {
+        let mut gate = self.clone();
+        gate.name.clone_from(self.gate.as_ref()?);
+        gate.event.metadata.name = Some(gate.name.clone());
+        gate.event.metadata.annotations = Some([(VOICE.to_owned(), self.mark(false).to_string())].into());
+        Some(gate)
+    }
+
+    /// That this node holds its voice, or that it is over there.
+    pub(super) fn mark(&self, over: bool) -> Mark {
+        Mark { node: self.node.clone(), over }
     }
 
     /// The Event that says that this one is over.
@@ -105,7 +143,7 @@ impl PlannedEvent {
         over.event.metadata.name = Some(over.name.clone());
         over.event.reason = self.event.reason.as_ref().map(|reason| clean(&format!("{reason}Resolved"), WORD));
         over.event.type_ = Some("Normal".to_owned());
-        over.event.note = Some(note(&format!("Resolved: {}", self.summary), None));
+        over.event.note = Some(self.over.clone());
         over
     }
 
@@ -150,6 +188,13 @@ pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
     };
     // Lines are joined by a space; as control characters they would vanish, and words run together.
     clean(&text.replace(['\n', '\t'], " "), NOTE)
+}
+
+/// A text that ends with these words whole, in one line of at most [`NOTE`] bytes.
+fn with(text: &str, end: &str) -> String {
+    let end = note(end, None);
+    let text = clean(&text.replace(['\n', '\t'], " "), NOTE.saturating_sub(end.len()));
+    format!("{text}{end}")
 }
 
 /// The object an Event hangs on. No object stands for the cluster but the Service that its API server is reached by.

@@ -28,8 +28,9 @@ impl Pause {
         Self { until: Timestamp::MIN, unanswered: 0, doubted: 0 }
     }
 
-    /// Takes in a reply, and returns what is to be believed of it.
-    pub(super) fn after(&mut self, at: Timestamp, reply: Reply) -> Reply {
+    /// Takes in a reply, and returns what is to be believed of it. Agents that wait so long before they write wait as long
+    /// as that for a server too.
+    pub(super) fn after(&mut self, at: Timestamp, reply: Reply, spread: SignedDuration) -> Reply {
         let reply = match reply {
             Reply::Forbidden if self.unanswered > 0 && self.doubted < DOUBTS => {
                 self.doubted += 1;
@@ -38,7 +39,7 @@ impl Pause {
             reply => reply,
         };
         match reply {
-            Reply::Unavailable(wanted) => self.extend(at, wanted),
+            Reply::Unavailable(wanted) => self.extend(at, wanted, spread),
             _ => (self.unanswered, self.doubted) = (0, 0),
         }
         reply
@@ -49,9 +50,9 @@ impl Pause {
         if self.until > at + LONGEST { at } else { self.until }
     }
 
-    fn extend(&mut self, at: Timestamp, wanted: Option<SignedDuration>) {
+    fn extend(&mut self, at: Timestamp, wanted: Option<SignedDuration>, spread: SignedDuration) {
         let (first, longest) = WAITS;
-        let own = (first * 2_i32.pow(self.unanswered.min(8))).min(longest);
+        let own = (first * 2_i32.pow(self.unanswered.min(8))).min(longest.max(spread));
         self.unanswered = self.unanswered.saturating_add(1);
         self.until = at + wanted.map_or(own, |wanted| wanted.clamp(own, LONGEST));
     }

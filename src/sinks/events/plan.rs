@@ -14,7 +14,8 @@ use super::{
     finding_events::FindingEvents,
     object::{Place, PlannedEvent, is_worth_an_event},
     pause::Pause,
-    request::{Reply, Request, Write},
+    request::{Hold, Reply, Request, Write},
+    spread::Spread,
 };
 use crate::{
     findings::{Finding, Key, Severity},
@@ -47,6 +48,7 @@ pub struct Plan {
     counters: Counters,
     ticket: u64,
     pause: Pause,
+    spread: Spread,
 }
 
 impl Default for Plan {
@@ -57,6 +59,7 @@ impl Default for Plan {
             counters: Counters::default(),
             ticket: 0,
             pause: Pause::none(),
+            spread: Spread::default(),
         }
     }
 }
@@ -65,6 +68,7 @@ impl Plan {
     /// Takes in what a round changed.
     pub fn offer(&mut self, at: Timestamp, change: &Change, place: &Place) {
         self.forget(at);
+        self.spread = Spread::over(place.nodes);
         match change {
             Change::Raised(finding) | Change::Changed(finding) if is_worth_an_event(finding.evidence.severity) => {
                 self.open(at, finding, place);
@@ -83,14 +87,16 @@ impl Plan {
         }
         let budget = &self.budget;
         let able = self.findings.values_mut().filter(|events| events.ready(at, budget) == Some(at));
-        let events = able.min_by_key(|events| events.rank())?;
+        let events = able.min_by_key(|events| events.rank(at))?;
         self.ticket += 1;
-        let request = events.send(self.ticket, at);
-        if request != Request::Look {
+        let (PlannedEvent { namespace, name, .. }, request) = events.send(self.ticket, at);
+        let write = Write { ticket: self.ticket, namespace: namespace.clone(), name: name.clone(), request };
+        if write.request.is_light() {
+            self.budget.take_look(at);
+        } else {
             self.budget.take(events.object(), at);
         }
-        let PlannedEvent { namespace, name, .. } = &events.current().event;
-        Some(Write { ticket: self.ticket, namespace: namespace.clone(), name: name.clone(), request })
+        Some(write)
     }
 
     /// When [`Plan::next`] has something, as far as is known now.
@@ -101,8 +107,8 @@ impl Plan {
 
     /// Takes in the answer to a request.
     pub fn answer(&mut self, at: Timestamp, write: &Write, reply: Reply) {
-        self.count(write, reply);
-        let reply = self.pause.after(at, reply);
+        self.count(write, &reply);
+        let reply = self.pause.after(at, reply, self.spread.longest());
         let its = |events: &&mut FindingEvents| events.in_flight.is_some_and(|it| it.ticket == write.ticket);
         // A finding of another impact by now has new Events; the old ones are over.
         if let Some(events) = self.findings.values_mut().find(its) {
@@ -125,8 +131,8 @@ impl Plan {
         match self.findings.get_mut(key) {
             Some(known) if known.is_opened_by(&event) => known.reopen(event, at),
             known => {
-                let impact = (evidence.severity, evidence.scope);
-                let events = FindingEvents::new(impact, event, known.as_deref(), at);
+                let delay = self.spread.delay(&event.node, &event.name);
+                let events = FindingEvents::new(evidence.severity, event, known.as_deref(), (at, delay));
                 if known.is_some() || self.make_room(evidence.severity) {
                     self.findings.insert(key.clone(), events);
                 }
@@ -135,7 +141,9 @@ impl Plan {
     }
 
     fn close(&mut self, at: Timestamp, key: &Key) {
-        if self.findings.get_mut(key).is_some_and(|events| !events.close(at)) {
+        let spread = self.spread;
+        let is_unwritten = |events: &mut FindingEvents| !events.close(at, spread);
+        if self.findings.get_mut(key).is_some_and(is_unwritten) {
             self.findings.remove(key);
         }
     }
@@ -167,12 +175,15 @@ impl Plan {
         });
     }
 
-    fn count(&mut self, write: &Write, reply: Reply) {
+    fn count(&mut self, write: &Write, reply: &Reply) {
         let counter = match (reply, &write.request) {
+            // Who holds a voice is no news of a finding.
+            (Reply::Written, Request::Hold(Hold { series: None, .. })) => return,
             (Reply::Written, _) => &mut self.counters.written,
-            (Reply::Exists, Request::Create(_)) => &mut self.counters.deduplicated,
-            // An Event that has expired, or a look at one that is there, is no failure.
-            (Reply::Missing, Request::Repeat(_) | Request::Look) | (Reply::Current(_), _) => return,
+            (Reply::Exists, Request::Create(_)) | (Reply::Current(_), Request::Find) => &mut self.counters.deduplicated,
+            // An Event that has expired, a look at one that is there, or to come second is no failure.
+            (Reply::Missing, Request::Repeat(_) | Request::Find | Request::Look | Request::Hold(_))
+            | (Reply::Current(_) | Reply::Overtaken, _) => return,
             (Reply::Exists | Reply::Missing | Reply::Forbidden | Reply::Refused | Reply::Unavailable(_), _) => {
                 &mut self.counters.failed
             }

@@ -9,7 +9,10 @@ use std::{
 use http::{Request as HttpRequest, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::events::v1::{Event, EventSeries};
+use k8s_openapi::{
+    api::events::v1::{Event, EventSeries},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::client::{Body, Client};
 use serde::Deserialize;
 use tokio::{
@@ -20,10 +23,11 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
+    incident::VOICE,
     object::Place,
     pause::LONGEST,
     plan::{Counters, Plan},
-    request::{Reply, Request, Series, Write},
+    request::{Hold, Reply, Request, Seen, Series, Write},
 };
 use crate::{facts::text::clean, ledger::Change};
 
@@ -120,8 +124,9 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
         match shared.next(clock()) {
             Some(write) => {
                 let reply = writer.send(&write).await;
+                let wanted = if let Reply::Unavailable(wanted) = &reply { Some(*wanted) } else { None };
                 shared.plan().answer(clock(), &write, reply);
-                if let Reply::Unavailable(wanted) = reply {
+                if let Some(wanted) = wanted {
                     time::sleep(apart(wanted, chance())).await;
                 }
             }
@@ -142,7 +147,7 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
 
 /// What those who failed at the same moment, and were named the same time, wait on top of that: each by chance another
 /// time, up to as much again.
-fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
+pub(super) fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
     let most = wanted.map_or(APART, SignedDuration::unsigned_abs).clamp(APART, LONGEST.unsigned_abs());
     most.mul_f64(chance.clamp(0.0, 1.0))
 }
@@ -188,9 +193,10 @@ impl Writer {
         let (status, wait) = (response.status(), retry_after(&response));
         let body = Limited::new(response.into_body(), ANSWER).collect().await?.to_bytes();
         let reply = match (status, &write.request) {
-            (status, Request::Look) if status.is_success() => Reply::Current(series(&body)?),
+            (status, Request::Find | Request::Look) if status.is_success() => Reply::Current(seen(&body)?),
             (status, _) if status.is_success() => Reply::Written,
             (StatusCode::CONFLICT, Request::Create(_)) => Reply::Exists,
+            (StatusCode::CONFLICT, Request::Hold(_)) => Reply::Overtaken,
             (StatusCode::NOT_FOUND, _) => Reply::Missing,
             (StatusCode::FORBIDDEN, _) => Reply::Forbidden,
             (StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, _)
@@ -198,8 +204,8 @@ impl Writer {
             (status, _) if status.is_client_error() => Reply::Refused,
             (_, _) => Reply::Unavailable(wait),
         };
-        let fine = match (reply, &write.request) {
-            (Reply::Written | Reply::Exists | Reply::Current(_), _) => true,
+        let fine = match (&reply, &write.request) {
+            (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Overtaken, _) => true,
             (Reply::Missing, request) => !matches!(request, Request::Create(_)),
             (Reply::Forbidden | Reply::Refused | Reply::Unavailable(_), _) => false,
         };
@@ -217,21 +223,40 @@ struct Answer {
     failure: Option<String>,
 }
 
-fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
-    #[derive(serde::Serialize)]
-    struct Patch {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        series: Option<EventSeries>,
+/// What changes of an Event. One that changes nothing is answered with the Event and writes nothing: no right to read is
+/// needed.
+#[derive(serde::Serialize)]
+struct Patch {
+    /// Its version and its annotations. With a version, the server refuses what another has written to since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<ObjectMeta>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    series: Option<EventSeries>,
+}
+
+impl Patch {
+    fn series(series: Option<Series>) -> Self {
+        Self { metadata: None, series: series.map(Into::into) }
     }
+
+    fn hold(hold: &Hold) -> Self {
+        let metadata = ObjectMeta {
+            resource_version: Some(hold.version.clone()),
+            annotations: Some([(VOICE.to_owned(), hold.mark.to_string())].into()),
+            ..ObjectMeta::default()
+        };
+        Self { metadata: Some(metadata), ..Self::series(hold.series) }
+    }
+}
+
+fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
     let events = format!("/apis/events.k8s.io/v1/namespaces/{}/events", write.namespace);
     let one = format!("{events}/{}", write.name);
-    // A patch that changes nothing is answered with the Event and writes nothing: no right to read is needed.
     let (method, uri, kind, body) = match &write.request {
         Request::Create(event) => ("POST", events, "application/json", serde_json::to_vec(event)?),
-        Request::Repeat(series) => {
-            ("PATCH", one, MERGE, serde_json::to_vec(&Patch { series: Some((*series).into()) })?)
-        }
-        Request::Look => ("PATCH", one, MERGE, serde_json::to_vec(&Patch { series: None })?),
+        Request::Repeat(series) => ("PATCH", one, MERGE, serde_json::to_vec(&Patch::series(Some(*series)))?),
+        Request::Find | Request::Look => ("PATCH", one, MERGE, serde_json::to_vec(&Patch::series(None))?),
+        Request::Hold(hold) => ("PATCH", one, MERGE, serde_json::to_vec(&Patch::hold(hold))?),
     };
     let request = HttpRequest::builder().method(method).uri(uri);
     let request = request.header(header::CONTENT_TYPE, kind).header(header::ACCEPT, "application/json");
@@ -240,9 +265,9 @@ fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
 
 const MERGE: &str = "application/merge-patch+json";
 
-fn series(body: &[u8]) -> Result<Series, Failed> {
+fn seen(body: &[u8]) -> Result<Seen, Failed> {
     let event: Event = serde_json::from_slice(body).map_err(|wrong| io::Error::other(format!("no Event: {wrong}")))?;
-    Ok(Series::of(event))
+    Ok(Seen::of(event))
 }
 
 fn retry_after(response: &Response<Body>) -> Option<SignedDuration> {

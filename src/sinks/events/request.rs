@@ -6,6 +6,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 
+use super::incident::{Mark, VOICE};
+
 /// One request to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
@@ -26,19 +28,47 @@ pub enum Request {
     Create(Box<Event>),
     /// Write into its series that it is still so.
     Repeat(Series),
-    /// Read its series; nothing is written.
+    /// Read whether it is there, of one that this agent does not know of; nothing is written.
+    Find,
+    /// Read it; nothing is written.
     Look,
+    /// Write into a gate who holds the voice, unless somebody has written since it was read.
+    Hold(Hold),
+}
+
+impl Request {
+    /// Whether it only reads, or writes nothing but who holds a voice.
+    pub(super) fn is_light(&self) -> bool {
+        match self {
+            Self::Find | Self::Look => true,
+            Self::Hold(hold) => hold.series.is_none(),
+            Self::Create(_) | Self::Repeat(_) => false,
+        }
+    }
+}
+
+/// What is written into a gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The version that was read.
+    pub version: String,
+    /// Who holds the voice from now on.
+    pub mark: Mark,
+    /// That it is still so, where the gate tells of the node that writes.
+    pub series: Option<Series>,
 }
 
 /// What the API server answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// It is written.
     Written,
     /// There is one of that name already.
     Exists,
-    /// This is its series.
-    Current(Series),
+    /// This is what the server has.
+    Current(Seen),
+    /// Another agent wrote into the gate first.
+    Overtaken,
     /// There is none of that name, or no such namespace.
     Missing,
     /// It may not be written there, as long as nobody changes that.
@@ -47,6 +77,37 @@ pub enum Reply {
     Refused,
     /// No answer now; how long the server wants to be left alone, where it says so.
     Unavailable(Option<SignedDuration>),
+}
+
+/// An Event on the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// How often it was written.
+    pub series: Series,
+    /// Its version, which changes with every write.
+    pub version: String,
+    /// The node that it names.
+    pub node: Option<String>,
+    /// Who holds the voice, where it is a gate.
+    pub mark: Option<Mark>,
+}
+
+impl Seen {
+    /// What is to be known of an Event on the server.
+    pub(super) fn of(event: Event) -> Self {
+        let annotations = event.metadata.annotations.as_ref();
+        Self {
+            version: event.metadata.resource_version.clone().unwrap_or_default(),
+            node: event.related.as_ref().and_then(|node| node.name.clone()),
+            mark: annotations.and_then(|all| all.get(VOICE)).and_then(|text| Mark::parse(text)),
+            series: Series::of(event),
+        }
+    }
+
+    /// Who holds the voice: the one that wrote it, where nothing else is said.
+    pub(super) fn holder(&self) -> Option<Mark> {
+        self.mark.clone().or_else(|| self.node.clone().map(|node| Mark { node, over: false }))
+    }
 }
 
 /// How often an Event was written, and when last.

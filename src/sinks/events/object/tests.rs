@@ -10,7 +10,12 @@ use crate::{
 };
 
 fn place() -> Place {
-    Place { node: "n1".to_owned(), node_uid: Some("uid-n1".to_owned()), kubernetes_uid: Some("uid-k".to_owned()) }
+    Place {
+        node: "n1".to_owned(),
+        node_uid: Some("uid-n1".to_owned()),
+        kubernetes_uid: Some("uid-k".to_owned()),
+        nodes: None,
+    }
 }
 
 fn subject(kind: SubjectKind, namespace: Option<&str>, name: &str, uid: Option<&str>) -> Subject {
@@ -45,7 +50,8 @@ fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
-        "note": "nginx listens on 30080. Remedy: stop nginx",
+        "note": "On node n1: nginx listens on 30080. `kubectl portreeve findings -n shop` lists all affected nodes. \
+                 Remedy: stop nginx",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
@@ -101,7 +107,8 @@ fn the_end_is_a_normal_event_of_its_own() {
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePortResolved", "type": "Normal",
-        "note": "Resolved: nginx listens on 30080.",
+        "note": "Resolved on node n1: nginx listens on 30080. `kubectl portreeve findings -n shop` lists nodes that are \
+                 still affected.",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
@@ -158,6 +165,33 @@ fn only_a_fact_of_the_cluster_has_the_same_name_on_every_node() {
 }
 
 #[test]
+fn the_nodes_of_a_voice_share_a_gate_that_says_who_holds_it() {
+    let gates: Vec<PlannedEvent> = (0..100)
+        .map(|number| {
+            let place = Place { node: format!("n{number}"), ..place() };
+            PlannedEvent::of(&web(), &place).expect("a uid").as_gate().expect("a gate")
+        })
+        .collect();
+    let names: BTreeSet<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
+    assert_eq!(names.len(), 5);
+    let gate = json(&gates[7]);
+    assert_eq!(gate["metadata"]["annotations"], json!({"portreeve/voice": "open n7"}));
+    assert_eq!(gate["related"]["name"], "n7");
+    assert_eq!(gate["note"].as_str().expect("a note").find("On node n7: nginx listens"), Some(0));
+    assert_eq!(event(&crowded(Subject::cluster())).as_gate(), None);
+}
+
+#[test]
+fn how_to_see_all_nodes_is_cut_from_no_note() {
+    let mut finding = web();
+    finding.evidence.summary = "long ".repeat(1000);
+    for event in [event(&finding), event(&finding).resolved()] {
+        let note = event.event.note.expect("a note");
+        assert!(note.len() <= NOTE && note.contains("`kubectl portreeve findings -n shop`"), "{note}");
+    }
+}
+
+#[test]
 fn an_object_without_a_uid_has_no_event() {
     let mut finding = web();
     finding.key.subject.uid = None;
@@ -181,7 +215,7 @@ fn a_port_that_is_free_in_this_look_is_in_no_note_and_no_name() {
     };
     assert_eq!(of(30000), of(30001));
     let note = of(30000).event.note.expect("a note");
-    assert_eq!(note, "nginx listens on 30080. Remedy: give Service shop/web another nodePort");
+    assert!(note.ends_with(" Remedy: give Service shop/web another nodePort"), "{note}");
 }
 
 proptest! {

@@ -1,14 +1,18 @@
 mod cluster;
+mod incident;
+mod model;
 mod orders;
 mod server;
+mod simulation;
 
 use std::collections::BTreeSet;
+
+use model::Server;
 
 use super::*;
 use crate::{
     findings::{Evidence, RuleId, Subject, SubjectKind},
     ledger::Clearance,
-    sinks::events::request::Series,
 };
 
 fn second(second: i64) -> Timestamp {
@@ -20,7 +24,7 @@ fn minute(minute: i64) -> Timestamp {
 }
 
 fn place(node: &str) -> Place {
-    Place { node: node.to_owned(), node_uid: None, kubernetes_uid: None }
+    Place { node: node.to_owned(), node_uid: None, kubernetes_uid: None, nodes: None }
 }
 
 fn about(object: usize, evidence: Evidence) -> Finding {
@@ -40,31 +44,7 @@ fn of_the_cluster(object: usize) -> Finding {
     about(object, Evidence::new(Severity::Critical, "it is wrong everywhere.").in_cluster())
 }
 
-/// The Events of an API server, without their expiry.
-#[derive(Default)]
-struct Server {
-    events: BTreeMap<String, Series>,
-}
-
 impl Server {
-    fn reply(&mut self, at: Timestamp, write: &Write) -> Reply {
-        let known = self.events.get(&write.name).copied();
-        match (&write.request, known) {
-            (Request::Create(_), Some(_)) => Reply::Exists,
-            (Request::Create(_), None) => {
-                self.events.insert(write.name.clone(), Series { count: 1, last: at });
-                Reply::Written
-            }
-            (Request::Repeat(_) | Request::Look, None) => Reply::Missing,
-            (Request::Repeat(series), Some(_)) => {
-                assert!(series.count >= 2, "the server refuses less");
-                self.events.insert(write.name.clone(), *series);
-                Reply::Written
-            }
-            (Request::Look, Some(series)) => Reply::Current(series),
-        }
-    }
-
     /// Everything that is due at this time, done.
     fn serve(&mut self, events: &mut Plan, at: Timestamp) -> Vec<Write> {
         std::iter::from_fn(|| {
@@ -76,8 +56,9 @@ impl Server {
         .collect()
     }
 
-    fn openings(&self) -> impl Iterator<Item = (&String, &Series)> {
-        self.events.iter().filter(|(name, _)| !name.ends_with(".resolved"))
+    /// The same, of what tells somebody something.
+    fn told(&mut self, events: &mut Plan, at: Timestamp) -> Vec<Write> {
+        self.serve(events, at).into_iter().filter(|write| !write.request.is_light()).collect()
     }
 }
 
@@ -97,7 +78,8 @@ fn written(server: &mut Server, events: &mut Plan, until: i64) -> Vec<(i64, u32)
             match write.request {
                 Request::Create(_) => written.push((now, 1)),
                 Request::Repeat(series) => written.push((now, series.count)),
-                Request::Look => {}
+                Request::Hold(hold) => written.extend(hold.series.map(|series| (now, series.count))),
+                Request::Find | Request::Look => {}
             }
         }
     }
@@ -120,7 +102,7 @@ fn info_has_no_event_and_what_becomes_info_is_over() {
     raise(&mut events, second(0), &finding(2, Severity::Warning));
     server.serve(&mut events, second(0));
     events.offer(second(1), &Change::Changed(finding(2, Severity::Info)), &place("n1"));
-    assert_eq!(server.serve(&mut events, second(1)).len(), 1);
+    assert_eq!(server.told(&mut events, second(1)).len(), 1);
     assert_eq!(server.events.len(), 2);
 }
 
@@ -131,7 +113,7 @@ fn a_finding_that_gets_worse_has_a_new_event_and_the_old_one_is_not_repeated() {
     server.serve(&mut events, minute(0));
     events.offer(minute(1), &Change::Changed(finding(1, Severity::Critical)), &place("n1"));
     written(&mut server, &mut events, 80);
-    let counts: BTreeSet<u32> = server.openings().map(|(_, series)| series.count).collect();
+    let counts: BTreeSet<u32> = server.openings().map(|(_, kept)| kept.series.count).collect();
     assert_eq!(counts, BTreeSet::from([1, 4]));
     let mut same = finding(1, Severity::Critical);
     same.evidence.values.push(("uid", "7".to_owned()));
@@ -158,7 +140,9 @@ fn other_words_write_nothing_and_are_in_the_event_that_is_created_next() {
         Request::Create(event) => Some((&write.name, event.note.as_deref())),
         _ => None,
     });
-    assert_eq!(created, Some((&first.name, Some("it is wrong in other words. Remedy: take 30002"))));
+    let note = "On node n1: it is wrong in other words. `kubectl portreeve findings -n d` lists all affected nodes. \
+                Remedy: take 30002";
+    assert_eq!(created, Some((&first.name, Some(note))));
 }
 
 #[test]
@@ -170,7 +154,7 @@ fn the_end_is_written_once_and_only_where_the_beginning_was() {
     raise(&mut events, minute(1), &late);
     clear(&mut events, minute(1), &late);
     clear(&mut events, minute(1), &early);
-    let writes = server.serve(&mut events, minute(1));
+    let writes = server.told(&mut events, minute(1));
     assert!(matches!(&writes[..], [write] if write.name.ends_with(".resolved")), "{writes:?}");
     for now in 2..200 {
         assert_eq!(events.next(minute(now)), None);
@@ -182,11 +166,12 @@ fn the_end_is_written_once_and_only_where_the_beginning_was() {
 fn the_end_is_that_of_the_event_that_was_written_where_a_worse_one_came_too_late() {
     let (mut server, mut events) = (Server::default(), Plan::default());
     raise(&mut events, minute(0), &finding(1, Severity::Warning));
-    let opening = server.serve(&mut events, minute(0)).remove(0);
+    server.serve(&mut events, minute(0));
+    let opening = PlannedEvent::of(&finding(1, Severity::Warning), &place("n1")).expect("a uid");
     let other = finding(1, Severity::Critical);
     events.offer(minute(1), &Change::Changed(other.clone()), &place("n1"));
     clear(&mut events, minute(1), &other);
-    let writes = server.serve(&mut events, minute(1));
+    let writes = server.told(&mut events, minute(1));
     let names: Vec<&str> = writes.iter().map(|write| write.name.as_str()).collect();
     assert_eq!(names, [format!("{}.resolved", opening.name)]);
 }
@@ -201,7 +186,7 @@ fn a_finding_that_comes_back_goes_on_in_its_series_and_so_does_its_end() {
         clear(&mut events, minute(10 * round + 4), &finding);
         server.serve(&mut events, minute(10 * round + 4));
     }
-    let counts: Vec<u32> = server.events.values().map(|series| series.count).collect();
+    let counts: Vec<u32> = server.events.values().map(|kept| kept.series.count).collect();
     assert_eq!(counts, [3, 3]);
 }
 
@@ -210,6 +195,9 @@ fn a_finding_that_ends_while_it_is_being_written_is_written_to_be_over() {
     let (mut server, mut events) = (Server::default(), Plan::default());
     let finding = finding(1, Severity::Warning);
     raise(&mut events, second(0), &finding);
+    let look = events.next(second(0)).expect("a look");
+    let reply = server.reply(second(0), &look);
+    events.answer(second(0), &look, reply);
     let write = events.next(second(0)).expect("a request");
     clear(&mut events, second(1), &finding);
     assert_eq!(events.next(second(1)), None, "one request about a finding at a time");
@@ -226,7 +214,7 @@ fn an_event_that_expired_is_created_anew() {
     server.serve(&mut events, minute(0));
     server.events.clear();
     let writes = server.serve(&mut events, minute(5));
-    assert!(matches!(writes[0].request, Request::Repeat(_)) && matches!(writes[1].request, Request::Create(_)));
+    assert!(matches!(writes[0].request, Request::Look) && matches!(writes[1].request, Request::Create(_)));
     assert_eq!(events.counters(), Counters { written: 2, ..Counters::default() });
 }
 
@@ -237,7 +225,7 @@ fn a_thousand_findings_at_once_are_written_within_budget_the_worst_first() {
         let severity = if object % 100 == 7 { Severity::Critical } else { Severity::Warning };
         raise(&mut events, second(0), &finding(object, severity));
     }
-    let first = server.serve(&mut events, second(0));
+    let first = server.told(&mut events, second(0));
     assert_eq!(first.len(), 10);
     let critical: BTreeSet<usize> = (0..1000).filter(|object| object % 100 == 7).collect();
     let written: BTreeSet<usize> = first
@@ -251,8 +239,9 @@ fn a_thousand_findings_at_once_are_written_within_budget_the_worst_first() {
         })
         .collect();
     assert_eq!(written, critical);
-    assert_eq!(events.due(second(1)), Some(second(10)));
-    assert_eq!(server.serve(&mut events, second(10)).len(), 1);
+    assert_eq!(events.due(second(1)), Some(second(5)), "the next look");
+    assert_eq!(server.told(&mut events, second(5)).len(), 0);
+    assert_eq!(server.told(&mut events, second(10)).len(), 1);
 }
 
 #[test]

@@ -8,7 +8,9 @@ fn what_one_rule_says_of_a_node_is_written_by_each_node_and_what_it_says_of_the_
     let (mut server, mut written) = (Server::default(), 0);
     for node in ["n1", "n2"] {
         let mut events = Plan::default();
-        for finding in [finding(1, Severity::Critical), of_the_cluster(2)] {
+        let mut own = finding(1, Severity::Critical);
+        own.key.subject = Subject { uid: Some(format!("uid-{node}")), ..Subject::node(node, None) };
+        for finding in [own, of_the_cluster(2)] {
             events.offer(second(0), &Change::Raised(finding), &place(node));
         }
         server.serve(&mut events, second(0));
@@ -52,6 +54,6 @@ fn a_fact_of_the_cluster_ends_once() {
         events.offer(minute(1), &Change::Cleared(finding.clone(), Clearance::Repaired), &place(node));
         server.serve(events, minute(1));
     }
-    assert!(server.events.values().all(|series| series.count == 1), "{:?}", server.events);
+    assert!(server.events.values().all(|kept| kept.series.count == 1), "{:?}", server.events);
     assert_eq!(server.events.len(), 2);
 }

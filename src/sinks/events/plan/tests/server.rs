@@ -33,9 +33,9 @@ fn a_refusal_about_one_object_does_not_silence_the_others() {
         let write = events.next(second(0)).expect("a request");
         events.answer(second(0), &write, reply);
     }
-    assert_eq!(server.serve(&mut events, second(0)).len(), 1);
+    assert_eq!(server.told(&mut events, second(0)).len(), 1);
     assert_eq!(events.counters(), Counters { written: 1, failed: 2, ..Counters::default() });
-    let again = server.serve(&mut events, second(0) + REFUSED);
+    let again = server.told(&mut events, second(0) + REFUSED);
     assert_eq!(again.len(), 2, "the forbidden one, and the written one's series");
 }
 
@@ -44,11 +44,11 @@ fn what_is_forbidden_or_has_no_namespace_yet_is_tried_again_soon_and_then_less_a
     for reply in [Reply::Forbidden, Reply::Missing] {
         let mut events = Plan::default();
         let mut now = second(0);
-        raise(&mut events, now, &finding(1, Severity::Critical));
+        raise(&mut events, now, &of_the_cluster(1));
         let mut waits = Vec::new();
         for _ in 0..7 {
             let write = events.next(now).expect("a request");
-            events.answer(now, &write, reply);
+            events.answer(now, &write, reply.clone());
             let due = events.due(now).expect("it is tried again");
             waits.push(due.duration_since(now).as_secs());
             now = due;
@@ -69,12 +69,12 @@ fn a_server_that_has_just_come_up_is_not_believed_that_it_forbids() {
         now = events.due(now).expect("it is tried again");
     }
     assert!(now < second(0) + REFUSED);
-    assert_eq!(server.serve(&mut events, now).len(), 1);
+    assert_eq!(server.told(&mut events, now).len(), 1);
 
     clear(&mut events, now, &finding(1, Severity::Critical));
     let write = events.next(now).expect("the end");
     events.answer(now, &write, Reply::Forbidden);
-    assert_eq!(server.serve(&mut events, now + REFUSED).len(), 1, "an end that is forbidden is written later");
+    assert_eq!(server.told(&mut events, now + REFUSED).len(), 1, "an end that is forbidden is written later");
 }
 
 #[test]

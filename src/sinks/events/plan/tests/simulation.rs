@@ -1,0 +1,170 @@
+//! Up to 50,000 agents in virtual time against one API server: how much they ask of it, and whether what they tell is true.
+//!
+//! A run depends on nothing but its seed, which every failure names.
+
+mod world;
+
+use std::collections::BTreeSet;
+
+use world::{Fault, HOUR, MINUTE, SECOND, World};
+
+/// Fewer, and as many as are promised.
+const SIZES: [usize; 5] = [1, 3, 120, 5_000, 50_000];
+/// Looks are taken so often, each agent at its own moment.
+const INTERVAL: i64 = 15 * SECOND;
+
+/// The most requests in a second that so many agents may make, once.
+fn promised(nodes: usize) -> u32 {
+    if nodes <= 6_000 { 250 } else { u32::try_from(nodes / 25).expect("a few thousand") }
+}
+
+/// An outage that most of their Events do not survive; with most agents a shorter one, of which every second is a thousand
+/// attempts.
+fn outage(nodes: usize) -> i64 {
+    if nodes > 5_000 { 4 * MINUTE } else { HOUR }
+}
+
+fn seeds(nodes: usize) -> std::ops::Range<u64> {
+    if nodes > 1_000 { 1..2 } else { 1..6 }
+}
+
+/// Every node is hit within one interval, or in a second, as by a new Service.
+fn hit_everywhere(world: &mut World, within: i64) {
+    for node in 0..world.nodes() {
+        let at = world.chance(within);
+        world.raise(at, node);
+    }
+}
+
+#[test]
+fn an_incident_on_every_node_is_five_events_and_so_is_its_end() {
+    for nodes in SIZES {
+        for seed in seeds(nodes) {
+            for within in [INTERVAL, SECOND] {
+                let mut world = World::new(nodes, seed);
+                hit_everywhere(&mut world, within);
+                world.run_until(within + 31 * SECOND);
+                let voices = nodes.min(5);
+                assert!(world.tellers() >= 1 && world.first_told() <= within + 30 * SECOND, "{world}");
+                assert!(world.busiest() <= promised(nodes), "{} a second: {world}", world.busiest());
+                world.run_until(if nodes > 5_000 { 20 * MINUTE } else { 3 * HOUR });
+                assert!(world.most_tellers <= voices, "{} tell: {world}", world.most_tellers);
+                assert!(nodes < 120 || world.tellers() == voices, "{} tell: {world}", world.tellers());
+
+                let repair = world.now();
+                for node in 0..nodes {
+                    let at = repair + world.chance(within);
+                    world.clear(at, node);
+                }
+                world.run_until(repair + 10 * MINUTE);
+                assert_eq!(world.ended, world.told, "an end for each that told: {world}");
+                assert!(world.busiest() <= promised(nodes), "{world}");
+                let asked = world.requests();
+                world.run_until(repair + 3 * HOUR);
+                assert_eq!(world.requests(), asked, "at rest nobody asks: {world}");
+                assert_eq!(world.untrue, 0, "{world}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_alone_in_its_trouble_is_told_within_half_a_minute() {
+    for nodes in SIZES {
+        for seed in seeds(nodes) {
+            let mut world = World::new(nodes, seed);
+            let node = usize::try_from(world.chance(nodes as i64 - 1)).expect("a node");
+            world.raise(0, node);
+            let most = if nodes <= 200 { SECOND } else { 30 * SECOND + SECOND };
+            world.run_until(most);
+            assert_eq!(world.told, BTreeSet::from([node]), "{world}");
+            assert_eq!(world.requests(), 2, "a look and the Event: {world}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_left_over_is_told_within_a_quarter_of_an_hour() {
+    for nodes in [3, 120, 5_000] {
+        for seed in seeds(nodes) {
+            let mut world = World::new(nodes, seed);
+            hit_everywhere(&mut world, INTERVAL);
+            world.run_until(10 * MINUTE);
+            let left = usize::try_from(world.chance(nodes as i64 - 1)).expect("a node");
+            for node in (0..nodes).filter(|node| *node != left) {
+                let at = 10 * MINUTE + world.chance(INTERVAL);
+                world.clear(at, node);
+            }
+            world.run_until(25 * MINUTE);
+            assert_eq!((world.tellers(), world.told.contains(&left)), (1, true), "{world}");
+            world.run_until(4 * HOUR);
+            assert_eq!((world.tellers(), world.openings()), (1, 1), "only its Event is left: {world}");
+            assert_eq!(world.untrue, 0, "{world}");
+            world.clear(4 * HOUR, left);
+            world.run_until(4 * HOUR + MINUTE);
+            assert_eq!(world.ended, world.told, "{world}");
+        }
+    }
+}
+
+#[test]
+fn a_slow_repair_is_told_of_by_nodes_that_are_still_affected() {
+    for nodes in [120, 5_000] {
+        for seed in seeds(nodes) {
+            let mut world = World::new(nodes, seed);
+            hit_everywhere(&mut world, INTERVAL);
+            for node in 0..nodes {
+                let at = MINUTE + world.chance(6 * HOUR);
+                world.clear(at, node);
+            }
+            world.run_until(5 * HOUR);
+            assert!(world.most_tellers <= 5 && world.tellers() >= 1, "{world}");
+            world.run_until(6 * HOUR + 30 * MINUTE);
+            assert_eq!(world.ended, world.told, "{world}");
+            assert_eq!((world.tellers(), world.untrue), (0, 0), "{world}");
+        }
+    }
+}
+
+#[test]
+fn after_an_outage_a_restart_of_all_and_a_server_that_refuses_or_is_busy_agents_come_back_apart() {
+    let faults = [Fault::Down, Fault::Forbids, Fault::Busy(100), Fault::Restarts];
+    for nodes in SIZES {
+        for seed in seeds(nodes) {
+            for fault in faults {
+                if nodes > 5_000 && fault != Fault::Restarts {
+                    continue;
+                }
+                let mut world = World::new(nodes, seed);
+                hit_everywhere(&mut world, INTERVAL);
+                world.run_until(2 * MINUTE);
+                let (from, until) = match fault {
+                    Fault::Down => (2 * MINUTE, 2 * MINUTE + outage(nodes)),
+                    Fault::Restarts => (2 * MINUTE, 2 * MINUTE + 1),
+                    Fault::Forbids | Fault::Busy(_) => (2 * MINUTE, 12 * MINUTE),
+                };
+                world.fault(fault, from, until);
+                world.run_until(until + 25 * MINUTE);
+                // Requests that a busy server turns away are many; it has no others to do.
+                let is_busy = matches!(fault, Fault::Busy(_));
+                assert!(is_busy || world.busiest() <= promised(nodes), "{} after {fault:?}: {world}", world.busiest());
+                assert!((1..=5).contains(&world.tellers()), "{} tell after {fault:?}: {world}", world.tellers());
+                assert_eq!(world.untrue, 0, "{fault:?}: {world}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_incident_that_begins_in_an_outage_is_told_when_the_server_is_back() {
+    for nodes in [1, 120, 5_000, 50_000] {
+        let mut world = World::new(nodes, 7);
+        let back = outage(nodes);
+        world.fault(Fault::Down, 0, back);
+        hit_everywhere(&mut world, INTERVAL);
+        world.run_until(back + MINUTE);
+        assert!((1..=5).contains(&world.tellers()), "{world}");
+        assert!(world.first_told() <= back + 32 * SECOND, "{world}");
+        assert!(world.busiest() <= promised(nodes), "{} a second: {world}", world.busiest());
+    }
+}

@@ -1,0 +1,247 @@
+//! One voice of an incident, as one agent knows it: who holds it, and what this agent does about that.
+//!
+//! Every turn begins with a look at the gate, the Event whose name all nodes of the voice share. What this agent does goes by
+//! what is written there, and it writes only if nobody has written since.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    event_state::{EventState, Refusals, Stage as OwnStage, furthest, wait},
+    object::PlannedEvent,
+    request::{Hold, Reply, Request, Seen, Series},
+    spread::{Delay, part},
+};
+
+/// Who found a voice taken looks again after so long, and up to as long again.
+const AGAIN: SignedDuration = SignedDuration::from_mins(5);
+/// Who found that the gate has gone lets the holder write a new one for so long, and up to as long again.
+const GONE: SignedDuration = SignedDuration::from_mins(2);
+/// Who lost a race for the gate looks after so long, and up to as long again, who won.
+const RACE: SignedDuration = SignedDuration::from_secs(5);
+/// A gate that names another node expires an hour after it was marked. From then on its holder looks so often whether it
+/// has gone, to write one that names itself.
+const LIFETIME: SignedDuration = SignedDuration::from_mins(60);
+const OFTEN: SignedDuration = SignedDuration::from_mins(1);
+
+/// A voice and what this agent knows of it.
+#[derive(Debug)]
+pub(super) struct Voice {
+    /// The Event of this node alone, which it writes beside the gate of another.
+    pub(super) event: PlannedEvent,
+    pub(super) gate: PlannedEvent,
+    stage: Stage,
+    due: Timestamp,
+    refusals: Refusals,
+    /// Whether the gate stands on the server as an Event of this node, and whether its own Event does.
+    gate_tells: bool,
+    own_tells: bool,
+    /// Whether a request may have been done, though its answer was lost.
+    is_unsure: bool,
+    /// Whether it has to be told again at once: somebody has read that it is over.
+    anew: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Nothing is known.
+    Unknown,
+    /// This agent has written, or another one has at the same time.
+    Unsure,
+    /// There is no gate: it can be created.
+    Empty,
+    /// Another node holds it.
+    Taken,
+    /// Another node held it, and its gate has gone.
+    Gone,
+    /// It can be had, or told again, in this version of the gate; with a series if the gate names this node.
+    Ready { version: String, series: Option<Series> },
+    /// Held, and the gate names this node.
+    Told,
+    /// Held, and the gate names another node, which is why this one has an Event of its own.
+    Beside { own: Box<EventState>, look: Timestamp, is_checked: bool },
+    /// Nothing is to be done any more.
+    Done,
+}
+
+impl Voice {
+    pub(super) fn new(event: PlannedEvent, gate: PlannedEvent, at: Timestamp, delay: Delay) -> Self {
+        let due = at + delay.own;
+        let (refusals, stage) = (Refusals::none(), Stage::Unknown);
+        let (gate_tells, own_tells, is_unsure, anew) = (false, false, false, false);
+        Self { event, gate, stage, due, refusals, gate_tells, own_tells, is_unsure, anew }
+    }
+
+    /// Whether there is an Event of this node that says that it is open.
+    pub(super) fn is_told(&self) -> bool {
+        self.gate_tells || self.own_tells
+    }
+
+    /// The same, or there may be one.
+    pub(super) fn may_be_told(&self, in_flight: bool) -> bool {
+        let writes = match &self.stage {
+            Stage::Empty | Stage::Ready { .. } => true,
+            Stage::Beside { is_checked, .. } => *is_checked,
+            Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Gone | Stage::Told | Stage::Done => false,
+        };
+        self.is_told() || self.is_unsure || (in_flight && writes)
+    }
+
+    /// Whether nobody has told yet, as far as is known.
+    pub(super) fn is_new(&self) -> bool {
+        !self.is_told() && matches!(self.stage, Stage::Unknown | Stage::Unsure | Stage::Empty | Stage::Ready { .. })
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.stage, Stage::Done)
+    }
+
+    /// The words may be others: what is created from now on has the new ones.
+    pub(super) fn reword(&mut self, event: PlannedEvent, gate: PlannedEvent) {
+        if let Stage::Beside { own, .. } = &mut self.stage {
+            own.event = event.clone();
+        }
+        (self.event, self.gate) = (event, gate);
+    }
+
+    /// It is open again, after its end may have been read.
+    pub(super) fn open_again(&mut self, at: Timestamp) {
+        self.anew = true;
+        self.go(Stage::Unsure, at);
+    }
+
+    /// When something is to be done: `at`, or later.
+    pub(super) fn due(&self, at: Timestamp) -> Timestamp {
+        let due = match &self.stage {
+            Stage::Beside { own, is_checked: true, .. } => own.due(at),
+            Stage::Beside { own, look, .. } => own.due(at).min(*look).max(self.due),
+            _ => self.due,
+        };
+        if due > furthest(at) { at } else { due.max(at) }
+    }
+
+    /// Whether what is sent next only reads, or writes nothing but who holds the voice.
+    pub(super) fn is_light(&self) -> bool {
+        match &self.stage {
+            Stage::Empty => false,
+            Stage::Ready { series, .. } => series.is_none(),
+            Stage::Beside { own, is_checked: true, .. } => own.stage == OwnStage::Found,
+            Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Gone => true,
+            Stage::Told | Stage::Beside { .. } | Stage::Done => true,
+        }
+    }
+
+    /// What is to be sent next, and about which Event.
+    pub(super) fn request(&self, at: Timestamp) -> (&PlannedEvent, Request) {
+        let request = match &self.stage {
+            Stage::Unknown => Request::Find,
+            Stage::Empty => Request::Create(Box::new(self.gate.at(at))),
+            Stage::Ready { version, series } => {
+                Request::Hold(Hold { version: version.clone(), mark: self.event.mark(false), series: *series })
+            }
+            Stage::Beside { own, is_checked: true, .. } => return (&own.event, own.request(at)),
+            Stage::Unsure | Stage::Taken | Stage::Gone | Stage::Told | Stage::Beside { .. } | Stage::Done => {
+                Request::Look
+            }
+        };
+        (&self.gate, request)
+    }
+
+    /// Takes in the answer to a request.
+    pub(super) fn answer(&mut self, at: Timestamp, request: &Request, reply: Reply) {
+        if let Stage::Beside { is_checked: true, .. } = self.stage {
+            return self.answer_beside(at, request, reply);
+        }
+        let refused = self.refusals.after(&reply);
+        match (reply, request) {
+            (Reply::Current(seen), _) => self.read(at, seen),
+            (Reply::Written, Request::Hold(Hold { series: None, .. })) => self.stand_beside(at),
+            (Reply::Written, Request::Hold(Hold { series: Some(series), .. })) => self.tell(at, *series),
+            (Reply::Written, _) => self.tell(at, Series { count: 1, last: at }),
+            (Reply::Exists, _) => self.go(Stage::Unsure, at + self.apart(RACE)),
+            (Reply::Overtaken, _) => self.go(Stage::Taken, at + self.apart(AGAIN)),
+            (Reply::Missing, Request::Find | Request::Look | Request::Repeat(_) | Request::Hold(_)) => {
+                match self.stage {
+                    Stage::Taken => self.go(Stage::Gone, at + self.apart(GONE)),
+                    _ => self.go(Stage::Empty, at),
+                }
+            }
+            (Reply::Missing | Reply::Forbidden, _) => self.due = at + refused,
+            (Reply::Refused, _) => self.stage = Stage::Done,
+            (Reply::Unavailable(_), Request::Create(_) | Request::Hold(_)) => {
+                // It may be done. What is true is read first.
+                (self.is_unsure, self.stage) = (true, Stage::Unsure);
+            }
+            (Reply::Unavailable(_), _) => {}
+        }
+    }
+
+    /// Takes in the answer about the Event beside the gate.
+    fn answer_beside(&mut self, at: Timestamp, request: &Request, reply: Reply) {
+        let Stage::Beside { own, is_checked, .. } = &mut self.stage else { return };
+        self.own_tells |= matches!(reply, Reply::Written | Reply::Exists);
+        self.anew &= reply != Reply::Written;
+        // The next step follows at once; after anything else the gate is read first.
+        *is_checked = matches!(reply, Reply::Missing | Reply::Exists);
+        own.answer_opening(at, request, reply);
+        if own.stage == OwnStage::Done {
+            self.stage = Stage::Done;
+        } else if self.anew && matches!(own.stage, OwnStage::Written(_)) {
+            (own.due, *is_checked) = (at, true);
+        }
+    }
+
+    /// Goes by what the gate says.
+    fn read(&mut self, at: Timestamp, seen: Seen) {
+        let names_this = seen.node.as_ref() == Some(&self.event.node);
+        let (is_held, is_over) = match seen.holder() {
+            Some(mark) => (mark == self.event.mark(false), mark.over),
+            None => (false, false),
+        };
+        self.is_unsure = false;
+        if is_over {
+            let series = names_this.then(|| seen.series.repeated(at));
+            return self.go(Stage::Ready { version: seen.version, series }, at);
+        }
+        if !is_held {
+            // A gate that named this node has expired.
+            self.gate_tells = false;
+            return self.go(Stage::Taken, at + self.apart(AGAIN));
+        }
+        if !names_this {
+            return self.stand_beside(at);
+        }
+        self.gate_tells = true;
+        let due = seen.series.last.min(at) + wait(seen.series.count);
+        if self.anew || due <= at {
+            self.go(Stage::Ready { version: seen.version, series: Some(seen.series.repeated(at)) }, at);
+        } else {
+            self.go(Stage::Told, due);
+        }
+    }
+
+    /// The gate is this node's Event.
+    fn tell(&mut self, at: Timestamp, series: Series) {
+        (self.gate_tells, self.is_unsure, self.anew) = (true, false, false);
+        self.go(Stage::Told, at + wait(series.count));
+    }
+
+    /// The gate was read, or written, and this node holds it, while it names another.
+    fn stand_beside(&mut self, at: Timestamp) {
+        self.is_unsure = false;
+        if let Stage::Beside { own, look, is_checked } = &mut self.stage {
+            (*is_checked, *look) = (own.due(at) <= at, (*look).max(at + OFTEN));
+            return;
+        }
+        let own = Box::new(EventState::new(self.event.clone(), at, Delay::default()));
+        self.go(Stage::Beside { own, look: at + LIFETIME, is_checked: true }, at);
+    }
+
+    fn go(&mut self, stage: Stage, due: Timestamp) {
+        (self.stage, self.due) = (stage, due);
+    }
+
+    /// From so long to twice as long, another time on each node.
+    fn apart(&self, least: SignedDuration) -> SignedDuration {
+        least + part(least, &["again", &self.event.node, &self.gate.name])
+    }
+}
