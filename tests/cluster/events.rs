@@ -159,7 +159,7 @@ fn start(server: &Server, clock: &Clock) -> Recorder {
 }
 
 fn place() -> Place {
-    Place { node: "n1".to_owned(), node_uid: Some("uid-n1".to_owned()), kubernetes_uid: None }
+    Place { node: "n1".to_owned(), node_uid: Some("uid-n1".to_owned()), kubernetes_uid: None, nodes: Some(1) }
 }
 
 fn finding() -> Finding {

@@ -81,6 +81,7 @@ impl Stage {
             node: node.to_owned(),
             node_uid: uid(&self.node),
             kubernetes_uid: kubernetes.as_ref().and_then(uid),
+            nodes: None,
         };
         Writer { stage: self, recorder, place }
     }
