@@ -3,6 +3,7 @@
 mod cluster_facts;
 mod every_rule;
 mod flood;
+mod incident;
 mod series;
 
 use std::{
@@ -81,6 +82,7 @@ impl Stage {
             node: node.to_owned(),
             node_uid: uid(&self.node),
             kubernetes_uid: kubernetes.as_ref().and_then(uid),
+            nodes: None,
         };
         Writer { stage: self, recorder, place }
     }
