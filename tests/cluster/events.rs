@@ -13,9 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{Client, Config};
 use portreeve::{
     facts::Protocol,
-    findings::{Evidence, Finding, Key, RuleId, Severity, Subject},
+    findings::{Evidence, Finding, Key, RuleId, Severity, Subject, SubjectKind},
     ledger::{Change, Clearance},
-    sinks::events::{Counters, Place, Recorder, VERBS},
+    sinks::events::{Counters, Place, Recorder, VERBS, VOICE},
 };
 use serde_json::Value;
 
@@ -118,12 +118,25 @@ impl Server {
                 if events.contains_key(&path) {
                     return (409, serde_json::json!({"kind": "Status", "message": "already exists"}));
                 }
+                let mut body = body;
+                body["metadata"]["resourceVersion"] = "1".into();
                 events.insert(path, body.clone());
                 (201, body)
             }
             ("patch", "application/merge-patch+json") => match events.get_mut(path) {
                 None => (404, serde_json::json!({"kind": "Status", "message": "not found"})),
                 Some(event) => {
+                    let version = event["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
+                    if body["metadata"]["resourceVersion"].as_str().is_some_and(|wanted| wanted != version) {
+                        return (409, serde_json::json!({"kind": "Status", "message": "it has been modified"}));
+                    }
+                    if body != serde_json::json!({}) {
+                        let next = version.parse::<u32>().expect("a number") + 1;
+                        event["metadata"]["resourceVersion"] = next.to_string().into();
+                    }
+                    if let Some(annotations) = body["metadata"].get("annotations") {
+                        event["metadata"]["annotations"] = annotations.clone();
+                    }
                     if let Some(series) = body.get("series") {
                         event["series"] = series.clone();
                     }
@@ -296,6 +309,46 @@ async fn an_event_that_is_refused_for_good_is_not_tried_again() {
     recorder.offer(clock.now(), &[Change::Raised(other)], &place());
     counted(&recorder, Counters { written: 1, ..failed }).await;
     assert_eq!(server.events().len(), 1);
+}
+
+/// Fault (operator): the node that tells of an incident is repaired while others are affected
+/// Does: one of them takes its place, and tells of itself
+/// Right again: within a quarter of an hour
+/// Lost: nothing
+#[tokio::test]
+async fn of_the_nodes_of_a_voice_one_tells_and_the_next_follows_by_create_and_patch_alone() {
+    let (server, clock) = (Server::new(&[]), Clock::new());
+    let mut finding = finding();
+    finding.key.subject =
+        Subject { kind: SubjectKind::Service, namespace: Some("shop".to_owned()), ..finding.key.subject };
+    // Both are of one voice, by the hash of their names.
+    let [first, second] = ["n0", "n4"].map(|node| Place { node: node.to_owned(), ..place() });
+    let [teller, silent] = [start(&server, &clock), start(&server, &clock)];
+    teller.offer(clock.now(), &[Change::Raised(finding.clone())], &first);
+    counted(&teller, written(1)).await;
+    silent.offer(clock.now(), &[Change::Raised(finding.clone())], &second);
+    counted(&silent, Counters { deduplicated: 1, ..Counters::default() }).await;
+    assert_eq!(server.events().len(), 1);
+
+    teller.offer(clock.now(), &[Change::Cleared(finding, Clearance::Repaired)], &first);
+    counted(&teller, written(2)).await;
+    // It reads that it is over there and, some minutes later, that nobody has followed.
+    clock.forward(SignedDuration::from_mins(10));
+    silent.offer(clock.now(), &[], &second);
+    silent.idle().await;
+    clock.forward(SignedDuration::from_mins(4));
+    silent.offer(clock.now(), &[], &second);
+    counted(&silent, Counters { written: 1, deduplicated: 1, ..Counters::default() }).await;
+    let events = server.events();
+    let notes: Vec<&str> = events.values().map(|event| event["note"].as_str().expect("a note")).collect();
+    for words in ["On node n0: it is full.", "Resolved on node n0: it is full.", "On node n4: it is full."] {
+        assert_eq!(notes.iter().filter(|note| note.starts_with(words)).count(), 1, "{words}: {notes:#?}");
+    }
+    let marks: Vec<&str> =
+        events.values().filter_map(|event| event["metadata"]["annotations"][VOICE].as_str()).collect();
+    assert_eq!(marks, ["open n4"]);
+    let asked = server.kept.lock().expect("the requests").asked.clone();
+    assert!(asked.iter().all(|(method, ..)| ["post", "patch"].contains(&method.as_str())), "{asked:?}");
 }
 
 #[tokio::test]

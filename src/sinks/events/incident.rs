@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::object::{Place, hash};
+use super::{hash::hash, place::Place};
 use crate::findings::{Finding, Impact, Scope, Subject, SubjectKind};
 
 /// How many nodes tell of one incident at a time.

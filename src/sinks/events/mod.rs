@@ -7,9 +7,11 @@
 mod budget;
 mod event_state;
 mod finding_events;
+mod hash;
 mod incident;
 mod object;
 mod pause;
+mod place;
 mod plan;
 mod recorder;
 mod release;
@@ -18,7 +20,8 @@ mod spread;
 mod voice;
 
 pub use incident::{Mark, VOICE, VOICES};
-pub use object::{NOTE, Place, PlannedEvent};
+pub use object::{NOTE, PlannedEvent};
+pub use place::Place;
 pub use plan::{Counters, Plan};
 pub use recorder::{Recorder, VERBS};
 pub use request::{Hold, Reply, Request, Seen, Series, Write};

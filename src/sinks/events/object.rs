@@ -6,9 +6,13 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 
-use super::incident::{Mark, Teller, VOICE, gate_name, how_to_see_all};
+use super::{
+    hash::hash,
+    incident::{Mark, Teller, VOICE, gate_name, how_to_see_all},
+    place::Place,
+};
 use crate::{
-    facts::{Snapshot, text::clean},
+    facts::text::clean,
     findings::{Finding, Impact, Key, Scope, Severity, Step, Subject, SubjectKind},
 };
 
@@ -19,33 +23,6 @@ const WORD: usize = 128;
 /// What was done when it was found.
 const ACTION: &str = "CheckPorts";
 const CONTROLLER: &str = "portreeve";
-
-/// Where an agent reports from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// This node's name.
-    pub node: String,
-    /// The uid of its Node, where that was seen.
-    pub node_uid: Option<String>,
-    /// The uid of the Service `default/kubernetes`, which stands for the cluster, where it was seen.
-    pub kubernetes_uid: Option<String>,
-    /// How many Nodes the cluster has, where they were read.
-    pub nodes: Option<usize>,
-}
-
-impl Place {
-    /// The place of a look.
-    pub fn of(snapshot: &Snapshot) -> Self {
-        let mut services = snapshot.cluster.services.seen().into_iter().flatten();
-        let kubernetes = services.find(|service| service.namespace == "default" && service.name == "kubernetes");
-        Self {
-            node: snapshot.node_name().to_owned(),
-            node_uid: snapshot.own_node().and_then(|node| node.uid.clone()),
-            kubernetes_uid: kubernetes.and_then(|service| service.uid.clone()),
-            nodes: snapshot.cluster.nodes.seen().map(Vec::len),
-        }
-    }
-}
 
 /// An Event as it will be written, and what the plan goes by.
 #[derive(Clone, Debug, PartialEq)]
@@ -218,15 +195,6 @@ fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: Option<&str>)
         uid: uid.map(str::to_owned),
         ..ObjectReference::default()
     }
-}
-
-/// FNV-1a of 128 bits: the same in every build, on every node and after every restart.
-pub(super) fn hash(parts: &[&str]) -> u128 {
-    // 0xff is in no UTF-8 text: it keeps the parts apart.
-    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
-    bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
-        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-    })
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use tracing::warn;
 use super::{
     budget::Budget,
     finding_events::FindingEvents,
-    object::{Place, PlannedEvent, is_worth_an_event},
+    object::{PlannedEvent, is_worth_an_event},
     pause::Pause,
+    place::Place,
     request::{Hold, Reply, Request, Write},
     spread::Spread,
 };

@@ -24,8 +24,8 @@ use tracing::{info, warn};
 
 use super::{
     incident::VOICE,
-    object::Place,
     pause::LONGEST,
+    place::Place,
     plan::{Counters, Plan},
     request::{Hold, Reply, Request, Seen, Series, Write},
 };

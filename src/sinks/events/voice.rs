@@ -14,8 +14,9 @@ use super::{
 
 /// Who found a voice taken looks again after so long, and up to as long again.
 const AGAIN: SignedDuration = SignedDuration::from_mins(5);
-/// Who found that the gate has gone lets the holder write a new one for so long, and up to as long again.
-const GONE: SignedDuration = SignedDuration::from_mins(2);
+/// Who found that nobody holds a voice any more looks once more after so long, and up to as long again: the holder may be about
+/// to write a new gate, or everybody about to be repaired.
+const LEFT: SignedDuration = SignedDuration::from_mins(2);
 /// Who lost a race for the gate looks after so long, and up to as long again, who won.
 const RACE: SignedDuration = SignedDuration::from_secs(5);
 /// A gate that names another node expires an hour after it was marked. From then on its holder looks so often whether it
@@ -51,8 +52,8 @@ enum Stage {
     Empty,
     /// Another node holds it.
     Taken,
-    /// Another node held it, and its gate has gone.
-    Gone,
+    /// Another node held it, and it is over there, or its gate has gone.
+    Left,
     /// It can be had, or told again, in this version of the gate; with a series if the gate names this node.
     Ready { version: String, series: Option<Series> },
     /// Held, and the gate names this node.
@@ -81,7 +82,7 @@ impl Voice {
         let writes = match &self.stage {
             Stage::Empty | Stage::Ready { .. } => true,
             Stage::Beside { is_checked, .. } => *is_checked,
-            Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Gone | Stage::Told | Stage::Done => false,
+            Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Left | Stage::Told | Stage::Done => false,
         };
         self.is_told() || self.is_unsure || (in_flight && writes)
     }
@@ -125,7 +126,7 @@ impl Voice {
             Stage::Empty => false,
             Stage::Ready { series, .. } => series.is_none(),
             Stage::Beside { own, is_checked: true, .. } => own.stage == OwnStage::Found,
-            Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Gone => true,
+            Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Left => true,
             Stage::Told | Stage::Beside { .. } | Stage::Done => true,
         }
     }
@@ -139,7 +140,7 @@ impl Voice {
                 Request::Hold(Hold { version: version.clone(), mark: self.event.mark(false), series: *series })
             }
             Stage::Beside { own, is_checked: true, .. } => return (&own.event, own.request(at)),
-            Stage::Unsure | Stage::Taken | Stage::Gone | Stage::Told | Stage::Beside { .. } | Stage::Done => {
+            Stage::Unsure | Stage::Taken | Stage::Left | Stage::Told | Stage::Beside { .. } | Stage::Done => {
                 Request::Look
             }
         };
@@ -161,7 +162,7 @@ impl Voice {
             (Reply::Overtaken, _) => self.go(Stage::Taken, at + self.apart(AGAIN)),
             (Reply::Missing, Request::Find | Request::Look | Request::Repeat(_) | Request::Hold(_)) => {
                 match self.stage {
-                    Stage::Taken => self.go(Stage::Gone, at + self.apart(GONE)),
+                    Stage::Taken => self.go(Stage::Left, at + self.apart(LEFT)),
                     _ => self.go(Stage::Empty, at),
                 }
             }
@@ -198,6 +199,9 @@ impl Voice {
             None => (false, false),
         };
         self.is_unsure = false;
+        if is_over && matches!(self.stage, Stage::Taken) {
+            return self.go(Stage::Left, at + self.apart(LEFT));
+        }
         if is_over {
             let series = names_this.then(|| seen.series.repeated(at));
             return self.go(Stage::Ready { version: seen.version, series }, at);

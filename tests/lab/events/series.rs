@@ -65,7 +65,8 @@ fn a_series_rises_after_5_and_15_and_then_every_55_minutes_over_restarts_and_exp
     second.until(Counters { written: 3, ..found });
     let [resolved] = &stage.events("Normal")[..] else { panic!("one Event") };
     assert_eq!(resolved["reason"], "ListenerOnNodePortResolved");
-    assert_eq!(resolved["note"], "Resolved: It is wrong.");
+    let note = "Resolved on node n1: It is wrong. `kubectl portreeve findings -n default` lists nodes that are still affected.";
+    assert_eq!(resolved["note"], note);
     assert_eq!(resolved["regarding"], again["regarding"]);
     stage.set(400 * 60);
     second.is_idle();

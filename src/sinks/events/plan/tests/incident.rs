@@ -93,19 +93,19 @@ fn when_the_holder_is_repaired_another_takes_the_voice_within_minutes_and_has_th
     let mut stage = Stage::new(3);
     (0..3).for_each(|agent| stage.raise(0, agent));
     stage.clear(1, 0);
-    stage.pass(1..12);
+    stage.pass(1..16);
     let (open, over) = stage.read();
     assert_eq!((open.len(), over), (2, vec![stage.node(0)]), "the one that is over, and the next");
     let (next, other) = if stage.counters(1).written > 0 { (1, 2) } else { (2, 1) };
     assert!(open.contains(&stage.node(next)));
-    stage.pass(12..100);
+    stage.pass(16..100);
     assert_eq!(stage.read(), (vec![stage.node(next)], vec![]), "one Event for the voice");
     assert_eq!(stage.counters(other).written, 0);
     stage.clear(100, next);
-    stage.pass(100..115);
+    stage.pass(100..118);
     assert!(stage.read().0.contains(&stage.node(other)));
-    stage.clear(115, other);
-    stage.pass(115..117);
+    stage.clear(118, other);
+    stage.pass(118..120);
     let (_, mut over) = stage.read();
     over.sort_unstable();
     let mut both = [stage.node(next), stage.node(other)];
@@ -136,9 +136,9 @@ fn a_holder_that_restarts_goes_on_and_one_that_is_hit_again_tells_it_unless_anot
     stage.raise(17, 0);
     assert_eq!(count(&stage), [4], "it is told again at once");
     stage.clear(18, 0);
-    stage.pass(18..30);
-    stage.raise(30, 0);
-    stage.pass(30..32);
+    stage.pass(18..34);
+    stage.raise(34, 0);
+    stage.pass(34..36);
     let mut open = stage.read().0;
     open.dedup();
     assert_eq!(open.len(), 2);
@@ -151,7 +151,7 @@ fn who_writes_beside_a_gate_of_another_repeats_its_own_event_after_a_restart_too
     let mut stage = Stage::new(2);
     (0..2).for_each(|agent| stage.raise(0, agent));
     stage.clear(1, 0);
-    stage.pass(1..13);
+    stage.pass(1..17);
     let own = |stage: &Stage| {
         let mut own = stage.server.openings().filter(|(_, kept)| kept.mark.is_none());
         own.next().map(|(_, kept)| (kept.node.clone().expect("a node"), kept.series.count))
@@ -159,14 +159,14 @@ fn who_writes_beside_a_gate_of_another_repeats_its_own_event_after_a_restart_too
     let before = own(&stage).expect("its own Event");
     assert_eq!(before.0, stage.node(1));
     stage.agents[1].1 = Plan::default();
-    stage.raise(13, 1);
+    stage.raise(17, 1);
     assert_eq!(own(&stage), Some(before.clone()), "a restart writes nothing");
-    stage.pass(13..26);
+    stage.pass(17..30);
     let repeated = own(&stage).expect("its own Event");
     assert!(repeated.1 > before.1, "{repeated:?}");
-    stage.clear(26, 1);
+    stage.clear(30, 1);
     assert_eq!(stage.read().1.len(), 2);
-    stage.raise(27, 1);
+    stage.raise(31, 1);
     assert_eq!(own(&stage), Some((before.0, repeated.1 + 1)), "open again, told at once");
 }
 

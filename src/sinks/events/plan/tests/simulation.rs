@@ -168,3 +168,30 @@ fn an_incident_that_begins_in_an_outage_is_told_when_the_server_is_back() {
         assert!(world.busiest() <= promised(nodes), "{} a second: {world}", world.busiest());
     }
 }
+
+/// Prints the table of `docs/performance.md`: what an incident on every node asks, from its beginning to an hour after its end.
+#[test]
+fn the_numbers_of_the_document_are_those_of_the_simulation() {
+    let rows = SIZES.map(|nodes| {
+        let mut world = World::new(nodes, 1);
+        hit_everywhere(&mut world, INTERVAL);
+        world.run_until(MINUTE);
+        let (begin, most, first) = (world.requests(), world.busiest(), world.first_told() as f64 / 1000.0);
+        world.run_until(11 * MINUTE);
+        let open = f64::from(world.requests() - begin) / 600.0;
+        let asked = world.requests();
+        for node in 0..nodes {
+            let at = 11 * MINUTE + world.chance(INTERVAL);
+            world.clear(at, node);
+        }
+        world.run_until(71 * MINUTE);
+        let end = world.requests() - asked;
+        let (told, before) = (world.told.len(), nodes.div_ceil(15));
+        format!("| {nodes} | {begin} | {most} | {first:.1} s | {told} | {open:.2} | {end} | {nodes} | {before} |\n")
+    });
+    let head = "| nodes | requests in the first minute | in the busiest second | first Event after | Events | requests a second while it lasts \
+                | requests about its end | Events, if each node tells | a second, if each node tells |\n|---|---|---|---|---|---|---|---|---|\n";
+    let table = format!("{head}{}", rows.concat());
+    let page = include_str!("../../../../../docs/performance.md");
+    assert!(page.contains(&table), "docs/performance.md has another table than this:\n{table}");
+}
