@@ -33,7 +33,7 @@ pub(super) struct FindingEvents {
 #[derive(Debug)]
 enum Opening {
     /// One that this agent writes, or any.
-    Single(EventState),
+    Single(Box<EventState>),
     /// One of those of an incident.
     Voice(Box<Voice>),
 }
@@ -71,7 +71,7 @@ impl FindingEvents {
         let former = former.and_then(|former| former.last_written().cloned());
         let opening = match event.as_gate() {
             Some(gate) => Opening::Voice(Box::new(Voice::new(event, gate, at, delay))),
-            None => Opening::Single(EventState::new(event, at, delay)),
+            None => Opening::Single(Box::new(EventState::new(event, at, delay))),
         };
         Self { severity, opening, former, release, ending: None, in_flight: None }
     }
@@ -159,11 +159,13 @@ impl FindingEvents {
             return None;
         }
         let due = self.due(at)?;
+        let written = |state: &EventState| {
+            if state.stage == Stage::Found { at } else { budget.ready(self.object(), at) }
+        };
         let budgeted = match (&self.release, &self.ending, &self.opening) {
             (Some(_), ..) => budget.ready_to_look(at),
-            (None, Some(Ending { state, .. }), _) | (None, None, Opening::Single(state)) => {
-                if state.stage == Stage::Found { at } else { budget.ready(self.object(), at) }
-            }
+            (None, Some(ending), _) => written(&ending.state),
+            (None, None, Opening::Single(state)) => written(state),
             (None, None, Opening::Voice(voice)) if voice.is_light() => budget.ready_to_look(at),
             (None, None, Opening::Voice(_)) => budget.ready(self.object(), at),
         };
@@ -180,9 +182,8 @@ impl FindingEvents {
         self.in_flight = Some(InFlight { ticket, about });
         match (&self.release, &self.ending, &self.opening) {
             (Some(release), ..) => (&release.gate, release.request()),
-            (None, Some(Ending { state, .. }), _) | (None, None, Opening::Single(state)) => {
-                (&state.event, state.request(at))
-            }
+            (None, Some(Ending { state, .. }), _) => (&state.event, state.request(at)),
+            (None, None, Opening::Single(state)) => (&state.event, state.request(at)),
             (None, None, Opening::Voice(voice)) => voice.request(at),
         }
     }
@@ -211,7 +212,7 @@ impl FindingEvents {
     pub(super) fn rank(&self, at: Timestamp) -> (u8, Reverse<Severity>, Option<Timestamp>) {
         let kind = match &self.opening {
             _ if self.ending.is_some() || self.release.is_some() => 1,
-            Opening::Single(EventState { stage: Stage::Unwritten | Stage::Found, .. }) => 0,
+            Opening::Single(opening) if matches!(opening.stage, Stage::Unwritten | Stage::Found) => 0,
             Opening::Voice(voice) if voice.is_new() => 0,
             Opening::Single(_) | Opening::Voice(_) => 2,
         };
