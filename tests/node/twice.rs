@@ -83,9 +83,11 @@ fn one_host_port_of_two_daemon_sets_is_told_once() {
 
 #[test]
 fn a_daemon_set_of_other_nodes_or_with_another_host_port_claims_nothing_twice() {
-    for (selector, port) in [("nodeSelector: {disk: ssd}\n      ", 9100), ("", 9101)] {
-        let look = daemon_set(agents(Stage::new(), 9100), "other", selector, port).check(&["--proxy-mode", "iptables"]);
-        expect_silent(&look, "host-port-claimed-twice", &format!("{selector}{port}"));
+    let [fast, slow] = ["ssd", "hdd"].map(|disk| format!("nodeSelector: {{disk: {disk}}}\n      "));
+    for (of_one, of_other, port) in [(slow.as_str(), fast.as_str(), 9100), ("", "", 9101)] {
+        let one = daemon_set(Stage::new(), "agent", of_one, 9100);
+        let look = daemon_set(one, "other", of_other, port).check(&["--proxy-mode", "iptables"]);
+        expect_silent(&look, "host-port-claimed-twice", &format!("{of_other}{port}"));
     }
 }
 
