@@ -42,6 +42,7 @@ mod owners;
 mod part;
 mod proxy_sockets;
 mod served;
+mod service_lb;
 mod sockets;
 
 pub use claim::Claim;
@@ -64,6 +65,7 @@ pub(crate) use served::{
     covers, host_ports, may_have, own_network_pods, served_health_checks, served_node_ports, service_port,
     unready_host_network_pods,
 };
+pub(crate) use service_lb::sent_to_node_port;
 pub(crate) use sockets::{ByPort, by_port, place, socket_in_words, workers};
 pub(crate) use vantage::{answering_vantage_points, vantage_points};
 

@@ -11,6 +11,8 @@
 //! It is information where the Service sends to that container port of the pod: its clients get to it, or to another pod of the
 //! Service, either way.
 //!
+//! With ServiceLB (k3s, RKE2) and `externalTrafficPolicy: Local`, who loses the NodePort loses the Service's own port too.
+//!
 //! ## Silent when
 //! - protocol or address differ: the pod's `hostIP` is an address on which this proxy serves no NodePorts;
 //! - the pod uses the host's network (Kubernetes copies its container ports into hostPort; if it listens there,
@@ -32,7 +34,7 @@ use super::{
 use crate::{
     dataplane::{
         Backing, Candidate, Candidates, Claim, Endpoints, LocalAddress, Outcome, Part, covers, host_ports,
-        is_link_local, local_addresses, may_have, served_node_ports, service_port, vantage_points,
+        is_link_local, local_addresses, may_have, sent_to_node_port, served_node_ports, service_port, vantage_points,
     },
     facts::{ContainerPort, Family, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
@@ -203,6 +205,12 @@ impl Node<'_> {
             let words = self.endpoints.in_words(service, port, *family);
             evidence = evidence.value("endpoints", format!("{family}: {words}"));
         }
+        // ServiceLB's pods ask the node, as all pods do.
+        let sent = sent_to_node_port(self.snapshot, service, port).filter(|_| affected.contains(&Vantage::Pods));
+        let lost = sent.filter(|_| winner == Some(Winner::Pod));
+        let words =
+            |port| format!("port {port}/{} of this node, which ServiceLB sends to this NodePort", host.protocol);
+        evidence.values.extend(lost.map(|port| ("lost too", words(port))));
         evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
         if let Some(range) = self.snapshot.cluster.node_port_range.seen() {
             evidence = evidence.value("NodePort range", range_in_words(range));

@@ -24,6 +24,7 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Server, Wired, ask, guest::with_ipvs, objects, until},
     verdicts::{
         Lab, addresses, binds::BINDS, external_ip, health_check, host_port, masquerade, outgoing, redirected, sctp,
+        service_lb,
     },
 };
 
@@ -67,6 +68,11 @@ fn a_listener_of_sctp_on_a_node_port_is_judged_as_associations_fare() {
 #[test]
 fn a_host_port_and_a_node_port_are_judged_as_they_answer() {
     with_ipvs(|| host_port::agrees("ipvs"));
+}
+
+#[test]
+fn the_port_of_a_service_of_service_lb_goes_with_its_node_port_where_its_policy_is_local() {
+    with_ipvs(|| service_lb::agrees("ipvs"));
 }
 
 #[test]

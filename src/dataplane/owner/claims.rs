@@ -11,6 +11,7 @@ use super::{
         owners::owner_name,
         proxy_sockets::{Own, Proxy},
         served::{host_ports, served_node_ports, service_port},
+        service_lb::sent_on,
         sockets::{place, socket_in_words, workers},
     },
     ownership::Claimant,
@@ -77,11 +78,14 @@ impl Standing<'_> {
                 let addresses = if serves_by_device(snapshot) { cilium::ONE_ADDRESS } else { "" };
                 of_service(Claim::NodePort, service, port, format!("type {}{addresses}", service.kind.name()))
             }
-            Self::HostPort(pod, host) => Claimant {
-                claim: Claim::HostPort,
-                name: format!("pod {}/{}", pod.namespace, pod.name),
-                detail: format!("hostPort to container port {}", host.port),
-            },
+            Self::HostPort(pod, host) => {
+                let sent_on = sent_on(snapshot, pod, host).map(|it| format!("; {it}"));
+                Claimant {
+                    claim: Claim::HostPort,
+                    name: format!("pod {}/{}", pod.namespace, pod.name),
+                    detail: format!("hostPort to container port {}{}", host.port, sent_on.unwrap_or_default()),
+                }
+            }
             Self::Socket(socket, count) => {
                 let claim = if proxy.owns(socket) == Own::Yes { Claim::Proxy } else { Claim::Listener };
                 let workers = if *count > 1 { format!(", {count} workers") } else { String::new() };

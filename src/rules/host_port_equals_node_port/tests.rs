@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     facts::{
-        Mode, Why,
+        Mode, ServiceName, Why,
         healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
     },
     rules::expectations::{expect_healthy, expect_problem, expect_unknown},
@@ -75,6 +75,16 @@ fn the_evidence_names_both_and_how_to_part_them() {
     assert!(found.contains("ipvs (from 127.0.0.1:10249/proxyMode)"), "{found}");
     assert!(found.contains("another hostPort") && found.contains("/spec/ports/0/nodePort"), "{found}");
     assert_eq!(evidence.affects, Affected::from([Vantage::Remote, Vantage::Node, Vantage::Pods]));
+}
+
+#[test]
+fn the_port_that_service_lb_sends_to_a_lost_node_port_is_lost_too() {
+    let of = || ServiceName { namespace: "default".to_owned(), name: "web".to_owned() };
+    let balancer = |pod: &mut Pod| (pod.host_port(80, 80), pod.service_lb_of = Some(of())).1;
+    let world = |mode| clash(World::local).with_mode(mode).pod("svclb", balancer);
+    let found = |mode| format!("{:?}", expect_problem(&RULE, &world(mode), &subject()));
+    assert!(found(Mode::Ipvs).contains("port 80/tcp of this node, which ServiceLB sends to this NodePort"));
+    assert!(!found(Mode::Iptables).contains("lost too"), "the Service gets what is sent there");
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub mod record;
 pub mod recording;
 pub mod redirected;
 pub mod sctp;
+pub mod service_lb;
 mod shapes;
 
 use std::{
@@ -107,6 +108,12 @@ fn an_external_ip_and_a_node_port_are_judged_as_they_answer() {
 fn what_a_load_balancers_address_or_an_undeclared_redirection_takes_is_judged_as_it_answers() {
     redirected::agrees("iptables");
     redirected::agrees("nftables");
+}
+
+#[test]
+fn the_port_of_a_service_of_service_lb_goes_with_its_node_port_where_its_policy_is_local() {
+    service_lb::agrees("iptables");
+    service_lb::agrees("nftables");
 }
 
 #[test]
