@@ -3,8 +3,9 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    hash::hash,
     incident::Teller,
-    object::{PlannedEvent, hash},
+    object::PlannedEvent,
     request::{Reply, Request, Seen, Series},
     spread::Delay,
 };

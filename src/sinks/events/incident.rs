@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::object::{Place, hash};
+use super::hash::hash;
 use crate::findings::{Finding, Impact, Scope, Subject, SubjectKind};
 
 /// How many nodes tell of one incident at a time.
@@ -26,11 +26,11 @@ pub(super) enum Teller {
 
 impl Teller {
     /// Who writes about this finding.
-    pub(super) fn of(finding: &Finding, place: &Place) -> Self {
+    pub(super) fn of(finding: &Finding, node: &str) -> Self {
         let Subject { kind, name, .. } = &finding.key.subject;
         match finding.evidence.scope {
             Scope::Cluster => Self::AnyAgent,
-            Scope::Node if *kind == SubjectKind::Node && *name == place.node => Self::ThisNode,
+            Scope::Node if *kind == SubjectKind::Node && name == node => Self::ThisNode,
             Scope::Node => Self::Incident,
         }
     }

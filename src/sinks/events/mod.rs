@@ -7,6 +7,7 @@
 mod budget;
 mod event_state;
 mod finding_events;
+mod hash;
 mod incident;
 mod object;
 mod pause;

@@ -6,7 +6,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 
-use super::incident::{Mark, Teller, VOICE, gate_name, how_to_see_all};
+use super::{
+    hash::hash,
+    incident::{Mark, Teller, VOICE, gate_name, how_to_see_all},
+};
 use crate::{
     facts::{Snapshot, text::clean},
     findings::{Finding, Impact, Key, Scope, Severity, Step, Subject, SubjectKind},
@@ -87,7 +90,7 @@ impl PlannedEvent {
             Scope::Node => Some(reference("Node", None, &place.node, place.node_uid.as_deref())),
             Scope::Cluster => None,
         };
-        let teller = Teller::of(finding, place);
+        let teller = Teller::of(finding, &place.node);
         // What is repeated later, or by another node, must not depend on what this look chose.
         let first_step = evidence.remedies.first().and_then(|remedy| remedy.steps.first());
         let remedy = first_step.map(Step::in_lasting_words);
@@ -218,15 +221,6 @@ fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: Option<&str>)
         uid: uid.map(str::to_owned),
         ..ObjectReference::default()
     }
-}
-
-/// FNV-1a of 128 bits: the same in every build, on every node and after every restart.
-pub(super) fn hash(parts: &[&str]) -> u128 {
-    // 0xff is in no UTF-8 text: it keeps the parts apart.
-    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
-    bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
-        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::object::hash;
+use super::hash::hash;
 
 /// So many Nodes can write at once.
 const FEW: usize = 200;
