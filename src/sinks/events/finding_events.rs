@@ -33,7 +33,7 @@ pub(super) struct FindingEvents {
 #[derive(Debug)]
 enum Opening {
     /// One that this agent writes, or any.
-    Single(EventState),
+    Single(Box<EventState>),
     /// One of those of an incident.
     Voice(Box<Voice>),
 }
@@ -71,7 +71,7 @@ impl FindingEvents {
         let former = former.and_then(|former| former.last_written().cloned());
         let opening = match event.as_gate() {
             Some(gate) => Opening::Voice(Box::new(Voice::new(event, gate, at, delay))),
-            None => Opening::Single(EventState::new(event, at, delay)),
+            None => Opening::Single(Box::new(EventState::new(event, at, delay))),
         };
         Self { severity, opening, former, release, ending: None, in_flight: None }
     }
@@ -161,9 +161,8 @@ impl FindingEvents {
         let due = self.due(at)?;
         let budgeted = match (&self.release, &self.ending, &self.opening) {
             (Some(_), ..) => budget.ready_to_look(at),
-            (None, Some(Ending { state, .. }), _) | (None, None, Opening::Single(state)) => {
-                if state.stage == Stage::Found { at } else { budget.ready(self.object(), at) }
-            }
+            (None, Some(ending), _) => self.ready_to_write(&ending.state, at, budget),
+            (None, None, Opening::Single(opening)) => self.ready_to_write(opening, at, budget),
             (None, None, Opening::Voice(voice)) if voice.is_light() => budget.ready_to_look(at),
             (None, None, Opening::Voice(_)) => budget.ready(self.object(), at),
         };
@@ -180,9 +179,8 @@ impl FindingEvents {
         self.in_flight = Some(InFlight { ticket, about });
         match (&self.release, &self.ending, &self.opening) {
             (Some(release), ..) => (&release.gate, release.request()),
-            (None, Some(Ending { state, .. }), _) | (None, None, Opening::Single(state)) => {
-                (&state.event, state.request(at))
-            }
+            (None, Some(Ending { state, .. }), _) => (&state.event, state.request(at)),
+            (None, None, Opening::Single(opening)) => (&opening.event, opening.request(at)),
             (None, None, Opening::Voice(voice)) => voice.request(at),
         }
     }
@@ -211,7 +209,7 @@ impl FindingEvents {
     pub(super) fn rank(&self, at: Timestamp) -> (u8, Reverse<Severity>, Option<Timestamp>) {
         let kind = match &self.opening {
             _ if self.ending.is_some() || self.release.is_some() => 1,
-            Opening::Single(EventState { stage: Stage::Unwritten | Stage::Found, .. }) => 0,
+            Opening::Single(opening) if matches!(opening.stage, Stage::Unwritten | Stage::Found) => 0,
             Opening::Voice(voice) if voice.is_new() => 0,
             Opening::Single(_) | Opening::Voice(_) => 2,
         };
@@ -235,6 +233,11 @@ impl FindingEvents {
             (None, None, Opening::Single(opening)) => (opening.stage != Stage::Done).then(|| opening.due(at)),
             (None, None, Opening::Voice(voice)) => (!voice.is_done()).then(|| voice.due(at)),
         }
+    }
+
+    /// What is only read may be read at once.
+    fn ready_to_write(&self, state: &EventState, at: Timestamp, budget: &Budget) -> Timestamp {
+        if state.stage == Stage::Found { at } else { budget.ready(self.object(), at) }
     }
 
     fn answer_release(&mut self, at: Timestamp, reply: &Reply) {
