@@ -40,11 +40,15 @@ LAB_PROGRAMS := etcd=go.etcd.io/etcd/server/v3:tests/lab:$(LAB) \
                 helm=helm.sh/helm/v4/cmd/helm:tests/lab/helm:$(HELM)
 VERSION := k8s.io/component-base/version
 
-# Cilium: its agent, its CNI plugin, and beside them what they compile and install.
+# Cilium, and its minor before: its agent, its CNI plugin, and beside them what they compile and install.
 CILIUM_MODULE := tests/lab/cilium-1.20
 CILIUM := $(CACHE)/cilium/$(call pinned,github.com/cilium/cilium,$(CILIUM_MODULE))
 CILIUM_PROGRAMS := cilium-agent=github.com/cilium/cilium/daemon:$(CILIUM_MODULE):$(CILIUM) \
                    cilium-cni=github.com/cilium/cilium/plugins/cilium-cni:$(CILIUM_MODULE):$(CILIUM)
+CILIUM_BEFORE_MODULE := tests/lab/cilium-1.19
+CILIUM_BEFORE := $(CACHE)/cilium/$(call pinned,github.com/cilium/cilium,$(CILIUM_BEFORE_MODULE))
+CILIUM_BEFORE_PROGRAMS := cilium-agent-before=github.com/cilium/cilium/daemon:$(CILIUM_BEFORE_MODULE):$(CILIUM_BEFORE) \
+                          cilium-cni-before=github.com/cilium/cilium/plugins/cilium-cni:$(CILIUM_BEFORE_MODULE):$(CILIUM_BEFORE)
 CILIUM_TOOLS := clang-19:clang-19 llc-19:llvm-19 ethtool:ethtool
 GUEST := $(CACHE)/guest
 CRATES_AT = $(CACHE)/$(subst @,/,$(filter $(1)@%,$(CRATES)))
@@ -55,7 +59,7 @@ MUSL := $(shell uname -m)-unknown-linux-musl
 RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 IMAGE := target/portreeve-$(RELEASE).tar
 
-LABELLED := PORTREEVE_LAB='$(LAB)' PORTREEVE_CILIUM='$(CILIUM)' PORTREEVE_GUEST='$(GUEST)' PORTREEVE_HELM='$(HELM)'
+LABELLED := PORTREEVE_LAB='$(LAB)' PORTREEVE_CILIUM='$(CILIUM)' PORTREEVE_CILIUM_BEFORE='$(CILIUM_BEFORE)' PORTREEVE_GUEST='$(GUEST)' PORTREEVE_HELM='$(HELM)'
 PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
@@ -92,8 +96,10 @@ verdicts: tools lab guest agent ## Ask packets about every verdict, behind Ciliu
 	@$(COUNT_CELLS)
 
 cilium: tools lab agent ## Ask packets about every verdict behind Cilium alone, in all its settings, and count the cells; needs root
+	@$(MAKE) --no-print-directory agent CILIUM_MODULE='$(CILIUM_BEFORE_MODULE)' CILIUM='$(CILIUM_BEFORE)' \
+	    CILIUM_PROGRAMS='$(CILIUM_BEFORE_PROGRAMS)'
 	rm -rf target/tmp/verdicts
-	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- behind_cilium::seldom::
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- behind_cilium::seldom:: behind_cilium::before::
 	@$(COUNT_CELLS)
 
 # What Grafana's components are made of is heavy, and nothing that is shipped.

@@ -90,6 +90,9 @@ fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str>) -> CiliumConfig {
             () => WithoutBackend::Reject,
         },
         host_namespace_only: is_true("bpf-lb-sock-hostns-only"),
+        // The chart writes the second key since 1.20.
+        wildcard_entries: truth(value("bpf-lb-enable-wildcard-entries"))
+            .or_else(|| value("enable-datapath-plugins").map(|_| true)),
         sctp: is_true("enable-sctp"),
         allows_bind: is_false("node-port-bind-protection"),
         reserves_nothing: is_false("enable-auto-protect-node-port-range"),

@@ -231,6 +231,8 @@ mappings! {
         no_backend: NumberOrText = "service-no-backend-response",
         no_endpoints_routable: NumberOrText = "enable-no-service-endpoints-routable",
         sockets_of_host_only: NumberOrText = "bpf-lb-sock-hostns-only",
+        wildcard_entries: NumberOrText = "bpf-lb-enable-wildcard-entries",
+        datapath_plugins: NumberOrText = "enable-datapath-plugins",
         bind_protection: NumberOrText = "node-port-bind-protection",
         auto_protect: NumberOrText = "enable-auto-protect-node-port-range",
         sctp: NumberOrText = "enable-sctp",

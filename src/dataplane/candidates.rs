@@ -86,6 +86,11 @@ impl Candidates {
     /// Why there is more than one although every input was read.
     fn several(&self) -> String {
         let mode = self.mode.as_ref().map_or("the proxy", |mode| mode.value.name());
+        if self.list.iter().any(|it| it.settings.pods_by_list) && self.list.iter().any(|it| !it.settings.pods_by_list) {
+            return format!(
+                "which devices {mode} serves, and whether its version serves pods on all their addresses, is not known"
+            );
+        }
         format!("which devices {mode} serves is not known: those with this node's addresses, and perhaps others")
     }
 
@@ -251,6 +256,7 @@ fn candidates(
     }
     if needs(Setting::HostNamespaceOnly) {
         settings.host_namespace_only = cilium.host_namespace_only;
+        settings.pods_by_list = cilium.host_namespace_only && cilium.wildcard_entries == Some(false);
     }
     let mut candidates = Vec::new();
     // What is not known of an address of a device, Cilium may have decided either way.

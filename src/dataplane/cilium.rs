@@ -1,4 +1,4 @@
-//! Cilium's eBPF replacement of kube-proxy. Measured with cilium-agent 1.20.2.
+//! Cilium's eBPF replacement of kube-proxy. Measured with cilium-agent 1.20.2 and 1.19.7.
 //!
 //! What arrives from outside is served on one address of each of its devices, or on those of `nodeport-addresses`. What the
 //! node and its pods connect to is translated in `connect`, on every address of these devices and of loopback.
@@ -129,22 +129,32 @@ fn unread() -> Vec<ProxyConfig> {
     let ways = [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass];
     let of = |(without_backend, host_namespace_only, sctp)| {
         let cilium = CiliumConfig { without_backend, host_namespace_only, sctp, ..CiliumConfig::default() };
-        ProxyConfig { cilium: Some(cilium), ..ProxyConfig::default() }
+        read(&ProxyConfig { cilium: Some(cilium), ..ProxyConfig::default() })
     };
     let either = [false, true].into_iter();
     let pairs = either.clone().flat_map(|one| either.clone().map(move |other| (one, other)));
-    ways.into_iter().flat_map(|way| pairs.clone().map(move |(only, sctp)| (way, only, sctp))).map(of).collect()
+    ways.into_iter().flat_map(|way| pairs.clone().map(move |(only, sctp)| (way, only, sctp))).flat_map(of).collect()
 }
 
-/// It is complete but for the devices.
+/// It is complete but for the devices, and for the version where that matters.
 fn read(config: &ProxyConfig) -> Vec<ProxyConfig> {
-    vec![config.clone()]
+    let is_open = |it: &CiliumConfig| it.host_namespace_only && it.wildcard_entries.is_none();
+    if !config.cilium.as_ref().is_some_and(is_open) {
+        return vec![config.clone()];
+    }
+    let either = [true, false].map(Some).into_iter();
+    let of = |wildcard_entries| {
+        let cilium = config.cilium.clone().map(|it| CiliumConfig { wildcard_entries, ..it });
+        ProxyConfig { cilium, ..config.clone() }
+    };
+    either.map(of).collect()
 }
 
 fn captures(settings: &Settings, address: LocalAddress, from: Vantage) -> bool {
     let listed = || settings.lists(address.ip) && !address.ip.is_loopback();
     let is_served = settings.is_of_devices(address.ip) && is_on(settings, address);
-    is_served && (from != Vantage::Remote || listed())
+    let is_like_outsiders = from == Vantage::Remote || from == Vantage::Pods && settings.pods_by_list;
+    is_served && (!is_like_outsiders || listed())
 }
 
 /// On the addresses of its devices. On another it takes what comes by one of them, and a load balancer's address from the node

@@ -1,4 +1,4 @@
-//! Which devices Cilium serves (cilium 1.20 pkg/datapath/linux/devices_controller.go and pkg/datapath/tables).
+//! Which devices Cilium serves (cilium 1.18 to 1.20 pkg/datapath/linux/devices_controller.go and pkg/datapath/tables).
 
 use std::net::IpAddr;
 
@@ -7,8 +7,9 @@ use ipnet::IpNet;
 use super::local_address::is_link_local;
 use crate::facts::{Address, CILIUM_HOST, CiliumConfig, Interfaces, Link};
 
-/// What Cilium never chooses by itself.
+/// What Cilium never chooses by itself: kinds, and how names begin.
 const NEVER_CHOSEN: [&str; 3] = ["bridge", "openvswitch", "ipoib"];
+const NEVER_CHOSEN_NAMES: [&str; 5] = ["cilium_", "lo", "lxc", "cni", "docker"];
 
 /// Its devices, as far as its settings and the links of a node show them.
 pub(super) struct Devices<'a> {
@@ -44,13 +45,14 @@ impl<'a> Devices<'a> {
 
     /// Whether a device is one of Cilium's.
     fn chosen(&self, link: &str) -> Option<bool> {
-        match self.named(link) {
-            Some(named) => Some(named),
-            None if self.config.devices.is_empty() || self.config.detects_devices => {
-                self.detected(link).then_some(true)
-            }
-            None => (!self.has_stranger).then_some(false),
+        let named = self.named(link);
+        if named.is_some() {
+            return named;
         }
+        let detects = self.config.devices.is_empty() || self.config.detects_devices;
+        let chosen = if detects { self.detected(link) } else { Some(false) };
+        // The entry that is the name of no link may be another name of this one.
+        chosen.filter(|chosen| *chosen || !self.has_stranger)
     }
 
     /// What the first entry says that a name fits.
@@ -62,18 +64,34 @@ impl<'a> Devices<'a> {
         })
     }
 
-    /// Whether Cilium finds a device by itself for certain: that of the Node's address, unless it is of a kind, or a part of
-    /// another one, that it passes over.
-    fn detected(&self, link: &str) -> bool {
-        let has_primary = self.interfaces.of(link).any(|address| self.primary.contains(&Some(address.ip)));
-        let is_part = || {
-            let master = self.link(link).and_then(|link| link.master);
-            let master = master.and_then(|index| self.interfaces.links.iter().find(|link| link.index == index));
-            master.is_some_and(|master| master.kind.as_deref() != Some("vrf"))
+    /// Whether Cilium finds a device by itself, of which it is known that it has an address.
+    fn detected(&self, name: &str) -> Option<bool> {
+        let link = self.link(name)?;
+        let kind = link.kind.as_deref();
+        let finds = match kind {
+            _ if !link.up || NEVER_CHOSEN_NAMES.iter().any(|start| name.starts_with(start)) => Some(false),
+            Some(kind) if NEVER_CHOSEN.contains(&kind) => Some(false),
+            _ if link.master.is_some() => self.detects_part(link),
+            // Of `devices` that names some it needs no default route.
+            Some("veth") if self.config.devices.is_empty() => self.has_default_route(link),
+            _ => Some(true),
         };
-        // One of another CNI, which may be left over, unless `devices` names any.
-        let is_stray = self.kind(link) == Some("veth") && self.config.devices.is_empty() && !self.has_gateway(link);
-        has_primary && !self.kind(link).is_some_and(|kind| NEVER_CHOSEN.contains(&kind)) && !is_stray && !is_part()
+        // A node that works is served somewhere. What is meant to leave out its own address is not said for certain.
+        let has_primary = || self.interfaces.of(name).any(|address| self.primary.contains(&Some(address.ip)));
+        finds.filter(|finds| *finds || !has_primary())
+    }
+
+    /// The same of a part of another link: of a VRF Cilium finds it since 1.20, of others never.
+    fn detects_part(&self, link: &Link) -> Option<bool> {
+        let master = self.interfaces.links.iter().find(|other| Some(other.index) == link.master)?;
+        (master.kind.as_deref() != Some("vrf")).then_some(false)
+    }
+
+    fn has_default_route(&self, link: &Link) -> Option<bool> {
+        match &self.interfaces.default_links {
+            Some(links) => Some(links.contains(&link.index)),
+            None => self.has_gateway(&link.name).then_some(true),
+        }
     }
 
     /// Whether a default route leads by a link for certain: its gateway is in a network of the link.
@@ -101,12 +119,24 @@ mod tests {
 
     /// Whether the address of a second link of this kind is one of Cilium's, and the Node's own, with these entries.
     fn have(link: &str, kind: Option<&str>, devices: &[&str], detects: bool) -> [Option<bool>; 2] {
+        have_in(link, kind, devices, detects, |_| ())
+    }
+
+    /// The same with something else about the links changed.
+    fn have_in(
+        link: &str,
+        kind: Option<&str>,
+        devices: &[&str],
+        detects: bool,
+        change: impl FnOnce(&mut Interfaces),
+    ) -> [Option<bool>; 2] {
         let mut world = Snapshot::healthy().address(link, "198.51.100.1");
         let interfaces = seen(&mut world.kernel.interfaces);
         let interfaces = std::sync::Arc::make_mut(interfaces);
         for other in interfaces.links.iter_mut().filter(|it| it.name == link) {
             other.kind = kind.map(str::to_owned);
         }
+        change(interfaces);
         let devices = devices.iter().map(|it| (*it).to_owned()).collect();
         let config = CiliumConfig { devices, detects_devices: detects, ..CiliumConfig::default() };
         let devices = Devices::of(&config, PRIMARY.map(|it| Some(ip(it))), interfaces);
@@ -123,7 +153,8 @@ mod tests {
         assert_eq!(have("ens5", None, &["e+", "!ens5"], false), [Some(true), Some(true)]);
         assert_eq!(have("ens5", None, &["enp3s0"], false), [None, None], "another name of one of them");
         assert_eq!(have("ens5", None, &["ens5"], true), [Some(true), Some(true)]);
-        assert_eq!(have("ens5", None, &["eth0"], true), [None, Some(true)], "it may find more");
+        assert_eq!(have("ens5", None, &["eth0"], true), [Some(true), Some(true)], "it finds more");
+        assert_eq!(have("docker0", None, &["enp3s0"], true), [None, Some(true)], "what it does not find may be named");
     }
 
     #[test]
@@ -131,7 +162,50 @@ mod tests {
         assert_eq!(have("cilium_host", None, &["eth0"], false)[0], Some(true));
         assert_eq!(have("dummy0", Some("dummy"), &["eth0"], false)[0], None);
         assert_eq!(have("dummy0", Some("dummy"), &["dummy0"], false)[0], Some(true));
-        assert_eq!(have("ens5", None, &[], false), [None, Some(true)]);
+    }
+
+    #[test]
+    fn it_finds_what_is_up_but_for_some_kinds_names_and_parts() {
+        let found = |link: &str, kind, change: fn(&mut Interfaces)| have_in(link, kind, &[], false, change)[0];
+        for kind in [None, Some("vlan"), Some("macvlan"), Some("dummy")] {
+            assert_eq!(found("ens5", kind, |_| ()), Some(true), "{kind:?}");
+        }
+        for kind in NEVER_CHOSEN {
+            assert_eq!(found("ens5", Some(kind), |_| ()), Some(false), "{kind}");
+        }
+        for name in ["docker0", "cni0", "lxc1", "loop"] {
+            assert_eq!(found(name, None, |_| ()), Some(false), "{name}");
+        }
+        let last = |links: &mut Interfaces| links.links.iter_mut().next_back().map(|it| it.up = false).expect("a link");
+        assert_eq!(found("ens5", None, last), Some(false));
+    }
+
+    #[test]
+    fn it_finds_a_veth_by_its_default_route_where_no_device_is_named() {
+        let found = |devices: &[&str], routes: fn(u32) -> Option<Vec<u32>>| {
+            let change = |links: &mut Interfaces| {
+                links.default_links = routes(links.links.last().expect("a link").index);
+            };
+            have_in("net1", Some("veth"), devices, true, change)[0]
+        };
+        assert_eq!(found(&[], |index| Some(vec![2, index])), Some(true));
+        assert_eq!(found(&[], |_| Some(vec![2])), Some(false));
+        assert_eq!(found(&[], |_| None), None);
+        assert_eq!(found(&["eth0"], |_| Some(vec![2])), Some(true));
+    }
+
+    #[test]
+    fn it_finds_no_part_of_another_link_but_perhaps_of_a_vrf() {
+        let found = |kind: &'static str| {
+            let change = |links: &mut Interfaces| {
+                let link =
+                    Link { kind: Some(kind.to_owned()), index: 77, name: "whole".to_owned(), ..links.links[0].clone() };
+                links.links.last_mut().expect("a link").master = Some(77);
+                links.links.push(link);
+            };
+            have_in("ens5", None, &[], false, change)[0]
+        };
+        assert_eq!((found("bond"), found("vrf")), (Some(false), None));
     }
 
     #[test]
@@ -142,6 +216,8 @@ mod tests {
             let link = interfaces.addresses.iter().find(|it| it.ip == ip(PRIMARY[0])).expect("the Node's").link.clone();
             let of_node = interfaces.links.iter_mut().find(|it| it.name == *link).expect("its link");
             of_node.kind = Some(kind.to_owned());
+            // Snapshots of earlier versions know gateways only.
+            interfaces.default_links = None;
             let gateways = std::mem::take(&mut interfaces.gateways);
             let config = CiliumConfig::default();
             let devices = Devices::of(&config, PRIMARY.map(|it| Some(ip(it))), interfaces);

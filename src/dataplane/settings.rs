@@ -58,7 +58,7 @@ pub(super) enum Setting {
     Devices,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     WithoutBackend,
-    /// `bpf-lb-sock-hostns-only`.
+    /// `bpf-lb-sock-hostns-only`, and `bpf-lb-enable-wildcard-entries`.
     HostNamespaceOnly,
 }
 
@@ -117,6 +117,8 @@ pub(super) struct Settings {
     pub(super) external_ips_anywhere: bool,
     /// Whether pods are served where their packets arrive, and not where they connect.
     pub(super) host_namespace_only: bool,
+    /// Whether such pods are served on the same addresses as outsiders alone (Cilium before 1.20).
+    pub(super) pods_by_list: bool,
 }
 
 impl Settings {
@@ -134,6 +136,7 @@ impl Settings {
         without_backend: WithoutBackend::Reject,
         external_ips_anywhere: false,
         host_namespace_only: false,
+        pods_by_list: false,
     };
 
     /// Sets `nodePortAddresses`, whose literal `primary` stands for these addresses.
@@ -181,7 +184,7 @@ impl Settings {
         let devices = Devices::of(config, primary, interfaces);
         let is_primary = |address: &Address| primary.contains(&Some(address.ip));
         // Of a device and family it is the Node's address, or the only one. Where that one is public and another is private,
-        // Cilium up to 1.18 takes the Node's, and 1.19 the private one (cilium pkg/datapath/tables/node_address.go).
+        // Cilium 1.18.0 takes the Node's, and 1.19.7 and 1.20.2 the private one (cilium pkg/datapath/tables/node_address.go).
         let is_chosen = |address: &Address| {
             let family = |it: &&Address| {
                 let usable = !is_link_local(it.ip) && !it.ip.is_loopback();

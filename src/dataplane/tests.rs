@@ -147,7 +147,7 @@ fn changed(setting: Setting) -> Settings {
         Setting::Version => settings.before_1_26 = true,
         Setting::Devices => settings.of_devices = Some(vec![ip(SECOND[0])]),
         Setting::WithoutBackend => settings.without_backend = WithoutBackend::Drop,
-        Setting::HostNamespaceOnly => settings.host_namespace_only = true,
+        Setting::HostNamespaceOnly => (settings.host_namespace_only, settings.pods_by_list) = (true, true),
     }
     settings
 }
@@ -184,8 +184,9 @@ fn a_data_plane_answers_by_the_settings_that_it_names_and_by_no_others() {
 
 #[test]
 fn cilium_serves_the_devices_that_are_named_and_loopbacks_interface() {
-    let world = Snapshot::healthy().address("pod0", "10.244.0.1").address("lo", "198.51.100.7");
-    let interfaces = world.kernel.interfaces.seen().expect("interfaces");
+    let mut world = Snapshot::healthy().address("pod0", "10.244.0.1").address("lo", "198.51.100.7");
+    let interfaces = std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces));
+    interfaces.links.iter_mut().filter(|it| it.name == "pod0").for_each(|it| it.kind = Some("veth".to_owned()));
     let served = |devices: &[&str], address: &str| {
         let mut settings = Settings::NOT_NEEDED;
         let devices = devices.iter().map(ToString::to_string).collect();

@@ -386,5 +386,6 @@ fn interfaces() -> Interfaces {
         ],
         gateways: vec![ip("192.0.2.254")],
         gateways_gap: None,
+        default_links: Some(vec![2]),
     }
 }

@@ -141,6 +141,10 @@ pub struct Interfaces {
     /// Why the gateways were not read, if they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateways_gap: Option<Gap>,
+    /// The links that a default route of the main table leads over, by index; not those of a route over several. Absent where
+    /// the gateways are, and in snapshots older than it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_links: Option<Vec<u32>>,
 }
 
 /// Cilium's own link.

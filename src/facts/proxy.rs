@@ -167,6 +167,10 @@ pub struct CiliumConfig {
     pub without_backend: WithoutBackend,
     /// `bpf-lb-sock-hostns-only`: pods are not served where they connect, but where their packets arrive.
     pub host_namespace_only: bool,
+    /// `bpf-lb-enable-wildcard-entries`, which Cilium has since 1.20, and on by default: whether what arrives from pods is served
+    /// on every address of its devices. Absent where neither this nor the version shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wildcard_entries: Option<bool>,
     /// `node-port-bind-protection` is off: `bind` on a NodePort is not refused.
     #[serde(default)]
     pub allows_bind: bool,

@@ -97,9 +97,9 @@ pub fn route_message(bytes: &[u8]) {
             shown(&link.name);
         }
         drop(route::address(&message, &names));
-        let mut gateways = Vec::new();
-        if route::gateways_of(&mut gateways, &message).is_ok() {
-            assert!(gateways.len() <= bytes.len());
+        let mut routes = route::DefaultRoutes::default();
+        if route::default_route(&mut routes, &message).is_ok() {
+            assert!(routes.gateways.len() + routes.links.len() <= bytes.len());
         }
     }
 }

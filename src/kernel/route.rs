@@ -39,7 +39,15 @@ const NAME: usize = 15;
 /// The address in attributes whose kind alone is of interest.
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Reads every link and address, and the gateways of the main table's default routes.
+/// What is read of the main table's default routes.
+#[derive(Debug, Default)]
+pub(super) struct DefaultRoutes {
+    pub(super) gateways: Vec<IpAddr>,
+    /// The indexes of links.
+    pub(super) links: Vec<u32>,
+}
+
+/// Reads every link and address, and the main table's default routes.
 ///
 /// # Errors
 /// The gap of the links or the addresses: an address cannot be judged without its link. A gap of the routes costs the
@@ -60,26 +68,34 @@ fn read_over<S: Transport, O: FnMut() -> io::Result<S>>(connection: &mut Connect
         addresses.extend(address(message, &names)?);
         Ok(())
     })?;
-    let (gateways, gateways_gap) = match gateways(connection) {
-        Ok(gateways) => (gateways, None),
-        Err(gap) => (Vec::new(), Some(gap)),
+    let (gateways, default_links, gateways_gap) = match default_routes(connection) {
+        Ok(routes) => (routes.gateways, Some(routes.links), None),
+        Err(gap) => (Vec::new(), None, Some(gap)),
     };
-    Ok(Interfaces { links, addresses, gateways, gateways_gap })
+    Ok(Interfaces { links, addresses, gateways, gateways_gap, default_links })
 }
 
-/// The gateways of both families.
-fn gateways<S: Transport, O: FnMut() -> io::Result<S>>(connection: &mut Connection<S, O>) -> Result<Vec<IpAddr>, Gap> {
-    let mut gateways = Vec::new();
+/// The default routes of both families.
+fn default_routes<S, O>(connection: &mut Connection<S, O>) -> Result<DefaultRoutes, Gap>
+where
+    S: Transport,
+    O: FnMut() -> io::Result<S>,
+{
+    let mut routes = DefaultRoutes::default();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let (kind, body) = encoded(&routes_of(family));
         // There is no such table as long as there is no route.
         let request = Request { absent: Some(Errno::ENOENT), ..request("routes", kind, &body) };
-        gateways.extend(connection.dump(&request, Vec::new, gateways_of)?);
+        let of_family = connection.dump(&request, DefaultRoutes::default, default_route)?;
+        routes.gateways.extend(of_family.gateways);
+        routes.links.extend(of_family.links);
     }
     // A kernel without IPv6 answers its request with the routes it has.
-    gateways.sort_unstable();
-    gateways.dedup();
-    Ok(gateways)
+    routes.gateways.sort_unstable();
+    routes.gateways.dedup();
+    routes.links.sort_unstable();
+    routes.links.dedup();
+    Ok(routes)
 }
 
 /// The request for every link, without counters: they cost the kernel most of a link's dump, and are not used here.
@@ -211,27 +227,30 @@ pub(super) fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) ->
     }))
 }
 
-/// The gateways of one route, if it is a default route of the main table.
-pub(super) fn gateways_of(gateways: &mut Vec<IpAddr>, message: &Message<'_>) -> Result<(), Malformed> {
+/// What one route says, if it is a default route of the main table.
+pub(super) fn default_route(routes: &mut DefaultRoutes, message: &Message<'_>) -> Result<(), Malformed> {
     let header = RouteHeader::parse(message.body).map_err(|_| Malformed("a route with its header"))?;
     let is_default = header.destination_prefix_length == 0 && header.kind == RouteType::Unicast;
     if message.kind != RouteNetlinkMessage::NewRoute(RouteMessage::default()).message_type() || !is_default {
         return Ok(());
     }
     let mut table = u32::from(header.table);
-    let mut found = Vec::new();
+    let mut found = DefaultRoutes::default();
     for attribute in attributes_behind::<RouteMessageBuffer>(message.body) {
         let attribute = attribute?;
         if is(&attribute, &RouteAttribute::Table(0)) {
             table = parse_u32(attribute.value()).map_err(|_| Malformed("the number of a routing table"))?;
         } else if is(&attribute, &RouteAttribute::MultiPath(Vec::new())) {
-            multipath(&mut found, header.address_family, attribute.value())?;
+            multipath(&mut found.gateways, header.address_family, attribute.value())?;
+        } else if is(&attribute, &RouteAttribute::Oif(0)) {
+            found.links.push(parse_u32(attribute.value()).map_err(|_| Malformed("the index of a route's link"))?);
         } else {
-            found.extend(gateway(header.address_family, &attribute)?);
+            found.gateways.extend(gateway(header.address_family, &attribute)?);
         }
     }
     if table == u32::from(RouteHeader::RT_TABLE_MAIN) {
-        gateways.extend(found);
+        routes.gateways.extend(found.gateways);
+        routes.links.extend(found.links);
     }
     Ok(())
 }

@@ -240,6 +240,15 @@ fn what_cilium_does_without_an_endpoint_is_in_its_config_map() {
 }
 
 #[test]
+fn whether_cilium_has_wildcard_entries_is_told_or_shown_by_what_its_chart_writes_since_1_20() {
+    let read = |settings: &str| of_cilium(settings).wildcard_entries;
+    assert_eq!(read(""), None);
+    assert_eq!(read(", enable-datapath-plugins: 'false'"), Some(true));
+    assert_eq!(read(", enable-datapath-plugins: 'false', bpf-lb-enable-wildcard-entries: 'false'"), Some(false));
+    assert_eq!(read(", bpf-lb-enable-wildcard-entries: 'true'"), Some(true));
+}
+
+#[test]
 fn the_families_of_cilium_are_in_its_config_map() {
     let off = |settings: &str| of_cilium(settings).families_off;
     assert_eq!(off(""), []);

@@ -79,6 +79,11 @@ pub(in crate::cluster) fn typed_config_map(object: SlimObject, errors: &mut Fiel
             scalar(data.no_endpoints_routable.take("data[enable-no-service-endpoints-routable]", errors)),
         ),
         ("bpf-lb-sock-hostns-only", scalar(data.sockets_of_host_only.take("data[bpf-lb-sock-hostns-only]", errors))),
+        (
+            "bpf-lb-enable-wildcard-entries",
+            scalar(data.wildcard_entries.take("data[bpf-lb-enable-wildcard-entries]", errors)),
+        ),
+        ("enable-datapath-plugins", scalar(data.datapath_plugins.take("data[enable-datapath-plugins]", errors))),
         ("node-port-bind-protection", scalar(data.bind_protection.take("data[node-port-bind-protection]", errors))),
         (
             "enable-auto-protect-node-port-range",

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::{
     super::{backing::Backing, local_address::LocalAddress, outcome::Outcome},
     *,
@@ -124,12 +126,13 @@ fn under_cilium(world: &Snapshot, address: &str) -> String {
     [Vantage::Remote, Vantage::Node, Vantage::Pods].map(row).join(" ")
 }
 
+/// With a link of which it is not known whether Cilium finds it by itself.
 fn cilium(change: impl FnOnce(&mut ProxyConfig)) -> Snapshot {
-    Snapshot::healthy()
-        .address("lo", "203.0.113.1")
-        .address("eth1", "198.51.100.1")
-        .with_mode(Mode::Cilium)
-        .with_config(change)
+    let mut world = Snapshot::healthy().address("lo", "203.0.113.1").address("eth1", "198.51.100.1");
+    let interfaces = Arc::make_mut(seen(&mut world.kernel.interfaces));
+    interfaces.default_links = None;
+    interfaces.links.iter_mut().filter(|it| it.name == "eth1").for_each(|it| it.kind = Some("veth".to_owned()));
+    world.with_mode(Mode::Cilium).with_config(change)
 }
 
 #[test]
@@ -174,6 +177,17 @@ fn cilium_answers_without_an_endpoint_as_it_is_set() {
     assert_eq!(with(WithoutBackend::Drop, false), "PTT PUP PUP");
     assert_eq!(with(WithoutBackend::Pass, false), "PLT PLP PLP");
     assert_eq!(with(WithoutBackend::Reject, true), "PRR PUP PRP");
+}
+
+#[test]
+fn before_1_20_cilium_serves_pods_whose_sockets_it_leaves_alone_where_it_serves_outsiders() {
+    let with = |wildcard_entries, address| {
+        let config = CiliumConfig { host_namespace_only: true, wildcard_entries, ..CiliumConfig::default() };
+        under_cilium(&cilium(|it| it.cilium = Some(config)), address)
+    };
+    assert_eq!([Some(true), Some(false), None].map(|it| with(it, PRIMARY[0])), ["PRR PUP PRP"; 3]);
+    let seconds = [Some(true), Some(false), None].map(|it| with(it, SECOND[0]));
+    assert_eq!(seconds, ["LLL PUP PRP", "LLL PUP LLL", "LLL PUP ???"]);
 }
 
 #[test]

@@ -4,7 +4,8 @@ use netlink_packet_core::Emitable;
 use nix::libc::{
     AF_INET, AF_INET6, IFA_ADDRESS, IFA_CACHEINFO, IFA_LOCAL, IFLA_AF_SPEC, IFLA_EXT_MASK, IFLA_IFNAME, IFLA_INFO_DATA,
     IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER, RT_TABLE_MAIN, RTA_CACHEINFO, RTA_ENCAP, RTA_GATEWAY, RTA_MULTIPATH,
-    RTA_TABLE, RTA_VIA, RTM_GETADDR, RTM_GETLINK, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTN_UNICAST,
+    RTA_OIF, RTA_TABLE, RTA_VIA, RTM_GETADDR, RTM_GETLINK, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE,
+    RTN_UNICAST,
 };
 use proptest::prelude::*;
 
@@ -45,10 +46,14 @@ fn route_header(family: i32, to: u8) -> [u8; 12] {
     [number(family), to, 0, 0, RT_TABLE_MAIN, 3, 0, RTN_UNICAST, 0, 0, 0, 0]
 }
 
-fn gateways_of_route(to: u8, attributes: &[Vec<u8>]) -> Result<Vec<IpAddr>, Malformed> {
+fn default_routes_of(to: u8, attributes: &[Vec<u8>]) -> Result<DefaultRoutes, Malformed> {
     let body = [&route_header(AF_INET, to)[..], &attributes.concat()].concat();
-    let mut gateways = Vec::new();
-    gateways_of(&mut gateways, &Message { kind: RTM_NEWROUTE, body: &body }).map(|()| gateways)
+    let mut routes = DefaultRoutes::default();
+    default_route(&mut routes, &Message { kind: RTM_NEWROUTE, body: &body }).map(|()| routes)
+}
+
+fn gateways_of_route(to: u8, attributes: &[Vec<u8>]) -> Result<Vec<IpAddr>, Malformed> {
+    default_routes_of(to, attributes).map(|routes| routes.gateways)
 }
 
 // Linux 6.18, little endian: `strace -e trace=recvmsg -e read=all ip addr show dev lo`, the IPv4 message
@@ -90,7 +95,7 @@ fn routes_that_are_refused_cost_the_gateways_and_no_address() {
     let [links, addresses] = loopback();
     for (errno, why) in [(Errno::EINVAL, Why::Malformed), (Errno::EPERM, Why::NotPermitted)] {
         let seen = read_from([links.clone(), addresses.clone(), refused(3, errno), done(4, 0)]).expect("addresses");
-        assert_eq!((seen.addresses.len(), seen.gateways.len()), (1, 0));
+        assert_eq!((seen.addresses.len(), seen.gateways.len(), seen.default_links), (1, 0, None));
         assert_eq!(seen.gateways_gap.map(|gap| (gap.source, gap.why)), Some((Source::Addresses, why)));
     }
     let no_route = refused(3, Errno::ENOENT);
@@ -212,6 +217,18 @@ fn gateways_of_one_hop_of_many_and_of_another_family_are_read() {
 }
 
 #[test]
+fn the_link_of_a_default_route_is_read_and_none_of_several() {
+    let links = |attributes: &[Vec<u8>], to| default_routes_of(to, attributes).map(|routes| routes.links);
+    let over = |link: u32| attribute(RTA_OIF, &link.to_ne_bytes());
+    assert_eq!(links(&[over(2)], 0), Ok(vec![2]), "without a gateway too");
+    assert_eq!(links(&[over(2)], 24), Ok(vec![]));
+    assert_eq!(links(&[over(2), attribute(RTA_TABLE, &100u32.to_ne_bytes())], 0), Ok(vec![]));
+    let hop = [&[16, 0, 0, 0, 2, 0, 0, 0], &attribute(RTA_GATEWAY, &[192, 0, 2, 1])[..]].concat();
+    assert_eq!(links(&[attribute(RTA_MULTIPATH, &hop)], 0), Ok(vec![]));
+    assert!(links(&[attribute(RTA_OIF, &[2])], 0).is_err());
+}
+
+#[test]
 fn a_message_cut_short_is_malformed() {
     for length in (0..8).chain(12..16) {
         assert!(address_of(&LOOPBACK[..length]).is_err(), "{length}");
@@ -221,7 +238,7 @@ fn a_message_cut_short_is_malformed() {
 proptest! {
     #[test]
     fn no_bytes_panic(body in proptest::collection::vec(any::<u8>(), 0..96), nested in proptest::collection::vec(any::<u8>(), 0..48)) {
-        let mut gateways = Vec::new();
+        let mut routes = DefaultRoutes::default();
         let route = [route_header(AF_INET, 0).to_vec(), attribute(RTA_MULTIPATH, &nested), attribute(RTA_VIA, &nested)].concat();
         let tunnel = attribute(IFLA_LINKINFO, &[attribute(IFLA_INFO_KIND, b"vxlan\0"), attribute(IFLA_INFO_DATA, &nested)].concat());
         for body in [body, route, [vec![0; 16], tunnel].concat(), [vec![0; 16], attribute(IFLA_LINKINFO, &nested)].concat()] {
@@ -229,7 +246,7 @@ proptest! {
             prop_assert!(read.is_err() || body.len() >= 16);
             let read = address_of(&body);
             prop_assert!(read.is_err() || body.len() >= 8);
-            let read = gateways_of(&mut gateways, &Message { kind: RTM_NEWROUTE, body: &body });
+            let read = default_route(&mut routes, &Message { kind: RTM_NEWROUTE, body: &body });
             prop_assert!(read.is_err() || body.len() >= 12);
         }
     }

@@ -72,12 +72,12 @@ fn node(recording: &Recording) -> Snapshot {
 fn every_verdict_is_what_packets_showed() {
     let mut judged = 0;
     // Without replacement Cilium is no data plane of Services. None ran beside it, and no node is without one.
-    for (name, recording) in recordings().into_iter().filter(|(name, _)| name != "no-replacement") {
+    for (name, recording) in recordings().into_iter().filter(|(name, _)| !name.starts_with("no-replacement")) {
         let wrong = disagreements(&recording, &node(&recording));
         assert!(wrong.is_empty(), "{name}: {} of {} cells\n{}", wrong.len(), compared(&recording), wrong.join("\n"));
         judged += compared(&recording);
     }
-    assert!(judged >= 25_000, "{judged} cells");
+    assert!(judged >= 60_000, "{judged} cells");
 }
 
 #[test]

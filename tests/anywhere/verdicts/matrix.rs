@@ -16,6 +16,9 @@ const COLUMNS: [(&str, &str); 6] = [
     ("elsewhere", "Local, elsewhere only"),
 ];
 
+/// The version of recordings that name none.
+const NEWEST_CILIUM: &str = "1.20.2";
+
 const HEAD: &str = "\
 # Who answers on a NodePort
 
@@ -56,12 +59,18 @@ fn the_behaviour_matrix_is_up_to_date() {
         wanted.push_str(&table(&recording));
     }
     let cilium = cilium::recordings();
-    let default = &cilium.iter().find(|(name, _)| name == "default").expect("a recording").1.settings;
     for (name, recording) in &cilium {
+        let is_default =
+            |(other, it): &&(String, Recording)| other.starts_with("default") && it.version == recording.version;
+        let default = &cilium.iter().find(is_default).expect("a recording").1.settings;
         let differs = recording.settings.iter().filter(|(key, value)| default.get(*key) != Some(*value));
         let settings: Vec<String> = differs.map(|(key, value)| format!("`{key}: {value}`")).collect();
+        let left_out =
+            default.keys().filter(|key| !recording.settings.contains_key(*key)).map(|key| format!("no `{key}`"));
+        let settings: Vec<String> = settings.into_iter().chain(left_out).collect();
         let settings = if settings.is_empty() { "`devices: \"eth0\"`".to_owned() } else { settings.join(", ") };
-        wanted.push_str(&format!("\n## cilium-{name}\n\nCilium, {settings}.\n\n"));
+        let version = if recording.version.is_empty() { NEWEST_CILIUM } else { &recording.version };
+        wanted.push_str(&format!("\n## cilium-{name}\n\nCilium {version}, {settings}.\n\n"));
         wanted.push_str(&table(recording));
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/who-answers.md");
@@ -115,6 +124,12 @@ fn place(to: IpAddr) -> Option<&'static str> {
         "2001:db8::2" => "second IPv6",
         "10.244.0.1" => "other device IPv4",
         "fd00:244::1" => "other device IPv6",
+        "203.0.113.1" => "macvlan IPv4",
+        "2001:db8:a::1" => "macvlan IPv6",
+        "203.0.113.65" => "veth with a default route IPv4",
+        "2001:db8:b::1" => "veth with a default route IPv6",
+        "203.0.113.129" => "bridge IPv4",
+        "2001:db8:c::1" => "bridge IPv6",
         "198.51.100.7" => "lo IPv4",
         "2001:db8:7::7" => "lo IPv6",
         "127.0.0.1" => "127.0.0.1",

@@ -24,6 +24,9 @@ pub struct Recording {
     /// What a plane is told by a ConfigMap, where it is told by one.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub settings: Map<String, Value>,
+    /// Which version its plane has, where it is another one than the others'.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
     /// Another recording, where only the listeners are here that fare otherwise than there.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub like: String,

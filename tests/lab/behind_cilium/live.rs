@@ -23,7 +23,8 @@ use super::{
 };
 use crate::{
     parts::{
-        Agent, Answer, Cilium, ControlPlane, Inside, Namespace, PRIMARY, Role, Wired, events, objects, sysctl, until,
+        Agent, Answer, Cilium, ControlPlane, Inside, Namespace, PRIMARY, Release, Role, Wired, events, ip, objects,
+        sysctl, until,
     },
     verdicts::{
         binds::{Held, to},
@@ -35,11 +36,11 @@ use crate::{
 const RULE: &str = "client-socket-on-node-port";
 
 /// A node that Cilium serves, with a pod of its own, and an endpoint elsewhere for every Service.
-struct Behind {
+pub struct Behind {
     cilium: Cilium,
-    pod: Namespace,
-    cluster: ControlPlane,
-    wired: Wired,
+    pub pod: Namespace,
+    pub cluster: ControlPlane,
+    pub wired: Wired,
     /// It goes last, when nobody is in it any more.
     _inside: Inside,
 }
@@ -47,17 +48,24 @@ struct Behind {
 impl Behind {
     #[track_caller]
     fn start() -> Self {
+        Self::start_of(Release::Newest, &[], &PRIMARY)
+    }
+
+    /// A Cilium on a node whose `eth0` has further addresses, with its Node's.
+    #[track_caller]
+    pub fn start_of(release: Release, further: &[&str], of_node: &[&str]) -> Self {
         let inside = Inside::new();
         let wired = Wired::enter();
         further_addresses(&wired);
+        ip(&further.iter().map(|it| format!("address add {it} dev eth0")).collect::<Vec<_>>());
         let mut cluster = ControlPlane::start();
-        Cilium::prepare(&cluster, &PRIMARY);
+        Cilium::prepare(&cluster, release, of_node);
         Role::of_chart().grant(&mut cluster);
         Inside::join(inside.path());
         let group = inside.path().to_owned();
         wired.pod.run(move || Inside::join(&group));
         let pod = Namespace::new();
-        let mut cilium = Cilium::start(&cluster, &inside, &[]);
+        let mut cilium = Cilium::start(&cluster, release, &inside, &[]);
         cilium.add(&cluster, &pod);
         pod.run(send_whole);
         Self { cilium, pod, cluster, wired, _inside: inside }
@@ -65,14 +73,14 @@ impl Behind {
 
     /// Answers as the endpoint elsewhere.
     #[track_caller]
-    fn far(&self) -> Held {
+    pub fn far(&self) -> Held {
         self.wired.client.run(|| Held::on(&to("::"), Protocol::Tcp, Wired::PORT, Answer::Pod))
     }
 
     /// Creates Services with these names and nodePorts, each of which has the address for its endpoint, and waits until
     /// Cilium has them.
     #[track_caller]
-    fn serve(&mut self, services: &[(&str, Protocol, u16, u16, [&str; 2])]) {
+    pub fn serve(&mut self, services: &[(&str, Protocol, u16, u16, [&str; 2])]) {
         for (name, protocol, node_port, target, addresses) in services {
             let mut entry = objects::port(80, Some(*node_port));
             entry["protocol"] = json!(protocol.to_string().to_uppercase());

@@ -7,6 +7,8 @@
 //! pods and whoever asks from them are threads in there; the client is outside.
 
 mod asks;
+mod before;
+mod links;
 mod live;
 mod often;
 mod seldom;
@@ -22,11 +24,12 @@ use serde_json::json;
 
 use self::{
     asks::{Everybody, From, Place, ask_everything, places},
+    links::ON_LINKS,
     shapes::{FAR, Listener, SHAPES, settle},
 };
 use crate::{
     look::snapshot,
-    parts::{Answer, Cilium, ControlPlane, Inside, Namespace, PRIMARY, Wired, ip, objects},
+    parts::{Answer, Cilium, ControlPlane, Inside, Namespace, PRIMARY, Release, Wired, ip, objects},
     verdicts::{
         binds::{BINDS, Bind, Held, to},
         judged::{compared, disagreements},
@@ -66,34 +69,75 @@ const BESIDE: &str = "no-replacement";
 /// The configuration that others are recorded by their difference from.
 const DEFAULT: &str = "default";
 
-/// Settings beside the chart's and the lab's.
+/// The configuration in which Cilium chooses among more links: it is recorded by itself.
+const DETECTED: &str = "detected";
+
+/// Settings beside the chart's and the lab's; an empty one is left out.
 type Further = [(&'static str, &'static str)];
 
-/// Asks with settings on every port, and compares with what is recorded.
-#[track_caller]
-fn ask_all(name: &str, settings: &Further) {
-    let (recording, seen) = record(name, settings, &listeners());
-    keep(&format!("cilium/{name}"), &recording, &seen);
-    judge(name, &recording, &seen);
+/// Which Cilium is asked, and what it is told.
+struct Told<'a> {
+    name: &'a str,
+    release: Release,
+    settings: &'a Further,
 }
 
-/// The same for the most common listeners and Services.
+impl<'a> Told<'a> {
+    fn newest(name: &'a str, settings: &'a Further) -> Self {
+        Self { name, release: Release::Newest, settings }
+    }
+
+    /// The older minor, which is recorded by its difference from the newest.
+    fn before(name: &'a str, settings: &'a Further) -> Self {
+        Self { name, release: Release::Before, settings }
+    }
+
+    /// What it is recorded as.
+    fn recorded(&self) -> String {
+        match self.release {
+            Release::Newest => format!("cilium/{}", self.name),
+            Release::Before => format!("cilium/{}-before", self.name),
+        }
+    }
+
+    /// What it is recorded by its difference from.
+    fn like(&self) -> String {
+        match (self.release, self.name) {
+            (Release::Before, name) => format!("cilium/{name}"),
+            (Release::Newest, DEFAULT | DETECTED) => String::new(),
+            (Release::Newest, _) => format!("cilium/{DEFAULT}"),
+        }
+    }
+}
+
+/// Asks on every port, and compares with what is recorded.
 #[track_caller]
-fn ask_some(name: &str, settings: &Further) {
-    let (shapes, binds) = (&SHAPES[..6], &BOUND[..12]);
-    let mut some = listeners();
-    some.retain(|it| {
-        shapes.iter().any(|shape| shape.name == it.shape.name) && binds.iter().any(|bind| bind.name == it.bind.name)
-    });
-    let (recording, seen) = record(name, settings, &some);
-    compare(&format!("cilium/{name}"), &recording);
-    judge(name, &recording, &seen);
+fn ask_all(told: &Told<'_>) {
+    let (recording, seen) = record(told, &listeners());
+    keep(&told.recorded(), &recording, &seen);
+    judge(told, &recording, &seen);
+}
+
+/// The same for the most common listeners and Services, which are all that is recorded.
+#[track_caller]
+fn ask_common(told: &Told<'_>) {
+    let (recording, seen) = record(told, &common());
+    keep(&told.recorded(), &recording, &seen);
+    judge(told, &recording, &seen);
+}
+
+/// The same where all are recorded.
+#[track_caller]
+fn ask_some(told: &Told<'_>) {
+    let (recording, seen) = record(told, &common());
+    compare(&told.recorded(), &recording);
+    judge(told, &recording, &seen);
 }
 
 /// Compares the verdicts.
 #[track_caller]
-fn judge(name: &str, recording: &Recording, seen: &Snapshot) {
-    if name == BESIDE {
+fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
+    if told.name == BESIDE {
         // Of Services it serves what its pods ask: cluster IPs, and external ones.
         let rows = recording.listeners.iter().filter(|row| row.shape != "external-ip");
         let answers = rows.flat_map(|row| recording.every_cell(row));
@@ -102,19 +146,24 @@ fn judge(name: &str, recording: &Recording, seen: &Snapshot) {
     }
     let wrong = disagreements(recording, seen);
     let cells = compared(recording);
-    count(&format!("cilium-{name}"), cells, wrong.len());
+    count(&told.recorded().replace('/', "-"), cells, wrong.len());
     assert!(wrong.is_empty(), "{} of {cells} cells\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Runs Cilium with settings, and asks about listeners: what packets show, and what Portreeve sees.
+/// Runs Cilium, and asks about listeners: what packets show, and what Portreeve sees.
 #[track_caller]
-fn record(name: &str, settings: &Further, listeners: &[Listener]) -> (Recording, Snapshot) {
+fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
+    let Told { release, settings, .. } = *told;
+    let detects = told.name == DETECTED;
     // It goes last, when nobody is in it any more.
     let inside = Inside::new();
     let wired = Wired::enter();
     further_addresses(&wired);
+    if detects {
+        links::add(&wired.client);
+    }
     let cluster = ControlPlane::start();
-    Cilium::prepare(&cluster, &PRIMARY);
+    Cilium::prepare(&cluster, release, &PRIMARY);
     cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
     // The client would have to answer for the node, as a far node with Cilium does.
     let by_itself = settings.contains(&("bpf-lb-mode", "dsr"));
@@ -123,7 +172,7 @@ fn record(name: &str, settings: &Further, listeners: &[Listener]) -> (Recording,
     let group = inside.path().to_owned();
     wired.pod.run(move || Inside::join(&group));
     let pod = Namespace::new();
-    let mut cilium = Cilium::start(&cluster, &inside, settings);
+    let mut cilium = Cilium::start(&cluster, release, &inside, settings);
     let own = cilium.add(&cluster, &pod);
     pod.run(send_whole);
     let backends = |from: &Namespace| {
@@ -133,7 +182,8 @@ fn record(name: &str, settings: &Further, listeners: &[Listener]) -> (Recording,
     let _held: Vec<Held> =
         listeners.iter().map(|it| Held::on(it.bind, it.protocol, it.port, Answer::Process)).collect();
     let everybody = Everybody { client: &wired.client, pod: &pod, namespace: &wired.pod };
-    let places: Vec<Place> = places(&ON_LO);
+    let further = [&ON_LO[..], if detects { &ON_LINKS[..] } else { &[] }].concat();
+    let places: Vec<Place> = places(&further);
     let all = |it: &Listener| (it.protocol, it.port);
     let before = ask_everything(&everybody, &places, &listeners.iter().map(all).collect::<Vec<_>>());
     for it in listeners {
@@ -163,11 +213,14 @@ fn record(name: &str, settings: &Further, listeners: &[Listener]) -> (Recording,
             .as_object()
             .expect("an object")
             .iter()
-            .filter(|(field, _)| ["proxy", "ip_vs", "sysctls"].contains(&field.as_str()))
+            .filter(|(field, _)| {
+                ["proxy", "ip_vs", "sysctls"].contains(&field.as_str()) || detects && *field == "interfaces"
+            })
             .map(|(field, value)| (field.clone(), value.clone()))
             .collect(),
         settings: cilium.settings.clone(),
-        like: if name == DEFAULT { String::new() } else { format!("cilium/{DEFAULT}") },
+        version: if release == Release::Newest { String::new() } else { release.version() },
+        like: told.like(),
         questions: places.iter().map(|(from, to)| (from.name().to_owned(), *to)).collect(),
         listeners: rows.collect(),
     };
@@ -196,4 +249,14 @@ fn listeners() -> Vec<Listener> {
         BOUND.iter().flat_map(move |bind| SHAPES.iter().map(move |shape| (bind, protocol, shape)))
     });
     (30000..).zip(cells).map(|(port, (bind, protocol, shape))| Listener { bind, protocol, shape, port }).collect()
+}
+
+/// The most common listeners and Services.
+fn common() -> Vec<Listener> {
+    let (shapes, binds) = (&SHAPES[..6], &BOUND[..12]);
+    let mut some = listeners();
+    some.retain(|it| {
+        shapes.iter().any(|shape| shape.name == it.shape.name) && binds.iter().any(|bind| bind.name == it.bind.name)
+    });
+    some
 }

@@ -50,9 +50,36 @@ const OURS: [(&str, Option<&str>); 29] = [
 /// How long its agent may take to compile its programs, beside others that do.
 const COMPILING: Duration = Duration::from_secs(300);
 
-/// The Makefile's `CILIUM`: beside its programs what they compile (`bpf`) and install (`crds`), and its chart.
-fn built() -> PathBuf {
-    programs::find("cilium-agent").parent().expect("a folder").to_owned()
+/// Which Cilium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// That of `tests/lab/cilium-1.20`.
+    Newest,
+    /// That of `tests/lab/cilium-1.19`.
+    Before,
+}
+
+impl Release {
+    fn program(self, of_newest: &str) -> String {
+        match self {
+            Self::Newest => of_newest.to_owned(),
+            Self::Before => format!("{of_newest}-before"),
+        }
+    }
+
+    /// Beside its programs what they compile (`bpf`) and install (`crds`), and its chart.
+    fn built(self) -> PathBuf {
+        programs::find(&self.program("cilium-agent")).parent().expect("a folder").to_owned()
+    }
+
+    /// Its version, which the chart has.
+    #[track_caller]
+    pub fn version(self) -> String {
+        let chart =
+            fs::read_to_string(self.built().join("chart/Chart.yaml")).expect("`make verdicts` has put it there");
+        let chart: Value = serde_saphyr::from_str(&chart).expect("YAML");
+        chart["appVersion"].as_str().expect("a version").to_owned()
+    }
 }
 
 /// A control group whose sockets Cilium sees, and in which threads of this process can be.
@@ -101,6 +128,7 @@ impl Drop for Inside {
 pub struct Cilium {
     /// What it is told, as the ConfigMap `cilium-config` has it.
     pub settings: Map<String, Value>,
+    release: Release,
     process: Process,
     _directory: Directory,
 }
@@ -108,9 +136,9 @@ pub struct Cilium {
 impl Cilium {
     /// Creates what the agent needs in a cluster that has no Cilium yet, and the Node of the given addresses.
     #[track_caller]
-    pub fn prepare(cluster: &ControlPlane, addresses: &[&str]) {
+    pub fn prepare(cluster: &ControlPlane, release: Release, addresses: &[&str]) {
         for folder in ["v2", "v2alpha1"] {
-            let folder = built().join("crds").join(folder);
+            let folder = release.built().join("crds").join(folder);
             let entries = fs::read_dir(&folder).expect("`make verdicts` has put it there");
             let paths = entries.map(|it| it.expect("an entry").path());
             for path in paths.filter(|it| it.extension().is_some_and(|it| it == "yaml")) {
@@ -126,9 +154,9 @@ impl Cilium {
 
     /// Starts it in a control group with further settings, and waits until it has attached its programs.
     #[track_caller]
-    pub fn start(cluster: &ControlPlane, inside: &Inside, settings: &[(&str, &str)]) -> Self {
+    pub fn start(cluster: &ControlPlane, release: Release, inside: &Inside, settings: &[(&str, &str)]) -> Self {
         let directory = Directory::new();
-        let settings = all_settings(settings);
+        let settings = all_settings(release, settings);
         let config = json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -141,7 +169,7 @@ impl Cilium {
         fs::create_dir(&folder).expect("a folder");
         let local = json!({
             "k8s-kubeconfig-path": cluster.kubeconfig("admin"),
-            "lib-dir": built(),
+            "lib-dir": release.built(),
         });
         for (name, value) in settings.iter().chain(local.as_object().expect("settings")) {
             fs::write(folder.join(name), value.as_str().expect("a text")).expect("a file");
@@ -149,7 +177,7 @@ impl Cilium {
         let start = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/cilium-1.20/start");
         let command = [start.as_path(), inside.path(), directory.path()].map(|it| it.display().to_string());
         let arguments = [format!("--config-dir={}", folder.display())];
-        let mut process = Process::start_by(&command, "cilium-agent", &arguments, directory.path());
+        let mut process = Process::start_by(&command, &release.program("cilium-agent"), &arguments, directory.path());
         let root = PathBuf::from(format!("/proc/{}/root", process.pid()));
         let replaces = settings["kube-proxy-replacement"] == "true";
         process.wait_within(COMPILING, "programs of Cilium", || {
@@ -159,7 +187,7 @@ impl Cilium {
             let api = root.join("run/cilium/cilium.sock").exists();
             (attached && api && (sockets || !replaces)).then_some(())
         });
-        Self { settings, process, _directory: directory }
+        Self { settings, release, process, _directory: directory }
     }
 
     /// Adds a pod by the CNI plugin, in a network namespace; its addresses, of IPv4 first.
@@ -177,7 +205,7 @@ impl Cilium {
             },
         }));
         let network = json!({"cniVersion": "1.0.0", "name": "cilium", "type": "cilium-cni"}).to_string();
-        let plugin = programs::find("cilium-cni");
+        let plugin = programs::find(&self.release.program("cilium-cni"));
         let mut child = Command::new("nsenter")
             .args([&format!("--target={}", self.process.pid()), "--mount", "--net", "--cgroup", "--"])
             .arg(&plugin)
@@ -214,12 +242,12 @@ impl Cilium {
     }
 }
 
-/// The chart's settings, the lab's, and further ones.
+/// The chart's settings, the lab's, and further ones, of which an empty one leaves out what the lab has.
 #[track_caller]
-fn all_settings(further: &[(&str, &str)]) -> Map<String, Value> {
+fn all_settings(release: Release, further: &[(&str, &str)]) -> Map<String, Value> {
     let output = Command::new(programs::find("helm"))
         .args(["template", "cilium"])
-        .arg(built().join("chart"))
+        .arg(release.built().join("chart"))
         .args(["--namespace", "kube-system", "--show-only", "templates/cilium-configmap.yaml"])
         .args([
             "--set",
@@ -235,7 +263,7 @@ fn all_settings(further: &[(&str, &str)]) -> Map<String, Value> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let charts: Value = serde_saphyr::from_str(&text).expect("YAML");
     let mut settings = charts["data"].as_object().expect("settings").clone();
-    let further = further.iter().map(|(name, value)| (*name, Some(*value)));
+    let further = further.iter().map(|(name, value)| (*name, Some(*value).filter(|it| !it.is_empty())));
     for (name, value) in OURS.into_iter().chain(further) {
         match value {
             Some(value) => settings.insert(name.to_owned(), json!(value)),

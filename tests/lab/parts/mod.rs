@@ -42,7 +42,7 @@ pub use self::{
     alertmanager::Alertmanager,
     api::Api,
     audit::Audit,
-    cilium::{Cilium, Inside},
+    cilium::{Cilium, Inside, Release},
     cluster::{cluster, serve},
     commands::Person,
     control_plane::ControlPlane,

@@ -5,6 +5,7 @@ use std::{env, path::PathBuf};
 const KUBERNETES: &str = include_str!("../go.mod");
 const HELM: &str = include_str!("../helm/go.mod");
 const CILIUM: &str = include_str!("../cilium-1.20/go.mod");
+const CILIUM_BEFORE: &str = include_str!("../cilium-1.19/go.mod");
 
 /// The path of a program.
 ///
@@ -28,11 +29,14 @@ pub fn cache() -> PathBuf {
     cache.join("portreeve")
 }
 
-/// The Makefile's `HELM` for helm, its `CILIUM` for what is Cilium's, and its `LAB` for everything else.
+/// The Makefile's `HELM` for helm, its `CILIUM` and `CILIUM_BEFORE` for what is Cilium's, and its `LAB` for everything else.
 fn built(program: &str) -> PathBuf {
     let (said, place, version) = match program {
         "helm" => ("PORTREEVE_HELM", "helm", pinned(HELM, "helm.sh/helm/v4")),
         "cilium-agent" | "cilium-cni" => ("PORTREEVE_CILIUM", "cilium", pinned(CILIUM, "github.com/cilium/cilium")),
+        "cilium-agent-before" | "cilium-cni-before" => {
+            ("PORTREEVE_CILIUM_BEFORE", "cilium", pinned(CILIUM_BEFORE, "github.com/cilium/cilium"))
+        }
         _ => ("PORTREEVE_LAB", "lab", pinned(KUBERNETES, "k8s.io/kubernetes")),
     };
     env::var_os(said).map_or_else(|| cache().join(place).join(version), PathBuf::from)

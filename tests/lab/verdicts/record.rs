@@ -43,6 +43,7 @@ pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snap
             .collect(),
         questions: places.iter().map(|(from, _, to)| (from.name().to_owned(), to.ip())).collect(),
         settings: Map::new(),
+        version: String::new(),
         like: String::new(),
         listeners: rows.collect(),
     }

@@ -1,0 +1,86 @@
+//! What is recorded of the older minor: the settings in which its sources are not those of the newest.
+
+use portreeve::{
+    dataplane::{Outcome, owner},
+    facts::Protocol,
+    findings::Vantage,
+    rules::Limits,
+};
+
+use super::{
+    BESIDE, DETECTED, FAR, Told, ask_all, ask_common,
+    asks::{Everybody, From, ask_everything},
+    live::Behind,
+    often,
+};
+use crate::{
+    look::snapshot,
+    parts::{Answer, PRIMARY, Release, Wired},
+    verdicts::binds::{Held, to},
+};
+
+#[test]
+fn by_default() {
+    ask_all(&Told::before("default", often::DEFAULT));
+}
+
+#[test]
+fn on_one_address() {
+    ask_all(&Told::before("second", often::SECOND));
+}
+
+#[test]
+fn on_every_address_of_two_devices() {
+    ask_all(&Told::before("all", often::ALL));
+}
+
+#[test]
+fn without_endpoints_in_silence() {
+    ask_all(&Told::before("drop", often::DROP));
+}
+
+#[test]
+fn without_endpoints_not_taken() {
+    ask_all(&Told::before("not-routable", often::NOT_ROUTABLE));
+}
+
+#[test]
+fn with_sockets_of_the_host_only() {
+    ask_all(&Told::before("host-sockets", often::HOST_SOCKETS));
+}
+
+#[test]
+fn beside_kube_proxy() {
+    ask_all(&Told::before(BESIDE, often::WITHOUT));
+}
+
+#[test]
+fn on_devices_that_it_finds_by_itself() {
+    ask_common(&Told::before(DETECTED, often::DETECTS));
+}
+
+/// An address that Cilium does not call private.
+const PUBLIC: &str = "128.66.0.1";
+
+#[test]
+fn beside_a_public_address_of_the_node_it_serves_a_private_one_and_neither_is_said_to_be() {
+    for release in [Release::Newest, Release::Before] {
+        let mut node = Behind::start_of(release, &["128.66.0.1/24"], &[PUBLIC, PRIMARY[1]]);
+        let _squatter = Held::on(&to("0.0.0.0"), Protocol::Tcp, 30080, Answer::Process);
+        let _far = node.far();
+        node.serve(&[("web", Protocol::Tcp, 30080, Wired::PORT, FAR)]);
+        let everybody = Everybody { client: &node.wired.client, pod: &node.pod, namespace: &node.wired.pod };
+        let addresses = [PUBLIC, PRIMARY[0], "192.0.2.2"].map(|it| it.parse().expect("an address"));
+        let places = addresses.map(|it| (From::At(Vantage::Remote), it));
+        let answers = ask_everything(&everybody, &places, &[(Protocol::Tcp, 30080)]);
+        let shown = places.map(|(from, address)| answers[&(from, Protocol::Tcp, address, 30080)]);
+        assert_eq!(shown.map(|it| it == Answer::Pod), [false, true, false], "{release:?}: {shown:?}");
+        let seen = snapshot(&node.cluster.kubeconfig("admin"));
+        let owned = owner(&seen, Limits::default().proxy_lag_seconds, Protocol::Tcp, 30080).expect("it can be told");
+        for (address, shown) in addresses.into_iter().zip(shown) {
+            let told = owned.answers.iter().find(|it| it.from == Vantage::Remote && it.to == address);
+            let outcome = if shown == Answer::Pod { Outcome::Pod } else { Outcome::Listener };
+            assert!(told.is_some_and(|it| it.outcome.as_ref().map_or(true, |told| *told == outcome)), "{address}");
+        }
+    }
+}

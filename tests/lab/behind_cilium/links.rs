@@ -1,0 +1,28 @@
+//! Links that Cilium tells apart where `devices` names none.
+
+use crate::parts::{Namespace, ip};
+
+/// The addresses of what [`add`] makes: Cilium finds the first and the second link by itself, and not the third.
+pub const ON_LINKS: [&str; 6] =
+    ["203.0.113.1", "2001:db8:a::1", "203.0.113.65", "2001:db8:b::1", "203.0.113.129", "2001:db8:c::1"];
+
+/// Gives the node a link that is no veth, a veth with a default route that nothing is sent over, and a bridge. The links to
+/// its pods are veths without one.
+#[track_caller]
+pub fn add(client: &Namespace) {
+    ip(&[
+        "link add mac0 link pod1 type macvlan mode bridge".to_owned(),
+        format!("link add net1 type veth peer name wire netns {}", client.path()),
+        "link add bridge0 type bridge".to_owned(),
+    ]);
+    client.run(|| ip(&["link set wire up".to_owned()]));
+    for (link, addresses) in ["mac0", "net1", "bridge0"].into_iter().zip(ON_LINKS.chunks(2)) {
+        ip(&[
+            format!("link set {link} up"),
+            format!("address add {}/26 dev {link}", addresses[0]),
+            format!("address add {}/64 dev {link} nodad", addresses[1]),
+        ]);
+    }
+    ip(&["route add default via 203.0.113.66 metric 2000", "route add default via 2001:db8:b::2 metric 2000"]
+        .map(str::to_owned));
+}
