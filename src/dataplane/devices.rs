@@ -216,6 +216,7 @@ mod tests {
             let link = interfaces.addresses.iter().find(|it| it.ip == ip(PRIMARY[0])).expect("the Node's").link.clone();
             let of_node = interfaces.links.iter_mut().find(|it| it.name == *link).expect("its link");
             of_node.kind = Some(kind.to_owned());
+            // Snapshots of earlier versions know gateways only.
             interfaces.default_links = None;
             let gateways = std::mem::take(&mut interfaces.gateways);
             let config = CiliumConfig::default();
