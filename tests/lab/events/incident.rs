@@ -1,5 +1,7 @@
 //! One problem on several nodes of a voice.
 
+use std::time::Duration;
+
 use portreeve::{
     findings::Severity,
     sinks::events::{Counters, VOICE},
@@ -7,7 +9,7 @@ use portreeve::{
 use serde_json::{Value, json};
 
 use super::{Stage, written};
-use crate::parts::until;
+use crate::parts::until_within;
 
 const RULE: &str = "listener-on-node-port";
 /// Nodes of one voice, by the hash of their names.
@@ -19,7 +21,7 @@ const NODES: [&str; 2] = ["n0", "n4"];
 /// Lost: nothing
 #[test]
 fn the_next_node_takes_the_voice_by_the_version_of_its_gate_and_the_gate_when_that_has_expired() {
-    let stage = Stage::new(&["--event-ttl=40s"]);
+    let stage = Stage::new(&["--event-ttl=75s"]);
     let finding = stage.finding(RULE, &stage.service, Severity::Critical, "It is wrong.");
     let [first, second] = NODES.map(|node| stage.writer(node));
     first.raise([&finding]);
@@ -42,7 +44,7 @@ fn the_next_node_takes_the_voice_by_the_version_of_its_gate_and_the_gate_when_th
     assert_eq!(open[0]["metadata"]["annotations"][VOICE], "open n4");
     assert_eq!(stage.events("Normal").len(), 1);
 
-    until("expiry", || stage.events("Warning").is_empty().then_some(()));
+    until_within(Duration::from_secs(150), "expiry", || stage.events("Warning").is_empty().then_some(()));
     stage.set(75 * 60);
     second.until(Counters { written: 2, ..silent });
     let gate_again = stage.warning();
