@@ -1,24 +1,45 @@
-//! What two hundred agents ask of one API server: requests, watches, bytes and Events, from start to incident.
+//! What hundreds of agents ask of one API server: requests, watches, bytes and Events, from start to incident, while Services
+//! change all the time, and when the server was away.
 
-use std::{collections::BTreeMap, net::TcpListener, path::Path, process::Command, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
 
 use crate::{
+    memory::processor_time,
     parts::{
-        Audit, ControlPlane, Role, audit::Asked, directory::Directory, events, http_get, objects, process::Process,
-        until,
+        Audit, ControlPlane, Role, audit::Asked, directory::Directory, events, http_get, memory::Memory, objects,
+        process::Process, until, until_within,
     },
     row::{Promise, Row},
     world::{node_ports, run},
 };
 
-/// Agents, and how long each part of their life is looked at.
+/// Agents: those of whose life each part is looked at for so long, and those that start at one moment.
 const AGENTS: usize = 200;
+const AT_ONCE: usize = 500;
 const WHILE: Duration = Duration::from_secs(60);
 /// Two looks of every agent, wherever it was between two.
 const INCIDENT: Duration = Duration::from_secs(75);
 /// Services with a NodePort, before one more comes.
 const SERVICES: u16 = 200;
 const FIRST: u16 = 30_000;
+/// Changes of Services in a second, and how long.
+const CHANGES: u32 = 50;
+const CHURN: Duration = Duration::from_secs(60);
+/// Minutes without a server. Agents wait longer and longer before they try again, and after the second as long as they ever do:
+/// an hour is sixty of the last.
+const AWAY: usize = 5;
+/// How long a busy machine may take until hundreds of agents see something.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Who agents are to the server.
 const OBSERVER: &str = "observer";
 /// The first port of the agents, one each.
@@ -36,30 +57,28 @@ struct Fleet<'a> {
     directory: Directory,
     agents: Vec<Process>,
     size: usize,
+    /// Services with a NodePort.
+    services: u16,
     rows: Vec<Row>,
 }
 
-/// The rows.
+/// What a roll-out asks that reaches every node at one moment.
+pub fn start(binary: &Path, small: bool) -> Vec<Row> {
+    let mut fleet = Fleet::of(binary, if small { 10 } else { AT_ONCE });
+    let what = format!("at start of {} at once", fleet.size);
+    fleet.during(&what, Fleet::start);
+    fleet.tell_of_memory("after that");
+    fleet.rows
+}
+
+/// The other rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
-    let (size, wait) = if small { (5, Duration::from_secs(10)) } else { (AGENTS, WHILE) };
-    let audit = Audit::new();
-    let flags = audit.flags();
-    let mut cluster = ControlPlane::with(&flags.each_ref().map(String::as_str));
-    Role::of_chart().grant(&mut cluster);
-    for number in 0..size {
-        cluster.api().create(&objects::node(&name(number), &[&format!("10.7.{}.{}", number / 250, number % 250 + 1)]));
-    }
-    for number in 0..SERVICES {
-        serve(&cluster, FIRST + number);
-    }
-    let directory = Directory::new();
-    let mut fleet = Fleet { binary, cluster, audit, directory, agents: Vec::new(), size, rows: Vec::new() };
+    let (size, wait, churn, away) =
+        if small { (5, Duration::from_secs(10), CHURN / 6, 1) } else { (AGENTS, WHILE, CHURN, AWAY) };
+    let mut fleet = Fleet::of(binary, size);
 
     let own = fleet.watches();
-    fleet.during("at start", |fleet| {
-        fleet.agents = (0..size).map(|number| fleet.agent(number)).collect();
-        (0..size).for_each(ready);
-    });
+    fleet.during("at start", Fleet::start);
     let watches = fleet.watches();
     let each = (watches - own) / size as f64;
     fleet.rows.push(Row::alone("watches of an agent", "watches", [each], Promise::AtMost(MOST_WATCHES)));
@@ -72,13 +91,18 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         Promise::AtMost(MOST_WRITES),
     ));
     fleet.during("while a Service comes", |fleet| {
-        serve(&fleet.cluster, FIRST + SERVICES);
+        fleet.serve();
         thread::sleep(wait / 4);
     });
+    fleet.tell_of_memory("at rest");
+    fleet.during("while Services change all the time", |fleet| fleet.churn(churn));
+    fleet.tell_of_memory("after that");
+    fleet.outage(away);
+    fleet.tell_of_memory("after an outage");
     fleet.during("while all are restarted, one by one", |fleet| {
         for number in 0..size {
             fleet.agents[number] = fleet.agent(number);
-            ready(number);
+            fleet.ready(number);
         }
     });
     let before = events(&fleet.cluster).len();
@@ -93,7 +117,97 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     fleet.rows
 }
 
-impl Fleet<'_> {
+impl<'a> Fleet<'a> {
+    /// Nodes and Services, and no agent yet.
+    fn of(binary: &'a Path, size: usize) -> Self {
+        let audit = Audit::new();
+        let flags = audit.flags();
+        let mut cluster = ControlPlane::with(&flags.each_ref().map(String::as_str));
+        Role::of_chart().grant(&mut cluster);
+        for number in 0..size {
+            let address = format!("10.7.{}.{}", number / 250, number % 250 + 1);
+            cluster.api().create(&objects::node(&name(number), &[&address]));
+        }
+        let directory = Directory::new();
+        let mut fleet = Self { binary, cluster, audit, directory, agents: Vec::new(), size, services: 0, rows: Vec::new() };
+        (0..SERVICES).for_each(|_| fleet.serve());
+        fleet
+    }
+
+    fn start(&mut self) {
+        self.agents = (0..self.size).map(|number| self.agent(number)).collect();
+        (0..self.size).for_each(|number| self.ready(number));
+    }
+
+    /// One more Service with a NodePort.
+    fn serve(&mut self) {
+        let port = FIRST + self.services;
+        self.cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
+        self.services += 1;
+    }
+
+    /// Waits until an agent has looked with every Service in view.
+    fn ready(&self, number: usize) {
+        until_within(PATIENCE, "view of every Service", || {
+            let metrics = http_get(&place(number), "/metrics")?;
+            (node_ports(&metrics) >= f64::from(self.services)).then_some(())
+        });
+    }
+
+    /// Changes Services, one after the other, and says how many a second it came to and what that took.
+    fn churn(&mut self, lasts: Duration) {
+        let spent = self.spent();
+        let begun = Instant::now();
+        let mut changes = 0;
+        while begun.elapsed() < lasts {
+            let port = FIRST + (changes % u32::from(SERVICES)) as u16;
+            let patch = json!({"metadata": {"annotations": {"example.org/change": changes.to_string()}}});
+            let path = format!("/api/v1/namespaces/default/services/s{port}");
+            self.cluster.api().send("PATCH", &path, "application/merge-patch+json", &patch).expect("it may be edited");
+            changes += 1;
+            thread::sleep((Duration::from_secs(1) / CHANGES * changes).saturating_sub(begun.elapsed()));
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let taken = 1000.0 * (self.spent() - spent).as_secs_f64() / seconds / self.size as f64;
+        self.tell("changes of Services a second then", "changes", [f64::from(changes) / seconds]);
+        self.tell("processor time of an agent then", "thousandths of a core", [taken]);
+    }
+
+    /// An API server that is away and comes back: how often agents knock, and what they ask then.
+    fn outage(&mut self, minutes: usize) {
+        self.cluster.kill();
+        let each_minute: Vec<f64> = (0..minutes)
+            .map(|_| {
+                let before = refused();
+                thread::sleep(Duration::from_secs(60));
+                (refused() - before) / self.size as f64
+            })
+            .collect();
+        eprintln!("connections that an agent tried in each minute without a server: {each_minute:.1?}");
+        self.tell("connections an agent tries in a minute without a server", "connections", each_minute.last().copied());
+        self.during("when the server is back", |fleet| {
+            fleet.cluster.restart();
+            fleet.serve();
+            let begun = Instant::now();
+            (0..fleet.size).for_each(|number| fleet.ready(number));
+            fleet.tell("the last agent sees what is new after an outage", "s", [begun.elapsed().as_secs_f64()]);
+        });
+    }
+
+    /// Processor time of all of them so far.
+    fn spent(&self) -> Duration {
+        self.agents.iter().map(|agent| processor_time(agent.pid())).sum()
+    }
+
+    fn tell_of_memory(&mut self, when: &str) {
+        let each: Vec<f64> = self.agents.iter().map(|agent| Memory::of(agent.pid()).resident).collect();
+        self.tell(&format!("resident memory of an agent {when}"), "MiB", each);
+    }
+
+    fn tell(&mut self, what: &str, unit: &str, values: impl IntoIterator<Item = f64>) {
+        self.rows.push(Row::alone(what, unit, values, Promise::None));
+    }
+
     /// One with the rights of the chart, in the same network namespace as all others.
     fn agent(&self, number: usize) -> Process {
         let arguments = [
@@ -193,14 +307,11 @@ fn place(number: usize) -> String {
     format!("127.0.0.1:{}", PLACES + number)
 }
 
-/// Waits until an agent has looked with every Service in view.
-fn ready(number: usize) {
-    until("view of every Service", || {
-        let metrics = http_get(&place(number), "/metrics")?;
-        (node_ports(&metrics) >= f64::from(SERVICES)).then_some(())
-    });
-}
-
-fn serve(cluster: &ControlPlane, port: u16) {
-    cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
+/// Connections that this namespace tried in vain.
+fn refused() -> f64 {
+    let text = fs::read_to_string("/proc/thread-self/net/snmp").expect("counters of the kernel");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let mut pairs = names.split(' ').zip(values.split(' '));
+    pairs.find(|(name, _)| *name == "AttemptFails").and_then(|(_, value)| value.parse().ok()).expect("a counter")
 }

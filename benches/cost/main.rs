@@ -53,7 +53,7 @@ struct Family {
     measure: fn(&Path, bool) -> Vec<Row>,
 }
 
-const FAMILIES: [Family; 9] = [
+const FAMILIES: [Family; 10] = [
     Family { name: "image", measure: image::measure },
     Family { name: "pods", measure: pods },
     Family { name: "addresses", measure: addresses },
@@ -62,6 +62,7 @@ const FAMILIES: [Family; 9] = [
     Family { name: "services", measure: memory::many },
     Family { name: "latency", measure: latency::measure },
     Family { name: "storm", measure: storm::measure },
+    Family { name: "start", measure: fleet::start },
     Family { name: "fleet", measure: fleet::measure },
 ];
 

@@ -37,7 +37,7 @@ impl Witness {
     fn runs(self) -> &'static [(&'static str, &'static [&'static str])] {
         match self {
             Self::Beside => &[("lib", &["rules::", "dataplane::"])],
-            Self::Cells => &[("anywhere", &["verdicts::every_verdict"])],
+            Self::Cells => &[("anywhere", &["verdicts::every_verdict", "verdicts::cilium::every_verdict"])],
             Self::Others => &[
                 ("lib", &["--skip", "rules::", "--skip", "dataplane::"]),
                 // These read the source, which is another one here.
@@ -45,6 +45,15 @@ impl Witness {
             ],
         }
     }
+}
+
+/// Who notices that a condition is inverted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Noticed {
+    /// The first witness; nothing for a survivor.
+    pub first: Option<Witness>,
+    /// Whether cells notice it, first or not. Only data planes are asked: they are what packets show.
+    pub by_cells: bool,
 }
 
 /// The test programs.
@@ -98,21 +107,17 @@ impl Programs {
         }
     }
 
-    /// The first witness of each mutant, in the order of the mutants; nothing for survivors.
+    /// Who notices each mutant, in the order of the mutants.
     ///
     /// # Errors
     /// When a program cannot be run.
-    pub fn witnesses(&self, mutants: &[Mutant]) -> io::Result<Vec<Option<Witness>>> {
+    pub fn ask(&self, mutants: &[Mutant]) -> io::Result<Vec<Noticed>> {
         let next = AtomicUsize::new(0);
-        let told = Mutex::new(vec![None; mutants.len()]);
+        let told = Mutex::new(vec![Noticed::default(); mutants.len()]);
         let work = || -> io::Result<()> {
             while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
-                for witness in Witness::ALL {
-                    if self.notices(witness, Some(mutant.number))? {
-                        told.lock().expect("no worker panics")[mutant.number - 1] = Some(witness);
-                        break;
-                    }
-                }
+                let noticed = self.ask_of(mutant)?;
+                told.lock().expect("no worker panics")[mutant.number - 1] = noticed;
             }
             Ok(())
         };
@@ -122,5 +127,20 @@ impl Programs {
             workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
         })?;
         Ok(told.into_inner().expect("no worker panics"))
+    }
+
+    fn ask_of(&self, mutant: &Mutant) -> io::Result<Noticed> {
+        let mut first = None;
+        for witness in Witness::ALL {
+            if self.notices(witness, Some(mutant.number))? {
+                first = Some(witness);
+                break;
+            }
+        }
+        let by_cells = match first {
+            Some(Witness::Beside) => mutant.is_of_data_plane() && self.notices(Witness::Cells, Some(mutant.number))?,
+            other => other == Some(Witness::Cells),
+        };
+        Ok(Noticed { first, by_cells })
     }
 }

@@ -196,7 +196,8 @@ impl<'a> Visit<'a> for Finder {
             Expr::Binary(it) if is_compound(expr) || is_comparison(it.op) => self.condition(expr),
             Expr::Unary(it) if matches!(it.op, syn::UnOp::Not(_)) => self.condition(expr),
             Expr::MethodCall(it) => self.call(expr, it),
-            Expr::Call(it) => {
+            // A closure `all()` has the name of an iterator's method, and no question.
+            Expr::Call(it) if !it.args.is_empty() => {
                 if let Expr::Path(path) = &*it.func
                     && path.path.segments.last().is_some_and(|last| is_answer(&last.ident.to_string()))
                 {

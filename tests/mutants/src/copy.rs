@@ -31,6 +31,13 @@ pub struct Mutant {
     pub text: String,
 }
 
+impl Mutant {
+    /// Whether it says who answers: packets can show that it is wrong.
+    pub fn is_of_data_plane(&self) -> bool {
+        self.file.starts_with("dataplane/")
+    }
+}
+
 /// Copies the tree and gives each condition of the rules and data planes its switch.
 ///
 /// # Errors
@@ -138,7 +145,10 @@ pub fn compile(root: &Path, copy: &Path) -> io::Result<BTreeMap<String, PathBuf>
     let made = command
         .current_dir(copy)
         .args(["test", "--locked", "--no-run", "--lib", "--test", "anywhere", "--color", "never"])
+        // It runs thousands of times.
         .args(["--config", "profile.dev.package.portreeve.debug=false"])
+        .args(["--config", "profile.dev.package.portreeve.opt-level=2"])
+        .args(["--config", "profile.dev.package.portreeve.debug-assertions=false"])
         .env("CARGO_BUILD_BUILD_DIR", root.join("target"))
         .env("CARGO_TARGET_DIR", copy.with_extension("target"))
         .output()?;

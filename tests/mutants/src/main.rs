@@ -37,15 +37,15 @@ fn main() -> io::Result<ExitCode> {
         }
     }
     println!("compiled; inverting one at a time");
-    let witnesses = programs.witnesses(&mutants)?;
+    let noticed = programs.ask(&mutants)?;
 
-    let report = Report { mutants: &mutants, witnesses: &witnesses, reasons: &reasons };
+    let report = Report { mutants: &mutants, noticed: &noticed, reasons: &reasons };
     fs::write(root.join("docs/mutants.md"), report.document())?;
     let complaints = report.complaints();
     for complaint in &complaints {
         eprintln!("{complaint}");
     }
-    let survivors = witnesses.iter().filter(|it| it.is_none()).count();
+    let survivors = noticed.iter().filter(|it| it.first.is_none()).count();
     println!("{} conditions, {survivors} survive, {} complaints", mutants.len(), complaints.len());
     Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

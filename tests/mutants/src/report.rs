@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use crate::{ask::Witness, copy::Mutant};
+use crate::{ask::Noticed, copy::Mutant};
 
 /// Why conditions may survive: `file | function | condition | reason` a line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -33,19 +33,19 @@ fn key(mutant: &Mutant) -> [String; 3] {
     [mutant.file.clone(), mutant.condition.function.clone(), mutant.text.clone()]
 }
 
-/// Every mutant with its first witness.
+/// Every mutant, and who notices it.
 pub struct Report<'a> {
     /// The mutants.
     pub mutants: &'a [Mutant],
-    /// As many witnesses.
-    pub witnesses: &'a [Option<Witness>],
+    /// As many answers.
+    pub noticed: &'a [Noticed],
     /// Why some may survive.
     pub reasons: &'a Reasons,
 }
 
 impl Report<'_> {
     fn survivors(&self) -> impl Iterator<Item = &Mutant> {
-        self.mutants.iter().zip(self.witnesses).filter(|(_, witness)| witness.is_none()).map(|(mutant, _)| mutant)
+        self.mutants.iter().zip(self.noticed).filter(|(_, it)| it.first.is_none()).map(|(mutant, _)| mutant)
     }
 
     /// What is not as it should be: survivors without a reason, and reasons without a survivor.
@@ -61,14 +61,15 @@ impl Report<'_> {
 
     /// The document.
     pub fn document(&self) -> String {
-        let mut rows: BTreeMap<&str, [usize; 5]> = BTreeMap::new();
-        for (mutant, witness) in self.mutants.iter().zip(self.witnesses) {
+        let mut rows: BTreeMap<&str, [usize; 6]> = BTreeMap::new();
+        for (mutant, noticed) in self.mutants.iter().zip(self.noticed) {
             let row = rows.entry(&mutant.file).or_default();
             row[0] += 1;
-            row[witness.map_or(4, |it| it as usize + 1)] += 1;
+            row[noticed.first.map_or(4, |it| it as usize + 1)] += 1;
+            row[5] += usize::from(noticed.by_cells);
         }
         let mut text = HEAD.to_owned();
-        let mut sum = [0; 5];
+        let mut sum = [0; 6];
         for (file, row) in &rows {
             sum = std::array::from_fn(|index| sum[index] + row[index]);
             line(&mut text, &format!("`{file}`"), *row);
@@ -87,8 +88,9 @@ impl Report<'_> {
     }
 }
 
-fn line(text: &mut String, name: &str, [all, beside, cells, others, survive]: [usize; 5]) {
-    writeln!(text, "| {name} | {all} | {beside} | {cells} | {others} | {survive} |").expect("writing to a string");
+fn line(text: &mut String, name: &str, [all, beside, cells, others, survive, by_cells]: [usize; 6]) {
+    writeln!(text, "| {name} | {all} | {beside} | {cells} | {others} | {survive} | {by_cells} |")
+        .expect("writing to a string");
 }
 
 const HEAD: &str = "\
@@ -101,10 +103,11 @@ comparison, each answer of a predicate. `make mutants` writes this page.
 - **Cells** are the recorded answers of real packets. They run where the tests beside the code pass.
 - **Others** are the other tests that need no node. They run last.
 
-A column counts the conditions that these tests notice first. **Survive** counts those that no test notices.
+A column counts the conditions that these tests notice first. **Survive** counts those that no test notices. **By cells**
+counts those that cells notice, first or not; only data planes are asked, since they say who answers.
 
-| file of `src` | conditions | beside | cells | others | survive |
-|---|---|---|---|---|---|
+| file of `src` | conditions | beside | cells | others | survive | by cells |
+|---|---|---|---|---|---|---|
 ";
 
 const SURVIVORS: &str = "
@@ -119,7 +122,11 @@ The conditions that no test notices, and why none can.
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conditions::Condition;
+    use crate::{ask::Witness, conditions::Condition};
+
+    fn first(witness: Option<Witness>) -> Noticed {
+        Noticed { first: witness, by_cells: witness == Some(Witness::Cells) }
+    }
 
     fn mutant(number: usize, text: &str) -> Mutant {
         let condition = Condition { bytes: 0..1, line: 7, function: "check".to_owned(), is_name: false };
@@ -131,11 +138,13 @@ mod tests {
         let mutants = [mutant(1, "a || b"), mutant(2, "c")];
         let reasons =
             Reasons::parse("# why\n\nrules/range.rs | check | a || b | both are the same\n").expect("a reason");
-        let complaints = |witnesses| Report { mutants: &mutants, witnesses, reasons: &reasons }.complaints();
-        assert_eq!(complaints(&[None, Some(Witness::Cells)]), [""; 0]);
-        assert_eq!(complaints(&[None, None]), ["src/rules/range.rs:7: no test notices: rules/range.rs | check | c | "]);
+        let complaints = |firsts: [Option<Witness>; 2]| {
+            Report { mutants: &mutants, noticed: &firsts.map(first), reasons: &reasons }.complaints()
+        };
+        assert_eq!(complaints([None, Some(Witness::Cells)]), [""; 0]);
+        assert_eq!(complaints([None, None]), ["src/rules/range.rs:7: no test notices: rules/range.rs | check | c | "]);
         assert_eq!(
-            complaints(&[Some(Witness::Beside); 2]),
+            complaints([Some(Witness::Beside); 2]),
             ["a reason without a survivor: rules/range.rs | check | a || b"]
         );
         assert!(Reasons::parse("rules/range.rs | check").is_err());
@@ -144,9 +153,9 @@ mod tests {
     #[test]
     fn the_document_counts_first_witnesses_and_lists_survivors() {
         let mutants = [mutant(1, "a || b"), mutant(2, "c")];
-        let witnesses = [None, Some(Witness::Cells)];
-        let document = Report { mutants: &mutants, witnesses: &witnesses, reasons: &Reasons::default() }.document();
-        assert!(document.contains("| **all** | 2 | 0 | 1 | 0 | 1 |"), "{document}");
+        let noticed = [None, Some(Witness::Cells)].map(first);
+        let document = Report { mutants: &mutants, noticed: &noticed, reasons: &Reasons::default() }.document();
+        assert!(document.contains("| **all** | 2 | 0 | 1 | 0 | 1 | 1 |"), "{document}");
         assert!(
             document.ends_with("| `rules/range.rs` | `check` | `a \\|\\| b` | **none is known** |\n"),
             "{document}"
