@@ -29,6 +29,9 @@ const AT_ONCE: usize = 500;
 const WHILE: Duration = Duration::from_secs(60);
 /// Two looks of every agent, wherever it was between two.
 const INCIDENT: Duration = Duration::from_secs(75);
+/// The most requests about Events in a second while an incident begins, and the most Events of it, of all agents together.
+const BUSIEST: f64 = 250.0;
+const EVENTS: f64 = 5.0;
 /// Services with a NodePort, before one more comes.
 const SERVICES: u16 = 200;
 const FIRST: u16 = 30_000;
@@ -105,7 +108,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
             fleet.ready(number);
         }
     });
-    let before = events(&fleet.cluster).len();
+    let (before, asked) = (events(&fleet.cluster).len(), fleet.audit.of(OBSERVER).len());
     // Every agent sees the sockets of the namespace that all share: somebody takes a NodePort on each node at once.
     let taken = TcpListener::bind(("0.0.0.0", FIRST)).expect("a free port");
     fleet.during("in an incident on every node", |fleet| {
@@ -113,7 +116,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         until("Events", || (events(&fleet.cluster).len() > before).then_some(()));
     });
     drop(taken);
-    fleet.tell_of_events(before);
+    fleet.tell_of_events(before, asked);
     fleet.rows
 }
 
@@ -129,7 +132,8 @@ impl<'a> Fleet<'a> {
             cluster.api().create(&objects::node(&name(number), &[&address]));
         }
         let directory = Directory::new();
-        let mut fleet = Self { binary, cluster, audit, directory, agents: Vec::new(), size, services: 0, rows: Vec::new() };
+        let mut fleet =
+            Self { binary, cluster, audit, directory, agents: Vec::new(), size, services: 0, rows: Vec::new() };
         (0..SERVICES).for_each(|_| fleet.serve());
         fleet
     }
@@ -184,7 +188,11 @@ impl<'a> Fleet<'a> {
             })
             .collect();
         eprintln!("connections that an agent tried in each minute without a server: {each_minute:.1?}");
-        self.tell("connections an agent tries in a minute without a server", "connections", each_minute.last().copied());
+        self.tell(
+            "connections an agent tries in a minute without a server",
+            "connections",
+            each_minute.last().copied(),
+        );
         self.during("when the server is back", |fleet| {
             fleet.cluster.restart();
             fleet.serve();
@@ -237,7 +245,7 @@ impl<'a> Fleet<'a> {
         let told = [
             ("reads", "requests", reads),
             ("watches that ended", "watches", count(&["watch"])),
-            ("writes", "requests", writes),
+            ("writes, looks at Events included,", "requests", writes),
             ("traffic", "KiB", kib),
         ];
         for (of, unit, value) in told {
@@ -249,7 +257,7 @@ impl<'a> Fleet<'a> {
     /// Says what was asked for, each as often as one agent did.
     fn tell_of(&self, what: &str, asked: &[Asked]) {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        for Asked { verb, uri, code } in asked {
+        for Asked { verb, uri, code, .. } in asked {
             let path = uri.split('?').next().unwrap_or_default();
             *counts.entry(format!("{verb} {path} {code}")).or_default() += 1;
         }
@@ -282,8 +290,8 @@ impl<'a> Fleet<'a> {
         String::from_utf8_lossy(&output.stdout).lines().filter_map(carried).collect()
     }
 
-    /// How far apart the Events of one incident come.
-    fn tell_of_events(&mut self, before: usize) {
+    /// What an incident was for the server: how many Events, how far apart, and what was asked about them in its busiest second.
+    fn tell_of_events(&mut self, before: usize, asked: usize) {
         let all = events(&self.cluster);
         let seconds = |event: &serde_json::Value| -> f64 {
             let at: jiff::Timestamp = event["eventTime"].as_str().expect("a time").parse().expect("a time");
@@ -292,8 +300,20 @@ impl<'a> Fleet<'a> {
         let mut times: Vec<f64> = all[before..].iter().map(seconds).collect();
         times.sort_by(f64::total_cmp);
         let first = times[0];
-        let count = times.len() as f64 / self.size as f64;
-        self.rows.push(Row::alone("Events of an agent in an incident on every node", "Events", [count], Promise::None));
+        let mut each_second: BTreeMap<u64, u32> = BTreeMap::new();
+        for asked in
+            self.audit.of(OBSERVER).split_off(asked).iter().filter(|it| it.uri.starts_with("/apis/events.k8s.io/"))
+        {
+            *each_second.entry(asked.at).or_default() += 1;
+        }
+        let busiest = each_second.into_values().max().unwrap_or(0);
+        let promised = [
+            ("Events of an incident on every node", "Events", times.len() as f64, EVENTS),
+            ("requests about Events in the busiest second of an incident", "requests", f64::from(busiest), BUSIEST),
+        ];
+        for (what, unit, value, most) in promised {
+            self.rows.push(Row::alone(what, unit, [value], Promise::AtMost(most)));
+        }
         let after = times.into_iter().map(|time| time - first);
         self.rows.push(Row::alone("an Event after the first of all agents", "s", after, Promise::None));
     }

@@ -21,6 +21,9 @@ pub struct Asked {
     pub uri: String,
     /// The status.
     pub code: u64,
+    /// When it arrived, in seconds since 1970.
+    #[allow(dead_code, reason = "benchmarks ask for it")]
+    pub at: u64,
 }
 
 impl Audit {
@@ -50,7 +53,14 @@ impl Audit {
                 verb: word(&it["verb"]),
                 uri: word(&it["requestURI"]),
                 code: it["responseStatus"]["code"].as_u64().expect("a status"),
+                at: second(&it["requestReceivedTimestamp"]),
             })
             .collect()
     }
+}
+
+#[track_caller]
+fn second(time: &Value) -> u64 {
+    let time: jiff::Timestamp = time.as_str().expect("a word").parse().expect("a time");
+    time.as_second().try_into().expect("a time after 1970")
 }
