@@ -2,6 +2,7 @@
 //!
 //! A run depends on nothing but its seed, which every failure names.
 
+mod curve;
 mod world;
 
 use std::collections::BTreeSet;
@@ -194,4 +195,22 @@ fn the_numbers_of_the_document_are_those_of_the_simulation() {
     let table = format!("{head}{}", rows.concat());
     let page = include_str!("../../../../../docs/performance.md");
     assert!(page.contains(&table), "docs/performance.md has another table than this:\n{table}");
+}
+
+/// `UPDATE=1` draws it anew.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the picture of a document lies beside the document")]
+fn the_picture_of_the_document_is_what_the_simulation_draws() {
+    let worlds = [120, 5_000, 50_000].map(|nodes| {
+        let mut world = World::new(nodes, 1);
+        hit_everywhere(&mut world, INTERVAL);
+        world.run_until(MINUTE);
+        world
+    });
+    let picture = curve::draw(&worlds.each_ref().map(|it| (it.nodes(), &it.seconds, promised(it.nodes()))));
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/pictures/events-of-an-incident.svg");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &picture).expect("a folder of pictures");
+    }
+    assert_eq!(std::fs::read_to_string(path).expect("a picture"), picture, "UPDATE=1 draws it anew");
 }
