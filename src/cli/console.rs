@@ -3,9 +3,11 @@
 use std::{
     env,
     io::{self, BufWriter, ErrorKind, IsTerminal, Write, stderr, stdout},
+    os::fd::AsFd as _,
 };
 
 use clap::{ArgAction, ValueEnum};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::{facts::text, sinks::Style};
 
@@ -75,6 +77,15 @@ impl Console {
             }
             written => Ok(written.map(|()| true)?),
         }
+    }
+
+    /// Whether somebody may still read standard output: a pipe whose reader has gone says so before anything is written.
+    pub(super) fn is_read(&self) -> bool {
+        let out = stdout();
+        let mut polled = [PollFd::new(out.as_fd(), PollFlags::empty())];
+        // What cannot be asked is found out by writing.
+        let answered = poll(&mut polled, PollTimeout::ZERO).is_ok();
+        !answered || !polled[0].revents().is_some_and(|it| it.contains(PollFlags::POLLERR))
     }
 
     /// Prints one line on standard error, for a person who would otherwise see only output for scripts.

@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use terminal_size::terminal_size_of;
+
 /// How long nothing is printed.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a line stays at least.
@@ -38,7 +40,7 @@ impl<S: Display + Send + 'static> Progress<S> {
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
                 if let (true, Some(step)) = (shown, &now) {
-                    print(&format!("\r\u{1b}[K{step} ..."));
+                    print(&format!("\r\u{1b}[K{}", fitting(&step.to_string(), width())));
                     // What comes meanwhile is old by then.
                     thread::sleep(READABLE);
                     now = steps.try_iter().last().or(now);
@@ -68,8 +70,36 @@ impl<S> Drop for Progress<S> {
     }
 }
 
+/// Columns of the terminal.
+fn width() -> usize {
+    terminal_size_of(stderr()).map_or(80, |(width, _)| usize::from(width.0))
+}
+
+/// As much of a line as a terminal shows in one row: what is longer could not be taken back.
+fn fitting(line: &str, width: usize) -> String {
+    let dots = " ...";
+    match width.saturating_sub(1) {
+        room if line.len() + dots.len() <= room => format!("{line}{dots}"),
+        room => line.chars().take(room).collect(),
+    }
+}
+
 /// Progress that cannot be shown is not missed.
 fn print(text: &str) {
     let mut out = stderr();
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_never_longer_than_the_terminal() {
+        assert_eq!(fitting("1 of 2 asked", 80), "1 of 2 asked ...");
+        assert_eq!(fitting("1 of 2 asked", 17), "1 of 2 asked ...");
+        assert_eq!(fitting("1 of 2 asked", 16), "1 of 2 asked");
+        assert_eq!(fitting("1 of 2 asked", 7), "1 of 2");
+        assert_eq!(fitting("1 of 2 asked", 0), "");
+    }
 }

@@ -34,7 +34,7 @@ impl LookAge {
     }
 
     /// Why a look at `at`, by the clock of its node, cannot be believed `now`; of an agent that says how old it is, or not.
-    pub(super) fn gap(at: Timestamp, told: Option<Self>, now: Timestamp) -> Option<Gap> {
+    pub fn gap(at: Timestamp, told: Option<Self>, now: Timestamp) -> Option<Gap> {
         let stale = |why: &str| Some(Gap::new(Source::Agent, Why::Stale, format!("its last look, at {at:.0}, {why}")));
         if told.is_some_and(Self::is_old) {
             return stale("is too old: the agent cannot read its node any more");

@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::symlink,
     path::Path,
     process::{Command, Output, Stdio},
+    sync::LazyLock,
 };
 
 use serde_json::{Deserializer, Value, json};
@@ -249,6 +250,19 @@ fn an_agent_that_wants_no_token_is_read_by_who_can_get_none() {
 }
 
 #[test]
+fn a_watch_that_nobody_reads_any_more_ends_though_nothing_changes() {
+    let fake = cluster(&["n1"], |node, _, _| told(node, &json!([])));
+    let plugin = Plugin::new();
+    let mut watch = plugin.command("kubectl-portreeve", &fake, &["findings", "-w", "--interval", "50ms", "-o", "json"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().expect("the binary runs");
+    let out = BufReader::new(watch.stdout.take().expect("a pipe"));
+    let first: Option<Result<Value, _>> = Deserializer::from_reader(out).into_iter().next();
+    assert!(first.is_some_and(|it| it.is_ok()));
+    // The reader is gone with what it read.
+    assert!(watch.wait().expect("it ends").success());
+}
+
+#[test]
 fn a_watch_tells_anew_what_has_changed_and_nothing_else() {
     let fake = cluster(&["n1"], |node, _, before| match before {
         0..3 => told(node, &json!([])),
@@ -267,11 +281,15 @@ fn a_watch_tells_anew_what_has_changed_and_nothing_else() {
     assert_eq!(findings.collect::<Vec<_>>(), [Some(0), None, Some(1)]);
 }
 
-/// The healthy world as the agent of a node saw it, with one more listener.
+/// When all agents looked.
+static LOOKED: LazyLock<String> = LazyLock::new(|| jiff::Timestamp::now().to_string());
+
+/// The healthy world as the agent of a node saw it just now, with one more listener.
 pub(crate) fn snapshot(node: &str, port: u16) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");
     let mut world: Value = serde_json::from_slice(&fs::read(path).expect("the recorded world")).expect("JSON");
     world["cluster"]["node_name"] = json!(node);
+    world["at"] = json!(*LOOKED);
     let listeners = world["kernel"]["listeners"]["seen"].as_array_mut().expect("listeners");
     let kubelets = |socket: &&Value| socket["local_port"] == 10250;
     let mut socket = listeners.iter().find(kubelets).expect("the kubelet listens").clone();

@@ -80,6 +80,7 @@ pub(in crate::cli) fn run(args: &Args, console: &Console) -> anyhow::Result<Exit
             };
             match interrupts.unless(next).await {
                 None => break,
+                Some(_) if !console.is_read() => break,
                 // What was printed stays: nothing newer is known.
                 Some(Err(error)) => console.print_error(&error),
                 Some(Ok(listed)) => {

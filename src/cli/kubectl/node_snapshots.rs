@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use anyhow::{anyhow, bail};
+use jiff::Timestamp;
 
 use super::{
     agents::{AgentFlags, runtime},
@@ -13,7 +14,7 @@ use crate::{
     cli::replay,
     cluster::{Agent, AgentRequest},
     facts::{Gap, Snapshot, Source, Why, text},
-    sinks::Stopped,
+    sinks::{LookAge, Stopped},
 };
 
 /// The longest description of what is wrong with an answer, in bytes.
@@ -81,7 +82,7 @@ fn judge_those<T>(
         let mut results: Vec<Option<Result<T, Gap>>> = listed.iter().map(|_| None).collect();
         let mut endpoints = MissingEndpoints::new(&agents);
         let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
-            let mut snapshot = answer.and_then(|answer| read(&listed[number].node, &answer));
+            let mut snapshot = answer.and_then(|answer| read(&listed[number].node, &answer, Timestamp::now()));
             if let (Ok(snapshot), Some(port)) = (&mut snapshot, port) {
                 endpoints.fill_in(&mut snapshot.cluster, port).await;
             }
@@ -104,11 +105,11 @@ fn judge_those<T>(
     })
 }
 
-/// The snapshot of the agent on `node`: one about another node is refused.
-fn read(node: &str, answer: &[u8]) -> Result<Snapshot, Gap> {
+/// The snapshot of the agent on `node`, which answered `now`: one about another node or another time is refused.
+fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Snapshot, Gap> {
     let snapshot = replay::parse(answer).or_else(|error| wrong(&format!("its answer is no snapshot: {error:#}")))?;
     match snapshot.node_name() {
-        name if name == node => Ok(snapshot),
+        name if name == node => LookAge::gap(snapshot.at, None, now).map_or(Ok(snapshot), Err),
         other => wrong(&format!("it runs on {node} and speaks of the node {:?}", text::clean(other, text::NAME))),
     }
 }
@@ -119,14 +120,28 @@ fn wrong<T>(what: &str) -> Result<T, Gap> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
 
     #[test]
     fn a_snapshot_of_another_node_is_refused() {
-        let answer = serde_json::to_vec(&Snapshot::healthy()).expect("JSON");
-        assert!(read("n1", &answer).is_ok());
-        let gap = read("n2", &answer).expect_err("another node");
+        let healthy = Snapshot::healthy();
+        let (answer, now) = (serde_json::to_vec(&healthy).expect("JSON"), healthy.at);
+        assert!(read("n1", &answer, now).is_ok());
+        let gap = read("n2", &answer, now).expect_err("another node");
         assert_eq!(gap.detail, "it runs on n2 and speaks of the node \"n1\"");
-        assert_eq!(read("n1", b"{}").expect_err("no snapshot").why, Why::Malformed);
+        assert_eq!(read("n1", b"{}", now).expect_err("no snapshot").why, Why::Malformed);
+    }
+
+    #[test]
+    fn a_snapshot_of_another_day_is_refused() {
+        let healthy = Snapshot::healthy();
+        let answer = serde_json::to_vec(&healthy).expect("JSON");
+        let read_after = |hours: i64| read("n1", &answer, healthy.at + SignedDuration::from_hours(hours));
+        assert!(read_after(0).is_ok());
+        for hours in [-24, 24] {
+            assert_eq!(read_after(hours).expect_err("of another day").why, Why::Stale);
+        }
     }
 }

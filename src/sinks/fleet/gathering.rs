@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use jiff::Timestamp;
 
 use super::{
-    incident::{Incident, Incidents, worst_first},
+    incident::{Incident, Incidents, MOST, fingerprint, worst_first},
     node_report::NodeReport,
     unknowns::Reasons,
     view::{Fleet, Node, Partial, Stopped},
@@ -18,6 +18,15 @@ use crate::{
         terminal::tidy,
     },
 };
+
+/// The most incidents that are counted without being kept.
+const MOST_HIDDEN: usize = 1_000_000;
+
+/// Why findings of an agent are not there.
+fn not_kept(count: usize) -> Gap {
+    let detail = format!("{count} of its findings were left out: {MOST} incidents are there already");
+    Gap::new(Source::Agent, Why::TooMuch, detail)
+}
 
 /// What one agent answered, or why nothing.
 #[derive(Clone, Debug)]
@@ -57,6 +66,8 @@ pub struct Gathering {
     silent: Reasons,
     unseen: Reasons,
     left_out: usize,
+    /// What nobody asked for, each incident once.
+    hidden: BTreeSet<u64>,
 }
 
 impl Gathering {
@@ -73,6 +84,7 @@ impl Gathering {
             silent: Reasons::default(),
             unseen: Reasons::default(),
             left_out: 0,
+            hidden: BTreeSet::new(),
         }
     }
 
@@ -83,10 +95,13 @@ impl Gathering {
         self.agents += 1;
         match report {
             Err(gap) => self.without_answer(node, pod, &gap),
-            Ok(NodeReport { at, findings, unknown }) => {
+            Ok(NodeReport { at, findings, mut unknown }) => {
                 self.answered += 1;
                 self.answered_nodes.insert(Arc::clone(&node));
-                findings.iter().for_each(|problem| self.incidents.take(&node, problem));
+                let too_many = findings.iter().filter(|problem| !self.keep(&node, problem)).count();
+                if too_many > 0 {
+                    unknown.push(Unknown::of(&not_kept(too_many)));
+                }
                 unknown.iter().for_each(|unknown| self.unseen.take(&node, &pod, unknown));
                 if self.wanted.document {
                     let own = |it: &Problem| it.scope == Scope::Node && self.wanted.wants(it);
@@ -97,6 +112,18 @@ impl Gathering {
                 }
             }
         }
+    }
+
+    /// Keeps a finding, unless nobody asked for it, or there are too many. What the cluster has may be worse on another node.
+    fn keep(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
+        let may_be_wanted = problem.scope == Scope::Cluster && self.wanted.is_asked_about(problem);
+        if may_be_wanted || self.wanted.wants(problem) {
+            return self.incidents.take(node, problem);
+        }
+        if self.hidden.len() < MOST_HIDDEN {
+            self.hidden.insert(fingerprint(problem));
+        }
+        true
     }
 
     /// Leaves out an agent that is listed and was not asked.
@@ -128,6 +155,7 @@ impl Gathering {
             silent,
             unseen,
             left_out,
+            hidden: unwanted,
         } = self;
         let partial = stopped.map(|why| Partial { listed: agents, asked: agents - left_out, why });
         let (incidents, hidden): (Vec<Incident>, Vec<Incident>) =
@@ -141,7 +169,7 @@ impl Gathering {
             partial,
             incidents,
             nodes,
-            hidden: hidden.len(),
+            hidden: unwanted.len() + hidden.len(),
             agents,
             answered,
             answered_nodes: answered_nodes.len(),
@@ -162,9 +190,12 @@ impl Fleet {
 }
 
 impl Wanted {
-    fn wants(&self, problem: &Problem) -> bool {
+    fn is_asked_about(&self, problem: &Problem) -> bool {
         let here = self.namespace.is_none() || problem.subject.namespace == self.namespace;
-        let asked_about = self.rules.is_empty() || self.rules.contains(&problem.rule.as_str());
-        here && asked_about && problem.severity >= self.min_severity.unwrap_or(Severity::Info)
+        here && (self.rules.is_empty() || self.rules.contains(&problem.rule.as_str()))
+    }
+
+    fn wants(&self, problem: &Problem) -> bool {
+        self.is_asked_about(problem) && problem.severity >= self.min_severity.unwrap_or(Severity::Info)
     }
 }

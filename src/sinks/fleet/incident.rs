@@ -4,6 +4,7 @@
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
 };
 
@@ -20,6 +21,8 @@ use crate::{
     },
 };
 
+/// The most incidents that are kept. Nobody reads as many, and agents that were taken over can report others without end.
+pub(super) const MOST: usize = 20_000;
 /// How many differences between nodes are named.
 const DIFFERENCES: usize = 20;
 
@@ -61,10 +64,10 @@ pub(super) struct Incidents(BTreeMap<Key, Gathered>);
 /// One of them.
 #[derive(Debug)]
 struct Gathered {
-    problem: Problem,
+    problem: Arc<Problem>,
     words_of: Arc<str>,
     /// As the agent that answered first reports it: what all others are compared with.
-    reference: Problem,
+    reference: Arc<Problem>,
     reference_of: Arc<str>,
     since: String,
     since_of: Arc<str>,
@@ -76,12 +79,15 @@ struct Gathered {
 }
 
 impl Incidents {
-    /// Takes in what a node reports.
-    pub(super) fn take(&mut self, node: &Arc<str>, problem: &Problem) {
+    /// Takes in what a node reports, unless it is one incident more than [`MOST`]; returns whether it did.
+    pub(super) fn take(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
+        let is_full = self.0.len() >= MOST;
         match self.0.entry(key(problem)) {
+            Entry::Vacant(_) if is_full => return false,
             Entry::Vacant(place) => drop(place.insert(Gathered::of(node, problem))),
             Entry::Occupied(mut known) => known.get_mut().add(node, problem),
         }
+        true
     }
 
     /// All of them, worst first.
@@ -94,10 +100,11 @@ impl Incidents {
 
 impl Gathered {
     fn of(node: &Arc<str>, problem: &Problem) -> Self {
+        let shared = Arc::new(problem.clone());
         Self {
-            problem: problem.clone(),
+            problem: Arc::clone(&shared),
             words_of: Arc::clone(node),
-            reference: problem.clone(),
+            reference: shared,
             reference_of: Arc::clone(node),
             since: problem.since.clone(),
             since_of: Arc::clone(node),
@@ -114,7 +121,7 @@ impl Gathered {
         // A sentence goes with its own severity.
         let worse = problem.severity > self.problem.severity;
         if worse || (problem.severity == self.problem.severity && *node < self.words_of) {
-            (self.problem, self.words_of) = (problem.clone(), Arc::clone(node));
+            (self.problem, self.words_of) = (Arc::new(problem.clone()), Arc::clone(node));
         }
         if (time(&problem.since), node) < (time(&self.since), &self.since_of) {
             (self.since, self.since_of) = (problem.since.clone(), Arc::clone(node));
@@ -162,8 +169,21 @@ impl Gathered {
     }
 
     fn finish(self) -> Incident {
-        let Self { mut problem, words_of, since, since_of, affects, mut nodes, subjects, differs, same_words, .. } =
-            self;
+        let Self {
+            problem,
+            words_of,
+            since,
+            since_of,
+            affects,
+            mut nodes,
+            subjects,
+            differs,
+            same_words,
+            reference,
+            ..
+        } = self;
+        drop(reference);
+        let mut problem = Arc::unwrap_or_clone(problem);
         (problem.since, problem.affects) = (since, affects.into_iter().collect());
         nodes.sort();
         nodes.dedup();
@@ -176,6 +196,13 @@ impl Gathered {
 /// What is no time is later than every time.
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap_or(Timestamp::MAX)
+}
+
+/// A number for the incident that a finding is of.
+pub(super) fn fingerprint(problem: &Problem) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key(problem).hash(&mut hasher);
+    hasher.finish()
 }
 
 fn key(problem: &Problem) -> Key {

@@ -148,19 +148,40 @@ fn agents_that_are_silent_for_one_reason_are_counted_and_the_first_are_named() {
     assert_eq!(fleet.silent.iter().map(|reason| reason.nodes.len()).collect::<Vec<_>>(), [12, 1]);
 }
 
+/// So many findings of a node, each about a port of its own.
+fn findings(first: u32, count: u32) -> Vec<Value> {
+    let finding = |number| {
+        let mut finding = listener("info");
+        (finding["subject"]["name"], finding["port"]) =
+            (json!(format!("s{}", number / 10_000)), json!(number % 10_000));
+        finding["remedy"] = json!([]);
+        finding
+    };
+    (first..first + count).map(finding).collect()
+}
+
 #[test]
 fn an_agent_that_reports_without_end_is_cut_short_and_that_is_said() {
-    let findings: Vec<Value> = (0..10_050_u32)
-        .map(|number| {
-            let mut finding = listener("info");
-            finding["port"] = json!(number);
-            finding["remedy"] = json!([]);
-            finding
-        })
-        .collect();
-    let fleet = fleet(vec![reporting("n1", &findings)]);
+    let fleet = fleet(vec![reporting("n1", &findings(0, 10_050))]);
     assert_eq!(fleet.incidents.len(), 10_000);
     let table = text(|out| write_fleet_table(&fleet, &style(), out));
     assert!(table.contains("50 of its entries were left out"), "{}", &table[table.len() - 600..]);
     assert!(!fleet.is_whole());
+}
+
+#[test]
+fn agents_that_report_without_end_are_cut_short_together_and_that_is_said() {
+    let answers =
+        |nodes: u32| (0..nodes).map(|it| reporting(&format!("n{it}"), &findings(it * 8_000, 8_000))).collect();
+    let fleet = fleet(answers(3));
+    assert_eq!(fleet.incidents.len(), 20_000);
+    let table = text(|out| write_fleet_table(&fleet, &style(), out));
+    assert!(table.contains("4000 of its findings were left out: 20000 incidents"), "{}", &table[table.len() - 600..]);
+    assert!(!fleet.is_whole());
+
+    // What nobody asked for takes no place.
+    let wanted = Wanted { namespace: Some("other".to_owned()), ..Wanted::default() };
+    let fleet = Fleet::of("portreeve", answers(3), &wanted, now());
+    assert_eq!((fleet.incidents.len(), fleet.hidden), (0, 24_000));
+    assert!(fleet.is_whole());
 }
