@@ -58,9 +58,9 @@ impl FromStr for Setting {
 
 impl Setting {
     /// Puts the supposed fact into a snapshot, whatever was read there.
-    pub(super) fn apply(self, snapshot: &mut Snapshot) {
+    pub(super) fn apply(&self, snapshot: &mut Snapshot) {
         let sysctls = &mut snapshot.kernel.sysctls;
-        match self {
+        match self.clone() {
             Self::IpLocalPortRange(range) => sysctls.ip_local_port_range = Reading::Seen(range),
             Self::IpLocalReservedPorts(ports) => sysctls.ip_local_reserved_ports = Reading::Seen(ports),
             Self::IpUnprivilegedPortStart(port) => sysctls.ip_unprivileged_port_start = Reading::Seen(port),

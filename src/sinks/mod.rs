@@ -28,6 +28,7 @@ mod sarif;
 mod table;
 mod terminal;
 mod topic;
+mod what_if;
 mod xml;
 
 pub use findings_document::{FindingsDocument, findings_schema, write_json, write_json_with_age, write_yaml};
@@ -48,6 +49,7 @@ pub use table::{write_fleet_rows, write_fleet_table, write_fleet_wide, write_row
 pub use terminal::Style;
 #[cfg(target_os = "linux")] // for `demo`
 pub(crate) use terminal::{Ink, tidy, wrap};
+pub use what_if::{Answers, WhatIf, what_if_schema};
 
 #[cfg(test)]
 mod tests;

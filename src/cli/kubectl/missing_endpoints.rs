@@ -11,6 +11,9 @@ use crate::{
     facts::{ClusterFacts, EndpointSlice, Reading},
 };
 
+/// Services that one request asks for.
+const AT_ONCE: usize = 50;
+
 /// What was read of the Services of these names; nothing where that was refused.
 type Slices = Option<Vec<Arc<EndpointSlice>>>;
 
@@ -25,10 +28,25 @@ impl<'a> MissingEndpoints<'a> {
         Self { agents, known: BTreeMap::new() }
     }
 
+    /// The same behind every port of a Service with NodePorts, as many Services at a time as one request asks for.
+    pub(super) async fn fill_in_all(&mut self, facts: &mut ClusterFacts) {
+        let services = facts.services.seen().into_iter().flatten();
+        let with_node_port = services.filter(|it| it.ports.iter().any(|port| port.node_port.is_some()));
+        let names: Vec<String> =
+            with_node_port.map(|it| it.name.clone()).collect::<BTreeSet<_>>().into_iter().collect();
+        for some in names.chunks(AT_ONCE) {
+            self.fill_in_those(facts, some.iter().cloned().collect()).await;
+        }
+    }
+
     /// Puts the endpoints behind a port into what an agent knows of the cluster. Where they cannot be read, the facts say
     /// as before that they do not have them.
     pub(super) async fn fill_in(&mut self, facts: &mut ClusterFacts, port: u16) {
         let wanted = facts.reached_on(port);
+        self.fill_in_those(facts, wanted).await;
+    }
+
+    async fn fill_in_those(&mut self, facts: &mut ClusterFacts, wanted: BTreeSet<String>) {
         if facts.holds_endpoints_of(&wanted) {
             return;
         }

@@ -12,6 +12,7 @@ mod node_snapshots;
 mod owner;
 mod snapshot;
 mod suggest;
+mod what_if;
 
 use std::process::ExitCode;
 
@@ -62,6 +63,8 @@ pub(super) enum Action {
     Snapshot(snapshot::Args),
     /// Judge a snapshot again, and ask what if
     Replay(replay::Args),
+    /// Judge all nodes as they would be with another proxy mode, range or reservation, and tell what changes
+    WhatIf(what_if::Args),
     /// List the rules, or explain one
     Rules(rules::Args),
     /// Explain a rule
@@ -77,6 +80,7 @@ impl Action {
             Self::Suggest(args) => suggest::run(&args, console),
             Self::Snapshot(args) => snapshot::run(&args, console),
             Self::Replay(args) => replay::run(args, console),
+            Self::WhatIf(args) => what_if::run(args, console),
             Self::Rules(args) => rules::run(args, console),
             Self::Explain(args) => args.run(console),
         }

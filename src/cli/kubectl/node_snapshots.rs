@@ -20,6 +20,14 @@ use crate::{
 /// The longest description of what is wrong with an answer, in bytes.
 const DETAIL: usize = 256;
 
+/// Behind which ports a person needs endpoints that agents need not have.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Behind {
+    NoPort,
+    Port(u16),
+    EveryNodePort,
+}
+
 /// What agents gave, by node.
 pub(super) struct NodeResults<T> {
     /// One for each agent. Of one that was not asked it says so.
@@ -51,27 +59,27 @@ pub(super) fn judge_one_snapshot<T>(
         }
         _ => Ok(()),
     };
-    let NodeResults { mut results, .. } = judge_those(agent_flags, &nodes, None, only_one, judge)?;
+    let NodeResults { mut results, .. } = judge_those(agent_flags, &nodes, Behind::NoPort, only_one, judge)?;
     let none = || anyhow!("nothing is known: no agent is listed in namespace {}", agent_flags.agent_namespace());
     results.pop().ok_or_else(none)
 }
 
 /// Asks the agents of these nodes, or all, for their snapshots. `judge` gets each as soon as it is there, and it is
-/// dropped then: together they may be more than fits. Where it judges a port, it gets the endpoints behind that too.
+/// dropped then: together they may be more than fits.
 pub(super) fn judge_node_snapshots<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
-    port: Option<u16>,
+    endpoints: Behind,
     judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
 ) -> anyhow::Result<NodeResults<T>> {
-    judge_those(agent_flags, nodes, port, |_| Ok(()), judge)
+    judge_those(agent_flags, nodes, endpoints, |_| Ok(()), judge)
 }
 
 /// The same, unless `may_ask` has something against who is listed.
 fn judge_those<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
-    port: Option<u16>,
+    behind: Behind,
     may_ask: impl FnOnce(&[Agent]) -> anyhow::Result<()>,
     mut judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
 ) -> anyhow::Result<NodeResults<T>> {
@@ -83,8 +91,10 @@ fn judge_those<T>(
         let mut endpoints = MissingEndpoints::new(&agents);
         let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
             let mut snapshot = answer.and_then(|answer| read(&listed[number].node, &answer, Timestamp::now()));
-            if let (Ok(snapshot), Some(port)) = (&mut snapshot, port) {
-                endpoints.fill_in(&mut snapshot.cluster, port).await;
+            match (&mut snapshot, behind) {
+                (Ok(snapshot), Behind::Port(port)) => endpoints.fill_in(&mut snapshot.cluster, port).await,
+                (Ok(snapshot), Behind::EveryNodePort) => endpoints.fill_in_all(&mut snapshot.cluster).await,
+                (Err(_), _) | (_, Behind::NoPort) => {}
             }
             // A compromised agent can send facts that no kernel reports.
             let judged = snapshot.and_then(|snapshot| {

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::{
     agents::AgentFlags,
-    node_snapshots::{NodeResult, NodeResults, judge_node_snapshots},
+    node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
 };
 use crate::{
     cli::{console::Console, port_argument::PortArgument},
@@ -39,7 +39,7 @@ enum Form {
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let NodeResults { results, partial } =
-        judge_node_snapshots(&args.agent_flags, &args.node, Some(args.port.number), |snapshot| {
+        judge_node_snapshots(&args.agent_flags, &args.node, Behind::Port(args.port.number), |snapshot| {
             args.port.owners(snapshot)
         })?;
     let owners = results.into_iter().map(|NodeResult { node, result }| NodeOwner { node, owned: result });

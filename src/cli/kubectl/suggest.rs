@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::{
     agents::AgentFlags,
-    node_snapshots::{NodeResult, NodeResults, judge_node_snapshots},
+    node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
 };
 use crate::{
     cli::{console::Console, free_ports::CountFlag},
@@ -22,7 +22,7 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let mut free_ports = FreePorts::default();
-    let NodeResults { results, partial } = judge_node_snapshots(&args.agent_flags, &[], None, |snapshot| {
+    let NodeResults { results, partial } = judge_node_snapshots(&args.agent_flags, &[], Behind::NoPort, |snapshot| {
         free_ports.absorb(snapshot);
         Ok(())
     })?;

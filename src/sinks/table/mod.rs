@@ -9,11 +9,12 @@ mod page;
 mod rows;
 mod sources;
 
+pub(super) use self::{
+    fleet::write_incidents,
+    not_read::{gap_groups, not_judged, reason_words},
+    rows::port,
+};
 pub use self::{
     fleet::{write_fleet_rows, write_fleet_table, write_fleet_wide},
     one_node::{write_rows, write_table, write_wide},
-};
-pub(super) use self::{
-    not_read::{gap_groups, not_judged, reason_words},
-    rows::port,
 };

@@ -7,7 +7,7 @@ mod recording;
 
 use std::fs;
 
-use portreeve::facts::Snapshot;
+use portreeve::facts::{Learned, Mode, Snapshot};
 use serde_json::Value;
 
 use self::{
@@ -56,4 +56,22 @@ fn a_verdict_of_another_configuration_is_told_apart() {
     assert!(iptables.0.starts_with("iptables") && nftables.0.starts_with("nftables"));
     assert!(!disagreements(&iptables.1, &nftables.2).is_empty());
     assert!(!disagreements(&nftables.1, &iptables.2).is_empty());
+}
+
+/// A node that was recorded in one mode, and really switched to the other since.
+#[test]
+fn what_is_supposed_of_another_mode_is_what_packets_show_once_it_is_there() {
+    let recordings = recordings();
+    let of = |name: &str| recordings.iter().find(|(it, ..)| it == name).expect("a recording");
+    for (from, to, mode) in [
+        ("ipvs-default", "nftables-default", Mode::Nftables),
+        ("ipvs-default", "iptables-default", Mode::Iptables),
+        ("iptables-default", "nftables-default", Mode::Nftables),
+    ] {
+        let mut supposed = of(from).2.clone();
+        supposed.overrides.proxy_mode = Some(Learned { value: mode, place: "--set".to_owned() });
+        let (_, then, _) = of(to);
+        let wrong = disagreements(then, &supposed);
+        assert!(wrong.is_empty(), "{from} to {to}: {} of {} cells\n{}", wrong.len(), then.count(), wrong.join("\n"));
+    }
 }

@@ -1,0 +1,110 @@
+//! `what-if`: every node as it would be with another fact, and what that changes.
+
+use std::{collections::BTreeSet, process::ExitCode};
+
+use clap::ValueEnum;
+
+use super::{
+    agents::AgentFlags,
+    node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
+};
+use crate::{
+    agent::judge,
+    cli::{console::Console, what_if::Setting},
+    dataplane::owner,
+    facts::{Gap, Protocol, Snapshot},
+    rules::Limits,
+    sinks::{AgentAnswer, Answers, Gathering, Report, Wanted, WhatIf, write_json},
+};
+
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// What to suppose: proxy_mode=nftables, ip_local_port_range="1024 65535", node_port_range=20000-40000 ...
+    ///
+    /// May be given several times. Keys: ip_local_port_range, ip_local_reserved_ports, ip_unprivileged_port_start,
+    /// route_localnet, tcp_tw_reuse, proxy_mode, node_port_range, node_port_addresses, localhost_node_ports.
+    #[arg(long = "set", value_name = "KEY=VALUE", required = true, help_heading = "What if")]
+    settings: Vec<String>,
+    /// Judge only this node; may be given several times
+    #[arg(long, value_name = "NODE", help_heading = "Agents")]
+    node: Vec<String>,
+    #[command(flatten)]
+    agent_flags: AgentFlags,
+    /// The form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
+    output: Form,
+}
+
+/// The form of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people
+    Text,
+    /// One JSON document, `portreeve.what-if/v1`
+    Json,
+}
+
+/// A node, as it is and as it would be: its `/findings`.
+type Both = [Vec<u8>; 2];
+
+pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { settings, node, agent_flags, output } = args;
+    let parsed =
+        settings.iter().map(|it| it.parse::<Setting>().map_err(|error| anyhow::anyhow!("--set {it}: {error}")));
+    let parsed = parsed.collect::<anyhow::Result<Vec<_>>>()?;
+    let mut answers = Answers::default();
+    let NodeResults { results, partial } =
+        judge_node_snapshots(&agent_flags, &node, Behind::EveryNodePort, |snapshot| {
+            both(snapshot, &parsed, &mut answers)
+        })?;
+    if let Some(partial) = partial {
+        console.print_note(&partial);
+    }
+    if results.is_empty() {
+        anyhow::bail!("nothing is known: no agent is listed in namespace {}", agent_flags.agent_namespace());
+    }
+    let [mut now, mut then] = [(); 2].map(|()| Gathering::new(agent_flags.agent_namespace(), Wanted::default()));
+    for NodeResult { node, result } in results {
+        if let Err(gap) = &result {
+            console.print_note(&format!("{node} could not be judged: {}", gap.detail));
+        }
+        let both = match result {
+            Ok([now, then]) => [Ok(now), Ok(then)],
+            Err(gap) => [Err(gap.clone()), Err(gap)],
+        };
+        let [answer_now, answer_then] =
+            both.map(|answer| AgentAnswer { node: node.clone(), pod: String::new(), answer });
+        let at = jiff::Timestamp::now();
+        now.take(answer_now, at);
+        then.take(answer_then, at);
+    }
+    let what_if = WhatIf::of(settings, answers, &now.finish(None), &then.finish(None));
+    console.write(|out| match output {
+        Form::Text => what_if.write(&console.style, out),
+        Form::Json => what_if.write_json(out),
+    })?;
+    Ok(ExitCode::from(what_if.result() as u8))
+}
+
+fn both(snapshot: &Snapshot, settings: &[Setting], answers: &mut Answers) -> Result<Both, Gap> {
+    let mut supposed = snapshot.clone();
+    settings.iter().for_each(|setting| setting.apply(&mut supposed));
+    let limits = Limits::default();
+    let findings = |snapshot: &Snapshot| {
+        let board = judge(snapshot, &limits);
+        let mut answer = Vec::new();
+        write_json(&Report::of(snapshot, &board), &mut answer).expect("writing to memory");
+        answer
+    };
+    for (protocol, port) in ports(snapshot) {
+        let [now, then] = [snapshot, &supposed].map(|it| owner(it, limits.proxy_lag_seconds, protocol, port));
+        answers.take(snapshot, &now?, &then?);
+    }
+    Ok([findings(snapshot), findings(&supposed)])
+}
+
+/// The NodePorts of all Services, each once.
+fn ports(snapshot: &Snapshot) -> BTreeSet<(Protocol, u16)> {
+    let services = snapshot.cluster.services.seen().into_iter().flatten();
+    services.flat_map(|it| &it.ports).filter_map(|port| Some((port.protocol, port.node_port?))).collect()
+}
