@@ -1,0 +1,122 @@
+//! What makes a thread served: a named conflict or claim, its owner, and what to do.
+
+use std::process::{ExitCode, Termination};
+
+use serde_json::Value;
+
+/// What the test of a thread returns. Only the remedy of a [`Named`] owner makes one, so that no thread counts without.
+pub(super) struct Served(Named);
+
+impl Termination for Served {
+    fn report(self) -> ExitCode {
+        ExitCode::SUCCESS
+    }
+}
+
+impl Served {
+    /// As of what is named: a further command to type.
+    #[track_caller]
+    pub(super) fn types(self, words: &str) -> Self {
+        self.0.types(words)
+    }
+
+    /// As of what is named: further words for a person.
+    #[track_caller]
+    pub(super) fn advises(self, words: &str) -> Self {
+        self.0.advises(words)
+    }
+}
+
+/// A conflict or a claim whose owner is named.
+pub(super) struct Named {
+    /// The measured values of a finding.
+    evidence: Value,
+    /// The steps of all remedies.
+    steps: Vec<Value>,
+}
+
+impl Named {
+    /// A finding. Its owner stands in its sentence or its evidence, and is one of these, or a setting that the evidence names.
+    #[track_caller]
+    pub(super) fn of_finding(finding: &Value, owner: &str, somebody: &[String]) -> Self {
+        let (summary, evidence) = (finding["summary"].as_str().expect("a sentence"), &finding["evidence"]);
+        let values: Vec<&Value> = evidence.as_array().expect("a list").iter().collect();
+        let holds = |it: &&Value| it["value"].as_str().is_some_and(|value| value.contains(owner));
+        let is_setting = values.iter().any(|it| it["name"] == owner);
+        assert!(
+            summary.contains(owner) || values.iter().any(holds) || is_setting,
+            "{owner:?} is not in: {summary} {evidence}"
+        );
+        let is_somebody = is_setting || somebody.iter().any(|name| owner.contains(name));
+        assert!(is_somebody, "{owner:?} names nobody of {somebody:?}, and no setting of {evidence}");
+        Self { evidence: evidence.clone(), steps: steps(&finding["remedies"]) }
+    }
+
+    /// A command to type that contains these words.
+    #[track_caller]
+    pub(super) fn types(self, words: &str) -> Served {
+        self.remedy("command", words)
+    }
+
+    /// Words for a person that contain these.
+    #[track_caller]
+    pub(super) fn advises(self, words: &str) -> Served {
+        self.remedy("advice", words)
+    }
+
+    /// A measured value that contains these words.
+    #[track_caller]
+    pub(super) fn shows(self, name: &str, words: &str) -> Self {
+        let values = self.evidence.as_array().expect("a list").iter().filter(|it| it["name"] == name);
+        let mut values = values.filter_map(|it| it["value"].as_str());
+        assert!(values.any(|value| value.contains(words)), "{name} {words:?} is not in {}", self.evidence);
+        self
+    }
+
+    #[track_caller]
+    fn remedy(self, kind: &str, words: &str) -> Served {
+        let mut texts = self.steps.iter().filter(|step| step["kind"] == kind).filter_map(|step| step["text"].as_str());
+        assert!(texts.any(|text| text.contains(words)), "no {kind} {words:?} in {:?}", self.steps);
+        Served(self)
+    }
+}
+
+/// What `portreeve owner` says.
+pub(super) struct Answer {
+    /// For people, in one line.
+    text: String,
+    document: Value,
+}
+
+impl Answer {
+    pub(super) fn new(text: String, document: Value) -> Self {
+        Self { text, document }
+    }
+
+    /// These words are for people.
+    #[track_caller]
+    pub(super) fn says(self, words: &str) -> Self {
+        assert!(self.text.contains(words), "{words:?} is not in: {}", self.text);
+        self
+    }
+
+    /// Who claims the port, by this right: `node-port`, `Service default/web port http`. Or, where nobody does on this
+    /// node, who has the number: `healthCheckNodePort`, `Service default/web`.
+    #[track_caller]
+    pub(super) fn names(self, claim: &str, owner: &str) -> Named {
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let mut claimants = list(&self.document["protocols"]).into_iter().flat_map(|it| list(&it["claimants"]));
+        let has = |it: &Value, field: &str, words: &str| it[field].as_str().is_some_and(|text| text.contains(words));
+        let is_claimed = claimants.any(|it| it["claim"] == claim && has(&it, "name", owner));
+        let advice = list(&self.document["advice"]);
+        let has_number = advice.iter().any(|it| has(it, "case", &format!("{owner} has it as {claim}")));
+        assert!(is_claimed || has_number, "no {claim} of {owner}: {}", self.text);
+        Named { evidence: Value::Null, steps: advice.iter().flat_map(|it| steps(&it["remedies"])).collect() }
+    }
+}
+
+/// The steps of remedies.
+fn steps(remedies: &Value) -> Vec<Value> {
+    let remedies = remedies.as_array().expect("remedies").iter();
+    remedies.filter_map(|remedy| remedy["steps"].as_array()).flatten().cloned().collect()
+}
