@@ -128,7 +128,7 @@ impl World {
             let all: Vec<String> = all.iter().map(in_short).collect();
             panic!("no {severity} {rule} of {subject}:\n{}", all.join("\n"))
         };
-        Named::of_finding(told, owner, &self.somebody())
+        Named::of_finding(told, owner, &self.somebody()).unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// What `portreeve replay` does not find.
