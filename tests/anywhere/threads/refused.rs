@@ -30,11 +30,13 @@ fn connect_helm_charts_22() -> Served {
 
 /// Thread: istio/istio#6050
 /// Symptom: an update brings a gateway with the written number 31380, which some other Service was given before
-/// Says: `portreeve owner 31380` names that Service
+/// Says: `portreeve owner 31380` names that Service, a free number, and the command that moves the Service
 #[test]
 fn istio_6050() -> Served {
     World::of(&[served("shop/backend", "NodePort", "80:31380/TCP", "")])
         .owner("31380")
+        .says("what to do if 31380/tcp seems closed: no process listens there, and none has to")
+        .says("if the API server refuses 31380 to a Service: Service shop/backend has it as nodePort give the refused one another")
         .names("node-port", "Service shop/backend")
         .advises("give the refused one another number, such as 30000")
         .types("kubectl -n shop patch service backend")
@@ -42,7 +44,7 @@ fn istio_6050() -> Served {
 
 /// Thread: kubecube-io/KubeCube#285
 /// Symptom: a chart's written 30080 is the NodePort of the ingress that was there before
-/// Says: `portreeve owner 30080` names the ingress
+/// Says: `portreeve owner 30080` names the ingress, and a free number
 #[test]
 fn kubecube_285() -> Served {
     World::of(&[served("ingress-nginx/controller", "NodePort", "80:30080/TCP", "")])
@@ -53,7 +55,7 @@ fn kubecube_285() -> Served {
 
 /// Thread: rancher/rancher#18989
 /// Symptom: a number that a person chose is allocated, and the message does not say to whom
-/// Says: `portreeve owner 30500` names the Service that has it
+/// Says: `portreeve owner 30500` names the Service that has it, and a free number
 #[test]
 fn rancher_18989() -> Served {
     World::of(&[served("other-project/app", "NodePort", "80:30500/TCP", "")])
@@ -64,7 +66,7 @@ fn rancher_18989() -> Served {
 
 /// Thread: karmada-io/karmada#1942
 /// Symptom: the Service that is propagated to a member cluster is refused for a number that its own copy has there
-/// Says: `portreeve owner 30685` names that copy
+/// Says: `portreeve owner 30685` names that copy, which is to be changed and not to be created
 #[test]
 fn karmada_1942() -> Served {
     World::of(&[served("default/serve", "NodePort", "80:30685/TCP", "")])
@@ -81,7 +83,7 @@ fn checked(service: &str, port: u16) -> World {
 
 /// Thread: velero-io/velero#6376
 /// Symptom: a restore is refused for its healthCheckNodePort, which no list of NodePorts shows
-/// Says: `portreeve owner 30591` names the Service whose health check it is
+/// Says: `portreeve owner 30591` names the Service whose health check it is, and the commands that have another number drawn
 #[test]
 fn velero_6376() -> Served {
     checked("upgrade/test-node-port", 30591)
@@ -92,7 +94,7 @@ fn velero_6376() -> Served {
 
 /// Thread: velero-io/velero#3419
 /// Symptom: the namespace was deleted, and yet the health check port of its load balancer is allocated
-/// Says: `portreeve owner 32100` names the Service that was given the number meanwhile
+/// Says: `portreeve owner 32100` names the Service that was given the number meanwhile, and the commands that have another drawn
 #[test]
 fn velero_3419() -> Served {
     checked("other/load-balancer", 32100)
@@ -103,7 +105,7 @@ fn velero_3419() -> Served {
 
 /// Thread: velero-io/velero#1950
 /// Symptom: a restored ingress gateway is refused: 30001 is allocated
-/// Says: `portreeve owner 30001` names the Service that has it
+/// Says: `portreeve owner 30001` names the Service that has it, and a free number
 #[test]
 fn velero_1950() -> Served {
     World::of(&[served("istio-system/istio-ingressgateway", "NodePort", "80:30001/TCP", "")])
@@ -114,7 +116,7 @@ fn velero_1950() -> Served {
 
 /// Thread: velero-io/velero#2308
 /// Symptom: a restore over a Service that still exists fails for the number that this Service has
-/// Says: `portreeve owner 32555` names the Service: it is the same
+/// Says: `portreeve owner 32555` names the Service: it is the same, and is to be changed and not to be created
 #[test]
 fn velero_2308() -> Served {
     World::of(&[served("nginx/nginx", "NodePort", "80:32555/TCP", "")])
