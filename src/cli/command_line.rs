@@ -69,7 +69,7 @@ enum Action {
     Replay(replay::Args),
     /// Draw the NodePort range, a hundred ports a row
     Map(map::Args),
-    /// Tell who answers on a port of this node, from everywhere, and who loses
+    /// Tell who answers on a port of this node, from everywhere, who loses, and what to do
     Owner(owner::Args),
     /// Suggest NodePorts that are free, as far as a look at this node tells
     Suggest(suggest::Args),

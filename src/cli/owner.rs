@@ -1,4 +1,4 @@
-//! `owner`: who answers on a port of this node, and who loses.
+//! `owner`: who answers on a port of this node, who loses, and what to do.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use super::{console::Console, port_argument::PortArgument, replay, sources::Sources};
 use crate::{
     ledger::Board,
+    rules::free_port,
     sinks::{Report, write_owner, write_owner_json},
 };
 
@@ -41,12 +42,12 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Some(file) => replay::read(&file)?,
         None => sources.snapshot_with_port(port.number, true, console)?,
     };
-    let owned = port
-        .owners(&snapshot)
+    let owner = port
+        .owner(&snapshot, free_port(&snapshot))
         .map_err(|gap| anyhow!("who owns port {} cannot be told: {}", port.number, gap.detail))?;
     console.write(|out| match output {
-        Form::Text => write_owner(&owned, &console.style, out),
-        Form::Json => write_owner_json(snapshot.node_name(), &owned, out),
+        Form::Text => write_owner(&owner, &console.style, out),
+        Form::Json => write_owner_json(snapshot.node_name(), &owner, out),
     })?;
     let result = Report::of(&snapshot, &Board::default()).result();
     Ok(ExitCode::from(result as u8))

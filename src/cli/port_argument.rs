@@ -5,7 +5,8 @@ use std::str::FromStr;
 use crate::{
     dataplane::{Ownership, owner},
     facts::{Gap, Protocol, Snapshot},
-    rules::Limits,
+    rules::{Limits, port_advice},
+    sinks::PortOwner,
 };
 
 /// A port, and the protocol where only one is meant: `30080`, `30080/udp`.
@@ -34,18 +35,20 @@ impl FromStr for PortArgument {
 }
 
 impl PortArgument {
-    /// Who owns it in a snapshot. Protocols without a claimant are left out; where no protocol has one, the first
+    /// Who owns it in a snapshot, and what to do; `free` is a number to have instead. Protocols without a claimant are left out; where no protocol has one, the first
     /// stands for all.
     ///
     /// # Errors
     /// When a fact is missing without which the owner is unknown.
-    pub(super) fn owners(self, snapshot: &Snapshot) -> Result<Vec<Ownership>, Gap> {
+    pub(super) fn owner(self, snapshot: &Snapshot, free: Option<u16>) -> Result<PortOwner, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
-        let lag_seconds = Limits::default().proxy_lag_seconds;
-        let all = protocols.into_iter().map(|protocol| owner(snapshot, lag_seconds, protocol, self.number));
+        let limits = Limits::default();
+        let all =
+            protocols.into_iter().map(|protocol| owner(snapshot, limits.proxy_lag_seconds, protocol, self.number));
         let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
         let claimed: Vec<Ownership> = all.iter().filter(|it| !it.claimants.is_empty()).cloned().collect();
-        Ok(if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed })
+        let owned = if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed };
+        Ok(PortOwner { advice: port_advice(snapshot, &owned, &limits, free), owned })
     }
 }
 

@@ -126,6 +126,18 @@ mappings! {
         args: Vec<Field<LongText>> = "args",
         ports: Vec<Field<Port>> = "ports",
         restart_policy: String = "restartPolicy",
+        startup: Box<Probe> = "startupProbe",
+        liveness: Box<Probe> = "livenessProbe",
+        readiness: Box<Probe> = "readinessProbe",
+    }
+    Probe {
+        http: Probed = "httpGet",
+        tcp: Probed = "tcpSocket",
+        grpc: Probed = "grpc",
+    }
+    Probed {
+        host: String = "host",
+        port: NumberOrText = "port",
     }
     Affinity {
         node: NodeAffinity = "nodeAffinity",

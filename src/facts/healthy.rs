@@ -248,6 +248,7 @@ impl Snapshot {
             scheduled: None,
             ips: vec![ip("10.244.0.9"), ip("fd00:244::9")],
             ports: Vec::new(),
+            probed: Vec::new(),
             more_networks: false,
             ip_local_port_range: None,
         };

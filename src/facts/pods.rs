@@ -53,6 +53,9 @@ pub struct Pod {
     pub ips: Vec<IpAddr>,
     /// `spec.containers[].ports` that a proxy, a CNI plugin or the host's own stack has to serve.
     pub ports: Vec<ContainerPort>,
+    /// On the host's network, the ports that its probes ask by number, and that no container declares.
+    #[serde(default)]
+    pub probed: Vec<ContainerPort>,
     /// It has an annotation `k8s.v1.cni.cncf.io/networks`: with Multus it may have addresses that its status does not name.
     #[serde(default)]
     pub more_networks: bool,

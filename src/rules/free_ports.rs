@@ -91,8 +91,8 @@ impl FreePorts {
     }
 }
 
-/// A port that a Service could have instead.
-pub(super) fn free_port(snapshot: &Snapshot) -> Option<u16> {
+/// A port that a Service could have instead, as far as one node shows.
+pub fn free_port(snapshot: &Snapshot) -> Option<u16> {
     // A number on which a process may listen, or that an unread Service may have, would be no remedy.
     if snapshot.kernel.unread_listeners().is_some() || snapshot.cluster.unread_service().is_some() {
         return None;

@@ -15,6 +15,9 @@
 //! where no container ended with an error, the sentence says so. Of a socket of the kernel that is no tunnel's, such as an NFS
 //! server's, it is unknown whether the pod itself had it opened.
 //!
+//! The ports of a pod are its `containerPort`s, and those that its startup, liveness and readiness probes ask by number. A probe may
+//! ask another's server: where no container declares the port and none ended with an error, it is information.
+//!
 //! Cilium in kube-proxy's place refuses `bind` on every NodePort, with the same words, whether a process is there or not. A pod
 //! whose port is a Service's NodePort cannot listen then, be it that Service's own. It is a warning, and information where
 //! the Service has one family, so that a server may listen on the other, and no container ended with an error. It is unknown
@@ -24,7 +27,7 @@
 //! - the pod is ready, is ending or finished, or runs on another node;
 //! - it has the port itself: then it is not ready for another reason. Where a container failed and none runs, a process of
 //!   the pod is one that an earlier container left;
-//! - its `hostIP` is an address on which nobody else listens;
+//! - its `hostIP` is an address on which nobody else listens, or its probe asks a host that is not of loopback;
 //! - a pod has the port that is being deleted, until a minute after its time has passed;
 //! - it is the agent's own port: `own-port-taken` says so.
 //!
@@ -88,7 +91,9 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let mut judgements = Vec::new();
     for pod in unready_host_network_pods(snapshot, pods) {
         let mut seen = BTreeSet::new();
-        for port in pod.ports.iter().filter(|port| seen.insert((port.protocol, port.port, port.host_ip))) {
+        for port in
+            pod.ports.iter().chain(&pod.probed).filter(|port| seen.insert((port.protocol, port.port, port.host_ip)))
+        {
             let sockets = listening.at((port.protocol, port.port));
             let blocked = Blocked { snapshot, ephemeral: &ephemeral, pod, port };
             judgements.extend(blocked.judge(sockets, limits));
@@ -208,7 +213,7 @@ impl Blocked<'_> {
         // A server on `::` may have the port where a Service has IPv4 alone.
         let (of, certain) = match self.refused_families(service)[..] {
             [only] if self.declared().is_none() => (format!(" of {only}"), self.is_failing()),
-            _ => (String::new(), true),
+            _ => (String::new(), self.is_failing() || !self.is_probed()),
         };
         let severity = if certain { Severity::Warning } else { Severity::Info };
         let sentence = format!(
@@ -261,9 +266,20 @@ impl Blocked<'_> {
             let Pod { namespace, controller, .. } = self.pod;
             are_siblings((&holder.namespace, holder.controller.as_ref()), (namespace, controller.as_ref()))
         };
-        let certain = self.is_failing() && !leaves_the_port(socket) || self.is_in_every_way(socket);
+        let is_needed = self.is_failing() || !self.is_probed();
+        let certain = self.is_failing() && !leaves_the_port(socket) || is_needed && self.is_in_every_way(socket);
         let replaced = !self.is_own(socket) && holder.is_some_and(siblings);
         Some(if certain && !replaced { Severity::Warning } else { Severity::Info })
+    }
+
+    /// Whether it is known only from a probe that the pod needs the port.
+    fn is_probed(&self) -> bool {
+        self.pod.probed.iter().any(|probed| std::ptr::eq(probed, self.port))
+    }
+
+    /// What the port is to the pod.
+    fn words(&self) -> &'static str {
+        if self.is_probed() { "a probe's port" } else { "a port" }
     }
 
     /// The one address that the pod declares.
@@ -296,8 +312,9 @@ impl Blocked<'_> {
             (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),
         };
         let sentence = format!(
-            "{owner} listens on {}, a port of hostNetwork pod {namespace}/{name}, which is not ready: {lacks}.",
-            place(socket)
+            "{owner} listens on {}, {} of hostNetwork pod {namespace}/{name}, which is not ready: {lacks}.",
+            place(socket),
+            self.words()
         );
         let mut evidence =
             Evidence::new(severity, sentence).value("pod", format!("{namespace}/{name}: {}", self.state()));

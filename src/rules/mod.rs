@@ -42,6 +42,7 @@ mod node_query;
 mod own_port_taken;
 mod pod_waits_for_host_port;
 mod pods;
+mod port_advice;
 mod port_usage;
 mod proxy_health_port_taken;
 mod proxy_left_behind;
@@ -60,9 +61,10 @@ use std::{
 };
 
 pub use endpoints_needed::endpoints_needed;
-pub use free_ports::FreePorts;
+pub use free_ports::{FreePorts, free_port};
 pub use limits::Limits;
 pub use node_query::node_query;
+pub use port_advice::{Advice, port_advice};
 pub use port_usage::{Choice, PortUsage, PortUse, port_usage};
 pub use rule::{Patience, Rule};
 pub use socket_needs::{Ports, SocketNeed, node_ports_or_default};

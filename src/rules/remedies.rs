@@ -90,6 +90,12 @@ pub(super) fn health_check_events(service: &Service) -> Step {
     Step::command(format!("kubectl {namespace} get events --field-selector reason=FailedToStartServiceHealthcheck"))
 }
 
+/// Lists the endpoints of a Service.
+pub(super) fn endpoints_of(service: &Service) -> Step {
+    let (namespace, name) = (option_n(&service.namespace), shell_word(&service.name));
+    Step::command(format!("kubectl {namespace} get endpointslices -l kubernetes.io/service-name={name}"))
+}
+
 /// Moves the owner of a socket; where it has no name, how to find it out comes first.
 pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     let port = format!("{}/{}", socket.local_port, socket.protocol);

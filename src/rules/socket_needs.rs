@@ -67,7 +67,8 @@ impl Ports {
             Self::HostPorts => container_ports(cluster, |_| true).filter_map(|port| port.host_port).collect(),
             Self::HostNetworkPods => container_ports(cluster, |pod| pod.host_network).map(|port| port.port).collect(),
             Self::UnreadyHostNetworkPods => {
-                container_ports(cluster, |pod| pod.host_network && !pod.ready).map(|port| port.port).collect()
+                let blocked = pods(cluster, |pod| pod.host_network && !pod.ready);
+                blocked.flat_map(|pod| pod.ports.iter().chain(&pod.probed)).map(|port| port.port).collect()
             }
             Self::Proxy => PROXY_PORTS.into_iter().chain(configured_health(cluster)).collect(),
         }
@@ -95,9 +96,13 @@ fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {
 
 /// The ports of pods that run on this node.
 fn container_ports(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item = &ContainerPort> {
+    pods(cluster, which).flat_map(|pod| &pod.ports)
+}
+
+/// The pods that run on this node.
+fn pods(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item = &Pod> {
     let pods = cluster.pods.seen().into_iter().flatten().map(Arc::as_ref);
-    let here = pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod));
-    here.flat_map(|pod| &pod.ports)
+    pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod))
 }
 
 /// Pods of files may be anywhere; one whose node is not known counts.

@@ -284,7 +284,7 @@ impl Unknown {
     }
 }
 
-fn tidy_remedy(remedy: &Remedy) -> Remedy {
+pub(super) fn tidy_remedy(remedy: &Remedy) -> Remedy {
     let steps = remedy.steps.iter().map(|step| match step.kind {
         StepKind::Command => Step::command(tidy(&step.text)),
         StepKind::Advice => Step::advice(tidy(&step.text)),

@@ -39,7 +39,7 @@ pub use likeness::gaps_alike;
 pub use look_age::LookAge;
 pub use map::{write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};
-pub use owner::{owner_schema, write_owner, write_owner_json};
+pub use owner::{PortOwner, owner_schema, write_owner, write_owner_json};
 pub use owners::{NodeOwner, owners_schema, write_owners, write_owners_json};
 pub use report::{CheckResult, Report, unread_in_words};
 pub use reported_gaps::ReportedGap;

@@ -10,16 +10,28 @@ use serde::Serialize;
 
 use super::{
     Style,
+    findings_document::tidy_remedy,
     indented_json::write_indented_json,
+    remedies::lines,
     terminal::{Ink, tidy, wrap},
 };
 use crate::{
     dataplane::{Answered, Claimant, Ownership},
     facts::Protocol,
-    findings::{Severity, Vantage},
+    findings::{Remedy, Severity, StepKind, Vantage},
+    rules::Advice,
 };
 
-/// Who claims a port of one node, who answers, and who loses.
+/// What is known of a port of one node.
+#[derive(Clone, Debug)]
+pub struct PortOwner {
+    /// Who owns it, by protocol.
+    pub owned: Vec<Ownership>,
+    /// What to do.
+    pub advice: Vec<Advice>,
+}
+
+/// Who claims a port of one node, who answers, who loses, and what to do.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve owner of a port")]
@@ -35,6 +47,8 @@ struct OwnerDocument {
     proxy_mode: String,
     /// One entry a protocol.
     protocols: Vec<ProtocolEntry>,
+    /// What to do, by the case in which it helps; first what is wrong with the port.
+    advice: Vec<AdviceEntry>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -76,6 +90,14 @@ struct AnswerEntry {
     why: Option<String>,
 }
 
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AdviceEntry {
+    /// The case, for people.
+    case: String,
+    /// What to do then; each is enough.
+    remedies: Vec<Remedy>,
+}
+
 /// The JSON Schema of the document.
 pub fn owner_schema() -> Schema {
     schema_for!(OwnerDocument)
@@ -85,15 +107,22 @@ pub fn owner_schema() -> Schema {
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_owner_json(node: &str, owned: &[Ownership], out: &mut dyn Write) -> io::Result<()> {
+pub fn write_owner_json(node: &str, PortOwner { owned, advice }: &PortOwner, out: &mut dyn Write) -> io::Result<()> {
     let document = OwnerDocument {
         schema: "portreeve.owner/v1".to_owned(),
         node: tidy(node),
         port: owned.first().map_or(0, |it| it.port),
         proxy_mode: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
         protocols: protocols(owned),
+        advice: advised(advice),
     };
     write_indented_json(&document, out)
+}
+
+pub(super) fn advised(advice: &[Advice]) -> Vec<AdviceEntry> {
+    let entry =
+        |it: &Advice| AdviceEntry { case: tidy(&it.case), remedies: it.remedies.iter().map(tidy_remedy).collect() };
+    advice.iter().map(entry).collect()
 }
 
 pub(super) fn protocols(owned: &[Ownership]) -> Vec<ProtocolEntry> {
@@ -135,11 +164,11 @@ fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
     groups
 }
 
-/// Writes it for people: who claims the port, and what comes of a connection.
+/// Writes it for people: who claims the port, what comes of a connection, and what to do.
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_owner(owned: &[Ownership], style: &Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_owner(PortOwner { owned, advice }: &PortOwner, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     for (index, Ownership { protocol, port, claimants, answers, mode }) in owned.iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
@@ -160,6 +189,27 @@ pub fn write_owner(owned: &[Ownership], style: &Style, out: &mut dyn Write) -> i
         writeln!(out, "\n  who answers")?;
         for entry in grouped(answers) {
             write_answer(&entry, style, out)?;
+        }
+    }
+    if !advice.is_empty() {
+        writeln!(out, "\n  what to do")?;
+    }
+    advice.iter().try_for_each(|it| write_advice(it, style, out))
+}
+
+/// A command is a line of its own, to be copied.
+fn write_advice(Advice { case, remedies }: &Advice, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    for line in wrap(&tidy(case), style.width.saturating_sub(2)) {
+        writeln!(out, "  {}", style.paint(Ink::Plain, &line))?;
+    }
+    for (word, step) in lines(remedies) {
+        let (ink, text) = match step.kind {
+            StepKind::Command => (Ink::Command, vec![tidy(&step.text)]),
+            StepKind::Advice => (Ink::Plain, wrap(&tidy(&step.text), style.width.saturating_sub(11))),
+        };
+        for (index, line) in text.iter().enumerate() {
+            let word = if index == 0 { word } else { "" };
+            writeln!(out, "     {word:<4}  {}", style.paint(ink, line))?;
         }
     }
     Ok(())

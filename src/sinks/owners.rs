@@ -14,21 +14,21 @@ use super::{
     indented_json::write_indented_json,
     likeness::likeness,
     names::{NAMED, first_names},
-    owner::{ProtocolEntry, protocols, write_owner},
+    owner::{AdviceEntry, PortOwner, ProtocolEntry, advised, protocols, write_owner},
     terminal::{Ink, tidy},
 };
-use crate::{dataplane::Ownership, facts::Gap, findings::Severity};
+use crate::{facts::Gap, findings::Severity};
 
 /// Who owns a port of one node, or why that is not known.
 #[derive(Debug)]
 pub struct NodeOwner {
     /// The node.
     pub node: String,
-    /// By protocol, as for a single node.
-    pub owned: Result<Vec<Ownership>, Gap>,
+    /// As for a single node.
+    pub owner: Result<PortOwner, Gap>,
 }
 
-/// Who claims a port of each node that has an agent, who answers, and who loses.
+/// Who claims a port of each node that has an agent, who answers, who loses, and what to do.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve owners of a port")]
@@ -53,6 +53,9 @@ struct NodeEntry {
     /// One entry a protocol; absent where nothing could be reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     protocols: Option<Vec<ProtocolEntry>>,
+    /// What to do, by the case in which it helps; absent where nothing could be reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<Vec<AdviceEntry>>,
     /// Why nothing could be reported.
     unknown: Vec<Unknown>,
 }
@@ -69,9 +72,10 @@ pub fn owners_schema() -> Schema {
 pub fn write_owners_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) -> io::Result<()> {
     let node = |it: &NodeOwner| NodeEntry {
         node: tidy(&it.node),
-        proxy_mode: it.owned.as_ref().ok().and_then(|owned| Some(tidy(&owned.first()?.mode))),
-        protocols: it.owned.as_ref().ok().map(|owned| protocols(owned)),
-        unknown: it.owned.as_ref().err().map(Unknown::of).into_iter().collect(),
+        proxy_mode: it.owner.as_ref().ok().and_then(|it| Some(tidy(&it.owned.first()?.mode))),
+        protocols: it.owner.as_ref().ok().map(|it| protocols(&it.owned)),
+        advice: it.owner.as_ref().ok().map(|it| advised(&it.advice)),
+        unknown: it.owner.as_ref().err().map(Unknown::of).into_iter().collect(),
     };
     let nodes = owners.iter().map(node).collect();
     let document = OwnersDocument { schema: "portreeve.owners/v1".to_owned(), port, nodes };
@@ -132,9 +136,9 @@ fn alike(owners: &[NodeOwner]) -> io::Result<Vec<Alike<'_>>> {
     Ok(all)
 }
 
-fn write_one(NodeOwner { owned, .. }: &NodeOwner, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    match owned {
-        Ok(owned) => write_owner(owned, style, out),
+fn write_one(NodeOwner { owner, .. }: &NodeOwner, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    match owner {
+        Ok(owner) => write_owner(owner, style, out),
         Err(gap) => {
             let why = format!("cannot be told: {}", tidy(&gap.detail));
             writeln!(out, "  {}", style.paint(Ink::Bad(Severity::Warning), &why))

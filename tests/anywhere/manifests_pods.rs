@@ -57,6 +57,40 @@ fn a_pod_says_that_it_has_more_networks() {
 }
 
 #[test]
+fn on_the_hosts_network_a_probe_names_a_port_that_no_container_declares() {
+    let probed = |network: &str, containers: &str| {
+        let spec = format!("nodeName: n1, hostNetwork: {network}, {containers}");
+        let facts = facts_of(&[format!("{NODE}{}", pod("", &spec, ""))]);
+        assert_eq!(facts.rejected, []);
+        let pod = facts.pods.get().expect("pods")[0].clone();
+        pod.probed.iter().map(|it| (it.port, it.host_ip.map(|ip| ip.to_string()))).collect::<Vec<_>>()
+    };
+    let ports = "ports: [{name: web, containerPort: 80}]";
+    let all = format!(
+        "containers: [{{{ports}, startupProbe: {{httpGet: {{port: web}}}}, livenessProbe: {{tcpSocket: {{port: 81}}}}, \
+         readinessProbe: {{grpc: {{port: 82}}}}}}]"
+    );
+    assert_eq!(probed("true", &all), [(81, None), (82, None)]);
+    assert_eq!(probed("false", &all), [], "its ports are its own");
+    let one =
+        |probe: &str| probed("true", &format!("containers: [{{{ports}, livenessProbe: {{httpGet: {{{probe}}}}}}}]"));
+    assert_eq!(one("port: 80"), [], "it is declared");
+    assert_eq!(one("port: '83'"), [(83, None)]);
+    assert_eq!(one("port: 84, host: 127.0.0.1"), [(84, Some("127.0.0.1".to_owned()))]);
+    assert_eq!(one("port: 84, host: localhost"), [(84, None)]);
+    for elsewhere in ["port: 84, host: 192.0.2.9", "port: 84, host: example.org", "port: 0", "port: 70000", "port: {}"]
+    {
+        assert_eq!(one(elsewhere), [], "{elsewhere}");
+    }
+    let beside = "livenessProbe: {tcpSocket: {port: 85}}";
+    assert_eq!(probed("true", &format!("initContainers: [{{restartPolicy: Always, {beside}}}]")), [(85, None)]);
+    assert_eq!(probed("true", &format!("initContainers: [{{{beside}}}]")), [], "it ends before the others begin");
+    let probe = |port: u16| format!("{{livenessProbe: {{tcpSocket: {{port: {port}}}}}}}");
+    let many: Vec<String> = (1..=40).chain(1..=40).map(probe).collect();
+    assert_eq!(probed("true", &format!("containers: [{}]", many.join(","))).len(), 16);
+}
+
+#[test]
 fn the_labels_of_service_lb_name_the_service() {
     for program in ["k3s", "rke2"] {
         let label = |key: &str, value: &str| format!("svccontroller.{program}.cattle.io/{key}: {value}");

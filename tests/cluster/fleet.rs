@@ -186,6 +186,17 @@ fn a_port_is_told_once_for_all_nodes_on_which_the_same_is_true() {
     assert!(stderr.contains("not known of 2 nodes, odd, old: its answer is no snapshot"), "{stderr}");
 }
 
+#[test]
+fn what_to_do_about_a_port_names_no_number_that_one_node_alone_shows_to_be_free() {
+    let fake = plugin::cluster(&["m1", "m2", "m3"], |node, _, _| {
+        Reply::Json(snapshot(node, if node == "m3" { 30001 } else { 30000 }))
+    });
+    let (code, text, stderr) = Plugin::new().run(&fake, &["owner", "30080/tcp"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(text.starts_with("3 of 3 nodes: m1, m2, m3"), "{text}");
+    assert!(text.contains("give the refused one another number: `suggest` prints free ones"), "{text}");
+}
+
 fn until_silent(fake: &Fake) {
     let end = Instant::now() + Duration::from_secs(60);
     while fake.requests().iter().filter(|path| path.contains("portreeve-z")).count() < 6 {

@@ -44,6 +44,28 @@ fn a_process_with_the_port_of_a_crashing_host_network_pod_is_told() {
 }
 
 #[test]
+fn a_process_on_a_port_that_only_a_probe_of_a_crashing_pod_names_is_told() {
+    let rule = "listener-blocks-host-network-pod";
+    let probed = |status: &str| {
+        Stage::new().document(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: operator-x, namespace: monitoring, uid: uid-operator}}\nspec:\n  \
+             nodeName: n1\n  hostNetwork: true\n  containers: [{{name: c, livenessProbe: {{httpGet: {{port: 9100}}}}}}]\n\
+             status: {{phase: Running, podIPs: [{{ip: 192.0.2.1}}], {status}}}"
+        ))
+    };
+    let stage = probed(CRASHES);
+    let listener = TcpListener::bind("0.0.0.0:9100").expect("the port is free");
+    let look = stage.check(&[]);
+    let finding = look.finding(rule, "operator-x");
+    assert_eq!(finding.verdict(), "warning");
+    assert!(finding.evidence().contains("process = "), "{}", finding.evidence());
+    drop(stage);
+    expect_silent(&probed(READY).check(&[]), rule, "the pod is ready");
+    drop(listener);
+    expect_silent(&probed(CRASHES).check(&[]), rule, "nobody listens any more");
+}
+
+#[test]
 fn a_ready_pod_another_port_and_another_protocol_block_nobody() {
     let ready = exporter(READY);
     let listener = TcpListener::bind("0.0.0.0:9100").expect("the port is free");

@@ -53,7 +53,7 @@ pub(super) struct Cli {
 pub(super) enum Action {
     /// List what is wrong on all nodes, with evidence and remedy, and an exit code
     Findings(Box<findings::Args>),
-    /// Tell who answers on a port of each node, from everywhere, and who loses
+    /// Tell who answers on a port of each node, from everywhere, who loses, and what to do
     Owner(owner::Args),
     /// Draw the NodePort range of a node, a hundred ports a row
     Map(map::Args),

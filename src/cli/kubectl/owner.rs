@@ -1,4 +1,4 @@
-//! `owner`: who answers on a port of each node, and who loses.
+//! `owner`: who answers on a port of each node, who loses, and what to do.
 
 use std::process::ExitCode;
 
@@ -40,9 +40,10 @@ enum Form {
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let NodeResults { results, partial } =
         judge_node_snapshots(&args.agent_flags, &args.node, Behind::Port(args.port.number), |snapshot| {
-            args.port.owners(snapshot)
+            // What one node shows to be free, another may have in use.
+            args.port.owner(snapshot, None)
         })?;
-    let owners = results.into_iter().map(|NodeResult { node, result }| NodeOwner { node, owned: result });
+    let owners = results.into_iter().map(|NodeResult { node, result }| NodeOwner { node, owner: result });
     let owners: Vec<NodeOwner> = owners.collect();
     if let Some(partial) = partial {
         console.print_note(&partial);
@@ -54,6 +55,6 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     if owners.is_empty() {
         anyhow::bail!("nothing is known: no agent is listed in namespace {}", args.agent_flags.agent_namespace());
     }
-    let result = if owners.iter().all(|it| it.owned.is_ok()) { CheckResult::Clear } else { CheckResult::NotChecked };
+    let result = if owners.iter().all(|it| it.owner.is_ok()) { CheckResult::Clear } else { CheckResult::NotChecked };
     Ok(ExitCode::from(result as u8))
 }

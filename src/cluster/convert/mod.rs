@@ -2,6 +2,7 @@
 
 mod node;
 mod pod;
+mod probes;
 mod typed;
 mod workload;
 

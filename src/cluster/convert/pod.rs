@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::{
     cluster::{
+        convert::probes,
         field_values::{NODE_PORT, PORT, address, each, name, namespace, optional_port, port, protocol, reference},
         slim_object::{
             Affinity, Condition, Container, ContainerStatus, Labels, NameValue, NodeLabels, NodeSelectorTerm,
@@ -43,7 +44,7 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
 
     let host_network = spec.host_network.take("spec.hostNetwork", errors).unwrap_or(false);
     let containers = (spec.containers, spec.init_containers);
-    let ports = ports_of_the_node(containers, "spec", host_network, errors);
+    let (ports, probed) = ports_of_the_node(containers, "spec", host_network, errors);
     let mut ips = each(status.pod_ips, "status.podIPs", errors, |entry, path, errors| {
         let ip = entry.ip.take(format_args!("{path}.ip"), errors)?;
         address(&ip, format_args!("{path}.ip"), errors)
@@ -120,6 +121,7 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
             .and_then(|condition| condition.since.seen())
             .map(|Time(at)| *at),
         ips,
+        probed: probes::undeclared(probed, &ports),
         ports,
         more_networks: annotations.networks.seen().is_some(),
         ip_local_port_range: each(security.sysctls, "spec.securityContext.sysctls", errors, local_port_range).pop(),
@@ -129,22 +131,27 @@ pub(in crate::cluster) fn pod(object: SlimObject, errors: &mut FieldErrors) -> O
 /// `containers` or `initContainers`.
 type Containers = Field<Vec<Field<Container>>>;
 
-/// Ports of containers that a proxy, a CNI plugin or the host's own stack has to serve. Of the init containers, those that
-/// run beside the others have ports, too (KEP-753, Kubernetes 1.29).
+/// Ports of containers that a proxy, a CNI plugin or the host's own stack has to serve, and on the host's network those that
+/// probes ask. Of the init containers, those that run beside the others have ports, too (KEP-753, Kubernetes 1.29).
 pub(super) fn ports_of_the_node(
     (containers, init_containers): (Containers, Containers),
     path: &str,
     host_network: bool,
     errors: &mut FieldErrors,
-) -> Vec<ContainerPort> {
+) -> (Vec<ContainerPort>, Vec<ContainerPort>) {
+    let mut probed = Vec::new();
     let mut ports = each(containers, format_args!("{path}.containers"), errors, |container, path, errors| {
+        probed.extend(probes::probed(&container).filter(|_| host_network));
         Some(each(container.ports, format_args!("{path}.ports"), errors, container_port))
     });
     ports.extend(each(init_containers, format_args!("{path}.initContainers"), errors, |container, path, errors| {
         let stays = container.restart_policy.seen().is_some_and(|policy| policy == "Always");
-        stays.then(|| each(container.ports, format_args!("{path}.ports"), errors, container_port))
+        stays.then(|| {
+            probed.extend(probes::probed(&container).filter(|_| host_network));
+            each(container.ports, format_args!("{path}.ports"), errors, container_port)
+        })
     }));
-    ports.into_iter().flatten().filter(|port| host_network || port.host_port.is_some()).collect()
+    (ports.into_iter().flatten().filter(|port| host_network || port.host_port.is_some()).collect(), probed)
 }
 
 fn word(field: &Field<String>) -> Option<&str> {

@@ -39,7 +39,7 @@ pub(in crate::cluster) fn workload(
         texts.dedup();
     });
     let containers = (spec.containers, spec.init_containers);
-    let ports = ports_of_the_node(containers, "spec.template.spec", host_network, errors);
+    let (ports, _) = ports_of_the_node(containers, "spec.template.spec", host_network, errors);
     if ports.is_empty() {
         return None;
     }

@@ -1,4 +1,5 @@
 mod cilium;
+mod probes;
 
 use super::*;
 use crate::{

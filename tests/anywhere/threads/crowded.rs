@@ -2,6 +2,7 @@
 
 use super::{
     objects::{api_server, service},
+    served::Served,
     world::World,
 };
 
@@ -19,52 +20,54 @@ fn load_balancers(services: u16, ports: u16) -> World {
 /// Symptom: every port of a LoadBalancer takes a NodePort too, and there are no more
 /// Says: `node-port-range-crowded` counts them, and names the setting that keeps LoadBalancers from it
 #[test]
-fn kruise_game_142() {
-    load_balancers(173, 16)
-        .tells("node-port-range-crowded", "critical", "Cluster cluster", "full")
+fn kruise_game_142() -> Served {
+    let told = load_balancers(173, 16)
+        .tells("node-port-range-crowded", "critical", "Cluster cluster", "games/server-0")
         .advises("allocateLoadBalancerNodePorts");
     load_balancers(20, 16).is_silent("node-port-range-crowded");
+    told
 }
 
 /// Thread: kubernetes/kubernetes#69845
 /// Symptom: two NodePorts for every connection of a notebook: the pool does not grow with the cluster
 /// Says: `node-port-range-crowded`, before the last is gone
 #[test]
-fn kubernetes_69845() {
+fn kubernetes_69845() -> Served {
     load_balancers(1200, 2)
-        .tells("node-port-range-crowded", "warning", "Cluster cluster", "nearly full")
-        .advises("allocateLoadBalancerNodePorts");
+        .tells("node-port-range-crowded", "warning", "Cluster cluster", "games/server-0")
+        .advises("allocateLoadBalancerNodePorts")
 }
 
 /// Thread: metallb/metallb#328
 /// Symptom: a load balancer that needs no NodePort gets one all the same, so there can be no more of them than NodePorts
 /// Says: `node-port-range-crowded` counts what is left of both bands, and says how the range grows
 #[test]
-fn metallb_328() {
+fn metallb_328() -> Served {
     load_balancers(2700, 1)
-        .tells("node-port-range-crowded", "warning", "Cluster cluster", "nearly full")
+        .tells("node-port-range-crowded", "warning", "Cluster cluster", "games/server-0")
         .shows("dynamic band", "2614 of 2682 ports allocated")
-        .advises("--service-node-port-range");
+        .advises("--service-node-port-range")
 }
 
 /// Thread: k3s-io/k3s#9952
 /// Symptom: the range is another one than it was; a Service of old with nodePort 1010 cannot be made again
 /// Says: `node-port-outside-range` names the Service and the range
 #[test]
-fn k3s_9952() {
+fn k3s_9952() -> Served {
     let manifests = |range| [api_server(range), service("default/example", "NodePort", "1010:1010/TCP", "")];
-    World::of(&manifests("30000-40000"))
-        .tells("node-port-outside-range", "warning", "Service default/example", "30000-40000")
+    let told = World::of(&manifests("30000-40000"))
+        .tells("node-port-outside-range", "warning", "Service default/example", "default/example")
         .types("kubectl -n default patch service example");
     World::of(&manifests("1000-32767")).is_silent("node-port-outside-range");
+    told
 }
 
 /// Thread: projectbluefin/lab#42
 /// Symptom: GitOps refuses nodePort 32801: it lies outside of the range
 /// Says: `node-port-outside-range` of the manifest, with a port of the range
 #[test]
-fn projectbluefin_lab_42() {
+fn projectbluefin_lab_42() -> Served {
     World::of(&[service("mcp/kubernetes-mcp-server", "NodePort", "8080:32801/TCP", "")])
-        .tells("node-port-outside-range", "warning", "Service mcp/kubernetes-mcp-server", "32801")
-        .types("kubectl -n mcp patch service kubernetes-mcp-server");
+        .tells("node-port-outside-range", "warning", "Service mcp/kubernetes-mcp-server", "mcp/kubernetes-mcp-server")
+        .types("kubectl -n mcp patch service kubernetes-mcp-server")
 }

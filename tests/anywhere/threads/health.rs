@@ -1,6 +1,9 @@
 //! Two programs want to answer load balancers.
 
-use super::world::{World, daemon};
+use super::{
+    served::Served,
+    world::{World, daemon},
+};
 
 /// kube-proxy serves this node, and calico-node was first on its port.
 fn calico_first() -> World {
@@ -11,19 +14,20 @@ fn calico_first() -> World {
 /// Symptom: calico-node and kube-proxy both answer load balancers on 10256; who comes second retries for ever
 /// Says: `proxy-health-port-taken` names who has the port, and silence where it is kube-proxy
 #[test]
-fn calico_10748() {
-    calico_first()
+fn calico_10748() -> Served {
+    let told = calico_first()
         .tells("proxy-health-port-taken", "warning", "Node n1", "calico-node has port 10256/tcp")
         .advises("off port 10256/tcp");
     World::of(&[]).is_silent("proxy-health-port-taken");
+    told
 }
 
 /// Thread: gardener/gardener-extension-networking-calico#732
 /// Symptom: Calico in eBPF mode runs beside kube-proxy, and its health server needs a port of its own
 /// Says: `proxy-health-port-taken` names Calico's setting for that
 #[test]
-fn gardener_extension_networking_calico_732() {
+fn gardener_extension_networking_calico_732() -> Served {
     calico_first()
         .tells("proxy-health-port-taken", "warning", "Node n1", "calico-node")
-        .advises("bpfKubeProxyHealthzPort");
+        .advises("bpfKubeProxyHealthzPort")
 }

@@ -12,6 +12,7 @@ mod proxies;
 mod ranges;
 mod redirected;
 mod refused;
+mod served;
 mod twice;
 mod unserved;
 mod waiting;
@@ -31,10 +32,8 @@ pub(crate) struct Unserved {
 /// Why a thread is not served.
 #[derive(Clone, Copy)]
 pub(crate) enum Reason {
-    /// No rule speaks of this yet.
-    WaitsFor(&'static str),
-    /// The manifests are refused, and never become objects that a look could see.
-    Lint,
+    /// No look reads what shows it.
+    NotRead(&'static str),
     /// What happens is not on a node, or no more.
     OutOfReach(&'static str),
 }
@@ -119,7 +118,7 @@ pub(crate) const CLASSES: [Class; 12] = [
     ),
     (
         "Numbers that are allocated",
-        "The API server refuses a Service and says the number, but not who has it. `owner` says who. `lint` will say it before.",
+        "The API server refuses a Service and says the number, but not who has it. `owner` says who, and what to do.",
         &[
             "1Password/connect-helm-charts#22",
             "istio/istio#6050",

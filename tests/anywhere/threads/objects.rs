@@ -62,6 +62,12 @@ pub(super) fn host_pod(name: &str, ports: &[u16]) -> String {
     )
 }
 
+/// A pod like that, of which only a probe names the port.
+pub(super) fn probed(name: &str, port: u16) -> String {
+    let probe = format!("livenessProbe: {{httpGet: {{port: {port}}}}}\n");
+    host_pod(name, &[]).replace("    ports:\n", &format!("    {probe}"))
+}
+
 /// The same pod while its container ends with an error, again and again.
 pub(super) fn crashing(pod: &str) -> String {
     let statuses = "containerStatuses: [{ready: false, state: {waiting: {reason: CrashLoopBackOff}}, \

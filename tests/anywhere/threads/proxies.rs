@@ -4,6 +4,7 @@ use portreeve::facts::{Mode, Netfilter, Reading};
 
 use super::{
     objects::{api_server, config_map, served},
+    served::Served,
     world::World,
 };
 
@@ -19,7 +20,7 @@ fn chains(chains: &[&str]) -> Reading<Netfilter> {
 /// Symptom: after a change from ipvs to iptables, kube-proxy's clean-up fails at a chain, and the proxy never starts
 /// Says: `proxy-left-behind` lists the chains and addresses, and what to type until they are gone
 #[test]
-fn gardener_4599() {
+fn gardener_4599() -> Served {
     let config = config_map("kube-proxy", &["config.conf: '{kind: KubeProxyConfiguration, mode: iptables}'"]);
     let world = World::of(&[config, served("default/web", "NodePort", "80:30080/TCP", "")])
         .without_kube_proxy()
@@ -28,56 +29,61 @@ fn gardener_4599() {
     world
         .tells("proxy-left-behind", "warning", "Node n1", "ipvs")
         .shows("iptables chains", "KUBE-NODE-PORT")
-        .types("kube-proxy --cleanup");
+        .types("kube-proxy --cleanup")
 }
 
 /// Thread: kubernetes/kubernetes#102314
 /// Symptom: since a change to ipvs, a Service is refused by a rule that the iptables mode left
 /// Says: `proxy-left-behind` lists the chains that are left
 #[test]
-fn kubernetes_102314() {
+fn kubernetes_102314() -> Served {
     let both = ["ip filter KUBE-EXTERNAL-SERVICES", "ip nat KUBE-NODEPORTS", "ip nat KUBE-NODE-PORT"];
     let world = World::of(&[served("default/web", "NodePort", "80:30080/TCP", "")]).mode(Mode::Ipvs);
     let left = world.clone().with(|it| it.kernel.netfilter = chains(&both));
-    left.tells("proxy-left-behind", "warning", "Node n1", "iptables")
+    let told = left
+        .tells("proxy-left-behind", "warning", "Node n1", "iptables")
         .shows("iptables chains", "KUBE-EXTERNAL-SERVICES")
         .types("kube-proxy --cleanup");
     world.with(|it| it.kernel.netfilter = chains(&both[2..])).is_silent("proxy-left-behind");
+    told
 }
 
 /// Thread: kubermatic/kubermatic#11963
 /// Symptom: the API server gives 12000-14767, Cilium serves 30000-32767 only
 /// Says: `node-port-range-disagreement` names Cilium's range, the API server's, and the setting
 #[test]
-fn kubermatic_11963() {
+fn kubermatic_11963() -> Served {
     let cilium = |range: &str| {
         let range = format!("node-port-range: '{range}'");
         let config = config_map("cilium-config", &["kube-proxy-replacement: 'true'", &range]);
         let service = served("default/web", "NodePort", "80:12080/TCP", "");
         World::of(&[api_server("12000-14767"), config, service]).without_kube_proxy()
     };
-    cilium("30000,32767")
+    let told = cilium("30000,32767")
         .tells("node-port-range-disagreement", "warning", "Cluster cluster", "Cilium")
         .advises("12000");
     cilium("12000,14767").is_silent("node-port-range-disagreement");
+    told
 }
 
 /// Thread: cilium/cilium#37691
 /// Symptom: a NodePort does not answer at the virtual address of keepalived: Cilium serves one address of a device
 /// Says: `portreeve owner 30080`: at the node's address a pod answers, at the other nobody, with the setting to make
 #[test]
-fn cilium_37691() {
+fn cilium_37691() -> Served {
     let cilium = |addresses: &str| {
         let config = config_map("cilium-config", &["kube-proxy-replacement: 'true'", addresses]);
         let world = World::of(&[config, served("default/nginx", "NodePort", "80:30080/TCP", "")]);
         world.without_kube_proxy().address("eth0", "192.0.2.50").owner("30080")
     };
-    let said = cilium("devices: eth0");
-    assert!(said.contains("remote clients to 192.0.2.1: a pod of 1"), "{said}");
-    assert!(said.contains("192.0.2.50, 2001:db8::1, 2001:db8::2: nobody"), "{said}");
-    assert!(said.contains("set nodeport-addresses to have others served"), "{said}");
-    let said = cilium("nodeport-addresses: 192.0.2.0/24");
-    assert!(said.contains("remote clients to 192.0.2.1, 192.0.2.2, 192.0.2.50: a pod of 1"), "{said}");
+    cilium("nodeport-addresses: 192.0.2.0/24").says("remote clients to 192.0.2.1, 192.0.2.2, 192.0.2.50: a pod of 1");
+    cilium("devices: eth0")
+        .says("remote clients to 192.0.2.1: a pod of 1")
+        .says("192.0.2.50, 2001:db8::1, 2001:db8::2: nobody")
+        .says("set nodeport-addresses to have others served")
+        .names("node-port", "Service default/nginx")
+        .advises("connect to port 30080 of 192.0.2.1, not of 192.0.2.2, 192.0.2.50")
+        .advises("write 192.0.2.2, 192.0.2.50 into nodeport-addresses of Cilium")
 }
 
 /// A registry with a NodePort, from which the nodes pull their images.
@@ -87,21 +93,28 @@ fn registry(mode: Mode) -> World {
 
 /// Thread: k0sproject/k0s#5760
 /// Symptom: the NodePort answers at the node's address, and not at 127.0.0.1 (nftables)
-/// Says: `portreeve owner 31999`: from loopback it is refused, since nftables mode serves no NodePort there
+/// Says: `portreeve owner 31999`: from loopback it is refused, since nftables mode serves no NodePort there; and where to connect to instead
 #[test]
-fn k0s_5760() {
-    let said = registry(Mode::Nftables).owner("31999");
-    assert!(said.contains("its loopback to 127.0.0.1, ::1: nobody"), "{said}");
-    assert!(said.contains("remote clients to 192.0.2.1: a pod of 1"), "{said}");
+fn k0s_5760() -> Served {
+    registry(Mode::Nftables)
+        .owner("31999")
+        .says("its loopback to 127.0.0.1, ::1: nobody")
+        .says("remote clients to 192.0.2.1: a pod of 1")
+        .names("node-port", "Service zarf/registry")
+        .advises("connect to port 31999 of 192.0.2.1, not of 127.0.0.1")
 }
 
 /// Thread: zarf-dev/zarf#3684
 /// Symptom: nodes pull images from a registry at a localhost NodePort; with nftables mode none arrives
-/// Says: `portreeve owner 31999`: 127.0.0.1 leads to a pod in iptables mode, and to nobody in nftables mode
+/// Says: `portreeve owner 31999`: 127.0.0.1 leads to a pod in iptables mode, and to nobody in nftables mode;
+/// the node's address leads to a pod in both
 #[test]
-fn zarf_3684() {
-    let said = registry(Mode::Iptables).owner("31999");
-    assert!(said.contains("its loopback to 127.0.0.1: a pod of 1"), "{said}");
-    let said = registry(Mode::Nftables).owner("31999");
-    assert!(said.contains("proxy mode nftables") && said.contains("127.0.0.1, ::1: nobody"), "{said}");
+fn zarf_3684() -> Served {
+    registry(Mode::Iptables).owner("31999").says("its loopback to 127.0.0.1: a pod of 1");
+    registry(Mode::Nftables)
+        .owner("31999")
+        .says("proxy mode nftables")
+        .says("127.0.0.1, ::1: nobody")
+        .names("node-port", "Service zarf/registry")
+        .advises("connect to port 31999 of 192.0.2.1, not of 127.0.0.1")
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use portreeve::facts::{Netfilter, Protocol, Reading, Redirection};
 
-use super::{objects::pod_with_host_ports, world::World};
+use super::{objects::pod_with_host_ports, served::Served, world::World};
 
 /// Rules of the CNI plugin `portmap` for a TCP port, in the order in which they are asked.
 fn redirections(port: u16, to: &[&str]) -> Reading<Netfilter> {
@@ -26,22 +26,23 @@ fn ingress(to: &[&str]) -> World {
 /// Symptom: since an upgrade the ingress controller's hostPorts 80 and 443 lead to its pod of before
 /// Says: `host-port-left-behind` names the rule, the pod that gets no connections, and the command that deletes the rule
 #[test]
-fn rke_3440() {
-    ingress(&["10.244.0.3:80", "10.244.0.9:80"])
+fn rke_3440() -> Served {
+    let told = ingress(&["10.244.0.3:80", "10.244.0.9:80"])
         .tells("host-port-left-behind", "critical", "Node n1", "pod ingress/nginx gets no connections")
         .shows("redirection", "CNI-DN-0")
         .types("nft delete rule ip nat CNI-DN-0 handle 5");
     ingress(&["10.244.0.9:80"]).is_silent("host-port-left-behind");
+    told
 }
 
 /// Thread: projectcalico/calico#3412
 /// Symptom: rules of a hostPort stay when its pod is deleted, and the next pod gets no connections
 /// Says: `host-port-left-behind`, a warning before there is a next pod
 #[test]
-fn calico_3412() {
+fn calico_3412() -> Served {
     let rules = redirections(8080, &["10.244.0.3:80"]);
     World::of(&[pod_with_host_ports("ingress/nginx", &[80])])
         .with(|it| it.kernel.netfilter = rules)
-        .tells("host-port-left-behind", "warning", "Node n1", "an address that no pod of this node has")
-        .types("nft delete rule");
+        .tells("host-port-left-behind", "warning", "Node n1", "ip nat CNI-DN-0")
+        .types("nft delete rule")
 }

@@ -2,9 +2,6 @@
 
 use super::{Reason, Unserved};
 
-/// Each of these becomes a test once a rule speaks of it.
-const OTHER_MASQUERADE: Reason = Reason::WaitsFor("masquerading by an ip-masq-agent in Cilium's place");
-
 /// The CNI asks the proxy first since portmap 0.7.5 (containernetworking/plugins#269).
 const OLD_PORTMAP: Reason =
     Reason::OutOfReach("ended with the portmap plugin 0.7.5 of 2019: since then the proxy's rules come first");
@@ -13,32 +10,35 @@ pub(crate) const UNSERVED: &[Unserved] = &[
     Unserved {
         threads: &["antrea-io/antrea#2381"],
         symptom: "a pod's port of the node (NodePortLocal) redirects the port on which containerd answers `kubectl exec`",
-        reason: Reason::WaitsFor("redirections that no hostPort of a pod declares"),
+        reason: Reason::OutOfReach(
+            "ended with antrea-io/antrea#2385 of 2021: since then Antrea takes free ports only, and listens on them",
+        ),
     },
     Unserved {
         threads: &["projectcalico/calico#8112"],
         symptom: "a health check that an earlier proxy left goes on to answer, with a count of endpoints that is out of date",
-        reason: Reason::WaitsFor("health checks that answer with a wrong count of endpoints"),
+        reason: Reason::NotRead(
+            "the count in a health check's answer: it follows the endpoints after a while, so one look cannot say that it is wrong",
+        ),
     },
     Unserved {
         threads: &["kubernetes-sigs/ip-masq-agent#135"],
         symptom: "masqueraded connections of a managed platform hang, now and then: their source port is a NodePort",
-        reason: OTHER_MASQUERADE,
+        reason: Reason::NotRead(
+            "the rules of an ip-masq-agent, which say whether it chooses source ports (`--random-fully`, `--to-ports`)",
+        ),
     },
     Unserved {
         threads: &["kubernetes/kubernetes#142183"],
         symptom: "kube-proxy 1.37 goes on to refuse NodePorts at 127.0.0.1 after it was told to serve them",
-        reason: Reason::WaitsFor("the proxy of localhost NodePorts, which 1.37 has behind a gate"),
+        reason: Reason::NotRead(
+            "the entries of kube-proxy's verdict maps: by its settings it serves 127.0.0.1, and one entry that it left refuses",
+        ),
     },
     Unserved {
         threads: &["kubernetes/kubernetes#60305", "kubernetes/kubernetes#66103", "containernetworking/plugins#222"],
         symptom: "a hostPort 443 takes the cluster IP of the API server (ipvs)",
         reason: OLD_PORTMAP,
-    },
-    Unserved {
-        threads: &["ansible/awx-operator#814", "redpanda-data/helm-charts#1124"],
-        symptom: "an operator asks for a nodePort that is allocated, and says so only in its log",
-        reason: Reason::Lint,
     },
     Unserved {
         threads: &["kubernetes/community#8883"],

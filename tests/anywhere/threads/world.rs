@@ -9,6 +9,7 @@ use portreeve::facts::{
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
+use super::served::{Answer, Named};
 use crate::{
     cli::{binary, ended, healthy},
     manifests::facts_of,
@@ -117,10 +118,9 @@ impl World {
         self
     }
 
-    /// What `portreeve replay` finds: a finding of this rule and severity about this subject, whose sentence names the
-    /// owner.
+    /// What `portreeve replay` finds: a finding of this rule and severity about this subject, which names the owner.
     #[track_caller]
-    pub(super) fn tells(&self, rule: &str, severity: &str, subject: &str, owner: &str) -> Told {
+    pub(super) fn tells(&self, rule: &str, severity: &str, subject: &str, owner: &str) -> Named {
         let all = self.findings();
         let of_rule = all.iter().filter(|it| it["rule"] == rule && it["severity"] == severity);
         let about: Vec<&Value> = of_rule.filter(|it| self::subject(it) == subject).collect();
@@ -128,9 +128,7 @@ impl World {
             let all: Vec<String> = all.iter().map(in_short).collect();
             panic!("no {severity} {rule} of {subject}:\n{}", all.join("\n"))
         };
-        let summary = told["summary"].as_str().expect("a sentence");
-        assert!(summary.contains(owner), "{owner:?} is not in: {summary}");
-        Told((*told).clone())
+        Named::of_finding(told, owner, &self.somebody()).unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// What `portreeve replay` does not find.
@@ -149,54 +147,46 @@ impl World {
         document["findings"].as_array_mut().expect("findings").drain(..).collect()
     }
 
-    /// What `portreeve owner` says of a port, in one line.
+    /// What `portreeve owner` says of a port.
     #[track_caller]
-    pub(super) fn owner(&self, port: &str) -> String {
+    pub(super) fn owner(&self, port: &str) -> Answer {
         let file = self.file();
-        let (code, stdout, stderr) = ended(binary().args(["owner", port, "--snapshot"]).arg(file.path()));
-        assert!(code < 2, "{code}: {stderr}{stdout}");
-        stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+        let ask = |form: &str| {
+            let (code, stdout, stderr) =
+                ended(binary().args(["owner", port, "-o", form, "--snapshot"]).arg(file.path()));
+            assert!(code < 2, "{code}: {stderr}{stdout}");
+            stdout
+        };
+        let said = ask("text").split_whitespace().collect::<Vec<_>>().join(" ");
+        Answer::new(said, serde_json::from_str(&ask("json")).expect("JSON"))
+    }
+
+    /// Everybody who may have a port, an address or a number here: objects, processes, links, rules, and proxies by
+    /// their mode.
+    fn somebody(&self) -> Vec<String> {
+        let Snapshot { kernel, cluster, .. } = &self.0;
+        let mut names = vec!["Cilium".to_owned()];
+        names.extend(Mode::ALL.map(|mode| mode.name().to_owned()));
+        let named = |namespace: &str, name: &str| format!("{namespace}/{name}");
+        names.extend(cluster.services.seen().into_iter().flatten().map(|it| named(&it.namespace, &it.name)));
+        names.extend(cluster.pods.seen().into_iter().flatten().map(|it| named(&it.namespace, &it.name)));
+        names.extend(cluster.nodes.seen().into_iter().flatten().map(|it| format!("Node {}", it.name)));
+        names.extend(kernel.interfaces.seen().into_iter().flat_map(|it| &it.links).map(|it| it.name.clone()));
+        let redirections = kernel.netfilter.seen().and_then(|it| it.redirections.seen());
+        names.extend(redirections.into_iter().flatten().map(|it| it.chain.clone()));
+        let clients = kernel.clients.seen().into_iter().flat_map(|it| &it.sockets);
+        let sockets = kernel.listeners.seen().into_iter().flatten().chain(clients);
+        names.extend(sockets.filter_map(|socket| match &socket.owner {
+            Owner::Held(holder) => holder.process.seen().map(|it| it.command.clone()),
+            _ => None,
+        }));
+        names
     }
 
     fn file(&self) -> NamedTempFile {
         let file = NamedTempFile::new().expect("a file");
         serde_json::to_writer(&file, &self.0).expect("a snapshot is JSON");
         file
-    }
-}
-
-/// A finding.
-pub(super) struct Told(Value);
-
-impl Told {
-    /// A command to type that contains these words.
-    #[track_caller]
-    pub(super) fn types(&self, words: &str) -> &Self {
-        self.remedy("command", words)
-    }
-
-    /// Words for a person that contain these.
-    #[track_caller]
-    pub(super) fn advises(&self, words: &str) -> &Self {
-        self.remedy("advice", words)
-    }
-
-    /// A measured value that contains these words.
-    #[track_caller]
-    pub(super) fn shows(&self, name: &str, words: &str) -> &Self {
-        let values = self.0["evidence"].as_array().expect("a list").iter().filter(|it| it["name"] == name);
-        let mut values = values.filter_map(|it| it["value"].as_str());
-        assert!(values.any(|value| value.contains(words)), "{name} {words:?} is not in {}", self.0["evidence"]);
-        self
-    }
-
-    #[track_caller]
-    fn remedy(&self, kind: &str, words: &str) -> &Self {
-        let remedies = self.0["remedies"].as_array().expect("remedies").iter();
-        let steps = remedies.filter_map(|remedy| remedy["steps"].as_array()).flatten();
-        let mut texts = steps.filter(|step| step["kind"] == kind).filter_map(|step| step["text"].as_str());
-        assert!(texts.any(|text| text.contains(words)), "no {kind} {words:?} in {}", self.0["remedies"]);
-        self
     }
 }
 

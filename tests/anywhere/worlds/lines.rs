@@ -218,6 +218,7 @@ pub(super) fn pods(line: &str) -> Vec<Pod> {
         scheduled: None,
         ips: Vec::new(),
         ports: Vec::new(),
+        probed: Vec::new(),
         more_networks: false,
         ip_local_port_range: None,
     };
