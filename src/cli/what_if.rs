@@ -3,7 +3,7 @@
 use std::{fmt::Display, net::IpAddr, str::FromStr};
 
 use super::{did_you_mean::closest_word, values::configured_range};
-use crate::facts::{Learned, Mode, PortRange, PortSet, ProxyConfig, Reading, Snapshot};
+use crate::facts::{Mode, PortRange, PortSet, ProxyConfig, Reading, Snapshot};
 
 /// One fact that a person supposes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,9 +66,7 @@ impl Setting {
             Self::IpUnprivilegedPortStart(port) => sysctls.ip_unprivileged_port_start = Reading::Seen(port),
             Self::RouteLocalnet(on) => sysctls.route_localnet = Reading::Seen(on),
             Self::TcpTwReuse(value) => sysctls.tcp_tw_reuse = Reading::Seen(value),
-            Self::ProxyMode(value) => {
-                snapshot.overrides.proxy_mode = Some(Learned { value, place: PLACE.to_owned() });
-            }
+            Self::ProxyMode(mode) => snapshot.suppose_mode(mode, PLACE),
             Self::NodePortRange(range) => {
                 snapshot.cluster.node_port_range = Reading::Seen(configured_range(range, PLACE));
             }

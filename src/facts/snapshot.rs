@@ -73,6 +73,16 @@ impl Snapshot {
         since.and_then(|since| since.try_into().ok()).unwrap_or_default()
     }
 
+    /// Makes it a snapshot of a node whose proxy was started in another mode. kube-proxy in iptables mode turns `route_localnet` on
+    /// (`pkg/proxy/iptables/proxier.go`), unless it is told to serve no NodePort on loopback.
+    pub fn suppose_mode(&mut self, mode: Mode, place: &str) {
+        let keeps_off = self.proxy_config().is_ok_and(|it| it.localhost_node_ports == Some(false));
+        if mode == Mode::Iptables && !keeps_off {
+            self.kernel.sysctls.route_localnet = Reading::Seen(true);
+        }
+        self.overrides.proxy_mode = Some(Learned { value: mode, place: place.to_owned() });
+    }
+
     /// This node's own object.
     pub fn own_node(&self) -> Option<&Node> {
         self.cluster.nodes.seen()?.iter().map(Arc::as_ref).find(|node| node.name == self.node_name())

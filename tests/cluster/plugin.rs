@@ -333,7 +333,7 @@ fn what_would_be_lost_in_another_mode_is_told_once_for_all_nodes() {
     let (code, text, notes) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=nftables"]);
     assert_eq!(code, 1, "{text}{notes}");
     assert!(text.starts_with("what if proxy_mode=nftables; 2 of 3 nodes judged"), "{text}");
-    let lost = "30080/tcp (Service default/web port http), from node to 127.0.0.1: pod now, then refused\n    2 of 2 nodes: n1, n2";
+    let lost = "30080/tcp (Service default/web), from its loopback to 127.0.0.1: pod now, then refused\n    2 of 2 nodes: n1, n2";
     assert!(text.contains(lost), "{text}");
     assert!(notes.contains("odd could not be judged"), "{notes}");
 
