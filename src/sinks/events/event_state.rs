@@ -90,7 +90,7 @@ impl EventState {
                 (Stage::Written(series), series.last.min(at) + wait(series.count))
             }
             (Reply::Missing, Request::Repeat(_) | Request::Look) => (Stage::Unwritten, at),
-            (Reply::Missing | Reply::Forbidden, _) => (self.stage, refused),
+            (Reply::Missing | Reply::Forbidden | Reply::Stuck, _) => (self.stage, refused),
             (Reply::Refused | Reply::Overtaken, _) => (Stage::Done, at),
             (Reply::Unavailable(_), _) => (self.stage, self.due),
         };
@@ -113,7 +113,7 @@ impl EventState {
             }
             (Reply::Missing, Request::Repeat(_) | Request::Look) => (Stage::Unwritten, at),
             (Reply::Unavailable(_), _) => (self.stage, self.due),
-            (Reply::Forbidden, _) => (self.stage, refused),
+            (Reply::Forbidden | Reply::Stuck, _) => (self.stage, refused),
             (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Missing, _)
             | (Reply::Refused | Reply::Overtaken, _) => (Stage::Done, at),
         };
@@ -133,14 +133,19 @@ impl Refusals {
 
     /// Takes in whether a reply is a refusal, and returns how long to wait if it is.
     pub(super) fn after(&mut self, reply: &Reply) -> SignedDuration {
-        let wait = (REFUSED_ONCE * 2_i32.pow(self.0.min(8))).min(REFUSED);
+        let wait = refused(self.0);
         self.0 = match reply {
-            Reply::Missing | Reply::Forbidden => self.0.saturating_add(1),
+            Reply::Missing | Reply::Forbidden | Reply::Stuck => self.0.saturating_add(1),
             Reply::Unavailable(_) => self.0,
             Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Overtaken | Reply::Refused => 0,
         };
         wait
     }
+}
+
+/// The wait after a refusal that followed so many in a row.
+pub(super) fn refused(before: u32) -> SignedDuration {
+    (REFUSED_ONCE * 2_i32.pow(before.min(8))).min(REFUSED)
 }
 
 /// No wait is longer. A time further away was made before the clock was set back.

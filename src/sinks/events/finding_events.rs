@@ -9,6 +9,7 @@ use super::{
     event_state::{EventState, Stage},
     incident::Teller,
     object::PlannedEvent,
+    pause::Unanswered,
     release::{Release, Released},
     request::{Reply, Request},
     spread::{Delay, Spread},
@@ -27,6 +28,7 @@ pub(super) struct FindingEvents {
     release: Option<Release>,
     ending: Option<Ending>,
     pub(super) in_flight: Option<InFlight>,
+    pub(super) unanswered: Unanswered,
 }
 
 /// The Event that says that it is open.
@@ -73,7 +75,8 @@ impl FindingEvents {
             Some(gate) => Opening::Voice(Box::new(Voice::new(event, gate, at, delay))),
             None => Opening::Single(Box::new(EventState::new(event, at, delay))),
         };
-        Self { severity, opening, former, release, ending: None, in_flight: None }
+        let unanswered = Unanswered::none();
+        Self { severity, opening, former, release, ending: None, in_flight: None, unanswered }
     }
 
     /// Whether this is the Event that says that it is open.
@@ -169,7 +172,7 @@ impl FindingEvents {
             (None, None, Opening::Voice(voice)) if voice.is_light() => budget.ready_to_look(at),
             (None, None, Opening::Voice(_)) => budget.ready(self.object(), at),
         };
-        Some(due.max(budgeted))
+        Some(due.max(budgeted).max(self.unanswered.end(at)))
     }
 
     /// The next request, which is on its way from now on, and the Event it is about.
@@ -208,15 +211,16 @@ impl FindingEvents {
         }
     }
 
-    /// What is new before what is over, that before what is repeated; the worst first, then what waits longest.
-    pub(super) fn rank(&self, at: Timestamp) -> (u8, Reverse<Severity>, Option<Timestamp>) {
+    /// What was not answered before comes last. What is new before what is over, that before what is repeated; the worst first,
+    /// then what waits longest.
+    pub(super) fn rank(&self, at: Timestamp) -> (u32, u8, Reverse<Severity>, Option<Timestamp>) {
         let kind = match &self.opening {
             _ if self.ending.is_some() || self.release.is_some() => 1,
             Opening::Single(opening) if matches!(opening.stage, Stage::Unwritten | Stage::Found) => 0,
             Opening::Voice(voice) if voice.is_new() => 0,
             Opening::Single(_) | Opening::Voice(_) => 2,
         };
-        (kind, Reverse(self.severity), self.due(at))
+        (self.unanswered.times, kind, Reverse(self.severity), self.due(at))
     }
 
     /// What it would be a loss to forget, least first.

@@ -1,8 +1,11 @@
-//! How long the API server is left alone when it does not answer.
+//! How long the API server is left alone when it does not answer, and a finding about which it alone does not.
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::request::Reply;
+use super::{
+    event_state::{REFUSED, refused},
+    request::Reply,
+};
 
 /// How many refusals of a server that did not answer before are not believed: until it has read its roles, it forbids
 /// everything.
@@ -55,5 +58,44 @@ impl Pause {
         let own = (first * 2_i32.pow(self.unanswered.min(8))).min(longest.max(spread));
         self.unanswered = self.unanswered.saturating_add(1);
         self.until = at + wanted.map_or(own, |wanted| wanted.clamp(own, LONGEST));
+    }
+}
+
+/// That the server does not answer about one finding. Where it answers about others meanwhile, it may be that finding, which is
+/// left alone for longer and longer.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    /// How often in a row, since the server last answered about another.
+    pub(super) times: u32,
+    /// How often it answered about another meanwhile.
+    alone: u32,
+    until: Timestamp,
+}
+
+impl Unanswered {
+    pub(super) fn none() -> Self {
+        Self { times: 0, alone: 0, until: Timestamp::MIN }
+    }
+
+    /// Takes in a reply about this finding. A server that says when to come back turns away everybody.
+    pub(super) fn after(&mut self, reply: &Reply) {
+        match reply {
+            Reply::Unavailable(None) => self.times = self.times.saturating_add(1),
+            Reply::Unavailable(Some(_)) => {}
+            _ => *self = Self::none(),
+        }
+    }
+
+    /// The server has answered about another finding. Once that is chance.
+    pub(super) fn after_another(&mut self, at: Timestamp) {
+        if self.times > 0 {
+            let wait = if self.alone > 0 { refused(self.alone - 1) } else { SignedDuration::ZERO };
+            (self.times, self.alone, self.until) = (0, self.alone.saturating_add(1), at + wait);
+        }
+    }
+
+    /// Until when it is left alone.
+    pub(super) fn end(&self, at: Timestamp) -> Timestamp {
+        if self.until > at + REFUSED { at } else { self.until }
     }
 }

@@ -110,10 +110,17 @@ impl Plan {
     pub fn answer(&mut self, at: Timestamp, write: &Write, reply: Reply) {
         self.count(write, &reply);
         let reply = self.pause.after(at, reply, self.spread.longest());
-        let its = |events: &&mut FindingEvents| events.in_flight.is_some_and(|it| it.ticket == write.ticket);
+        let its = |events: &FindingEvents| events.in_flight.is_some_and(|it| it.ticket == write.ticket);
         // A finding of another impact by now has new Events; the old ones are over.
-        if let Some(events) = self.findings.values_mut().find(its) {
+        let is_answer = !matches!(reply, Reply::Unavailable(_));
+        let about = self.findings.iter_mut().find(|(_, events)| its(events)).map(|(key, events)| {
+            events.unanswered.after(&reply);
             events.answer(at, &write.request, reply);
+            key.clone()
+        });
+        if is_answer {
+            let others = self.findings.iter_mut().filter(|(key, _)| Some(*key) != about.as_ref());
+            others.for_each(|(_, events)| events.unanswered.after_another(at));
         }
     }
 
@@ -185,9 +192,8 @@ impl Plan {
             // An Event that has expired, a look at one that is there, or to come second is no failure.
             (Reply::Missing, Request::Repeat(_) | Request::Find | Request::Look | Request::Hold(_))
             | (Reply::Current(_) | Reply::Overtaken, _) => return,
-            (Reply::Exists | Reply::Missing | Reply::Forbidden | Reply::Refused | Reply::Unavailable(_), _) => {
-                &mut self.counters.failed
-            }
+            (Reply::Exists | Reply::Missing | Reply::Forbidden | Reply::Stuck, _)
+            | (Reply::Refused | Reply::Unavailable(_), _) => &mut self.counters.failed,
         };
         *counter += 1;
     }

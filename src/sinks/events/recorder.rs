@@ -1,18 +1,14 @@
 //! Writes Events through the API server: one request at a time, in a task of its own.
 
 use std::{
-    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use http::{Request as HttpRequest, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{
-    api::events::v1::{Event, EventSeries},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::{api::events::v1::EventSeries, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::client::{Body, Client};
 use serde::Deserialize;
 use tokio::{
@@ -191,27 +187,40 @@ impl Writer {
     async fn exchange(&self, write: &Write) -> Result<Answer, Failed> {
         let response = self.client.send(request(write)?).await?;
         let (status, wait) = (response.status(), retry_after(&response));
-        let body = Limited::new(response.into_body(), ANSWER).collect().await?.to_bytes();
+        let body = match Limited::new(response.into_body(), ANSWER).collect().await {
+            Ok(body) => body.to_bytes(),
+            // What is so long is somebody else's: no reason to leave the server alone.
+            Err(failed) if failed.is::<LengthLimitError>() => Default::default(),
+            Err(failed) => return Err(failed),
+        };
         let reply = match (status, &write.request) {
-            (status, Request::Find | Request::Look) if status.is_success() => Reply::Current(seen(&body)?),
+            (status, Request::Find | Request::Look) if status.is_success() => {
+                Seen::parse(&body).map_or(Reply::Stuck, Reply::Current)
+            }
             (status, _) if status.is_success() => Reply::Written,
             (StatusCode::CONFLICT, Request::Create(_)) => Reply::Exists,
             (StatusCode::CONFLICT, Request::Hold(_)) => Reply::Overtaken,
             (StatusCode::NOT_FOUND, _) => Reply::Missing,
             (StatusCode::FORBIDDEN, _) => Reply::Forbidden,
+            (StatusCode::UNPROCESSABLE_ENTITY, Request::Create(_)) => Reply::Refused,
             (StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, _)
             | (StatusCode::CONFLICT, _) => Reply::Unavailable(wait),
-            (status, _) if status.is_client_error() => Reply::Refused,
+            (status, _) if status.is_client_error() => Reply::Stuck,
             (_, _) => Reply::Unavailable(wait),
         };
         let fine = match (&reply, &write.request) {
             (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Overtaken, _) => true,
             (Reply::Missing, request) => !matches!(request, Request::Create(_)),
-            (Reply::Forbidden | Reply::Refused | Reply::Unavailable(_), _) => false,
+            (Reply::Forbidden | Reply::Stuck | Reply::Refused | Reply::Unavailable(_), _) => false,
         };
         let failure = (!fine).then(|| {
-            let message =
-                serde_json::from_slice::<Status>(&body).map_or_else(|_| String::new(), |status| status.message);
+            let message = match serde_json::from_slice::<Status>(&body) {
+                Ok(status) => status.message,
+                Err(_) if status.is_success() => {
+                    format!("{}/{} is no Event, or a long one", write.namespace, write.name)
+                }
+                Err(_) => String::new(),
+            };
             clean(&format!("{status}: {message}"), MESSAGE)
         });
         Ok(Answer { reply, failure })
@@ -264,11 +273,6 @@ fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
 }
 
 const MERGE: &str = "application/merge-patch+json";
-
-fn seen(body: &[u8]) -> Result<Seen, Failed> {
-    let event: Event = serde_json::from_slice(body).map_err(|wrong| io::Error::other(format!("no Event: {wrong}")))?;
-    Ok(Seen::of(event))
-}
 
 fn retry_after(response: &Response<Body>) -> Option<SignedDuration> {
     let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;

@@ -166,7 +166,7 @@ impl Voice {
                     _ => self.go(Stage::Empty, at),
                 }
             }
-            (Reply::Missing | Reply::Forbidden, _) => self.due = at + refused,
+            (Reply::Missing | Reply::Forbidden | Reply::Stuck, _) => self.due = at + refused,
             (Reply::Refused, _) => self.stage = Stage::Done,
             (Reply::Unavailable(_), Request::Create(_) | Request::Hold(_)) => {
                 // It may be done. What is true is read first.

@@ -3,6 +3,7 @@
 mod cluster_facts;
 mod every_rule;
 mod flood;
+mod forged;
 mod incident;
 mod series;
 

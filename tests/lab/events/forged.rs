@@ -1,0 +1,42 @@
+//! Events of somebody else under the names that agents use.
+
+use portreeve::{findings::Severity, sinks::events::Counters};
+use serde_json::{Value, json};
+
+use super::{Stage, written};
+use crate::parts::kubectl;
+
+/// As long as the API server takes it, and longer than an agent reads.
+const LONG: usize = 260 << 10;
+
+#[test]
+fn an_event_that_cannot_be_read_silences_nobody_about_anything_else() {
+    let long = |name: &str| json!({"metadata": {"annotations": {"long": "x".repeat(LONG - name.len())}}});
+    let odd = |_: &str| json!({"series": {"count": 3}});
+    let seen = Counters { written: 1, deduplicated: 1, ..Counters::default() };
+    let failed = Counters { written: 1, failed: 1, ..Counters::default() };
+    let forged: [(&dyn Fn(&str) -> Value, Counters); 2] = [(&odd, seen), (&long, failed)];
+    for (forged, expected) in forged {
+        let stage = Stage::new(&[]);
+        let wanted = stage.finding("listener-on-node-port", &stage.service, Severity::Critical, "It is wrong.");
+        let other = stage.finding("client-socket-on-node-port", &stage.service, Severity::Warning, "It is wrong too.");
+        let first = stage.writer("n1");
+        first.raise([&wanted]);
+        first.until(written(1));
+        drop(first);
+        let name = stage.warning()["metadata"]["name"].as_str().expect("a name").to_owned();
+        kubectl(&stage.cluster, &["delete", "events.events.k8s.io", &name]);
+        let mut event = forged(&name);
+        event["metadata"]["name"] = json!(name);
+        event["metadata"]["namespace"] = json!("default");
+        event["involvedObject"] = json!({"kind": "Service", "namespace": "default", "name": "web"});
+        stage.cluster.api().post("/api/v1/namespaces/default/events", &event).expect("the server takes it");
+
+        let agent = stage.writer("n1");
+        agent.raise([&wanted, &other]);
+        agent.until(expected);
+        let told: Vec<Value> = stage.events("Warning").iter().map(|event| event["reason"].clone()).collect();
+        assert_eq!(told, ["ClientSocketOnNodePort"]);
+        agent.is_idle();
+    }
+}
