@@ -13,7 +13,7 @@ use super::{
     release::{Release, Released},
     request::{Reply, Request},
     spread::{Delay, Spread},
-    voice::Voice,
+    voice::{Stands, Voice},
 };
 use crate::findings::Severity;
 
@@ -96,7 +96,7 @@ impl FindingEvents {
                 }
                 // It may have been given back by now.
                 if ending.is_some() {
-                    self.release = None;
+                    self.release.take_if(|release| release.gate.is_same_as(&voice.gate));
                     voice.open_again(at);
                 }
             }
@@ -118,13 +118,18 @@ impl FindingEvents {
         }
         let may_be_told = match &self.opening {
             Opening::Single(_) => self.in_flight.is_some(),
-            Opening::Voice(voice) => voice.may_be_told(self.in_flight.is_some()),
+            Opening::Voice(voice) => self.stands_of(voice) >= Stands::Maybe,
         };
         let begun = if may_be_told { Some(self.opening.event()) } else { self.last_written() };
-        let Some(event) = begun.map(PlannedEvent::resolved) else { return false };
-        if self.release.is_none() && may_be_told {
-            self.release = self.opening.gate().map(|gate| Release::new(gate.clone(), at));
+        let begun = begun.cloned();
+        if self.release.is_none() {
+            self.release = self.held_gate(at);
         }
+        if begun.is_none() && self.release.is_none() {
+            return false;
+        }
+        let is_silent = begun.is_none();
+        let event = begun.as_ref().unwrap_or(self.opening.event()).resolved();
         // Few hold voices, and one writes what is about the cluster. What else ends everywhere, ends on every node.
         let is_alone = match &self.opening {
             Opening::Single(opening) => {
@@ -133,7 +138,12 @@ impl FindingEvents {
             Opening::Voice(_) => true,
         };
         let delay = if is_alone { Delay::default() } else { spread.delay(&event.node, &event.name) };
-        self.ending = Some(Ending { since: at, state: EventState::new(event, at, delay) });
+        let mut state = EventState::new(event, at, delay);
+        // Where nothing was told there is no end to tell: only the voice is given back.
+        if is_silent {
+            state.stage = Stage::Done;
+        }
+        self.ending = Some(Ending { since: at, state });
         true
     }
 
@@ -146,7 +156,7 @@ impl FindingEvents {
     pub(super) fn has_begun(&self) -> bool {
         let written = match &self.opening {
             Opening::Single(opening) => !matches!(opening.stage, Stage::Unwritten | Stage::Done),
-            Opening::Voice(voice) => voice.may_be_told(false),
+            Opening::Voice(voice) => voice.stands(false) >= Stands::Maybe,
         };
         written || self.former.is_some() || self.release.is_some() || self.in_flight.is_some()
     }
@@ -263,12 +273,16 @@ impl FindingEvents {
     /// The voice that is held and has to be given back, where there is one.
     fn held_gate(&self, at: Timestamp) -> Option<Release> {
         let gate = match &self.opening {
-            Opening::Voice(voice) if voice.may_be_told(self.in_flight.is_some()) && self.ending.is_none() => {
+            Opening::Voice(voice) if self.stands_of(voice) >= Stands::Voice && self.ending.is_none() => {
                 Some(&voice.gate)
             }
             _ => self.release.as_ref().map(|release| &release.gate),
         };
         gate.map(|gate| Release::new(gate.clone(), at))
+    }
+
+    fn stands_of(&self, voice: &Voice) -> Stands {
+        voice.stands(self.in_flight.is_some_and(|request| request.about == About::Opening))
     }
 
     /// The Event that says that it began, if there is one on the server and none yet that it is over.
@@ -289,13 +303,6 @@ impl Opening {
         match self {
             Self::Single(opening) => &opening.event,
             Self::Voice(voice) => &voice.event,
-        }
-    }
-
-    fn gate(&self) -> Option<&PlannedEvent> {
-        match self {
-            Self::Single(_) => None,
-            Self::Voice(voice) => Some(&voice.gate),
         }
     }
 }

@@ -33,13 +33,23 @@ pub(super) struct Voice {
     stage: Stage,
     due: Timestamp,
     refusals: Refusals,
-    /// Whether the gate stands on the server as an Event of this node, and whether its own Event does.
-    gate_tells: bool,
-    own_tells: bool,
-    /// Whether a request may have been done, though its answer was lost.
-    is_unsure: bool,
+    stands: Stands,
     /// Whether it has to be told again at once: somebody has read that it is over.
     anew: bool,
+}
+
+/// What stands on the server of this node; each with all before it possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stands {
+    Nothing,
+    /// That it holds the voice, maybe.
+    Voice,
+    /// An Event that says that it is open here, maybe.
+    Maybe,
+    /// The gate, as an Event of this node.
+    Gate,
+    /// Its own Event, beside the gate of another.
+    Own,
 }
 
 #[derive(Debug)]
@@ -68,23 +78,29 @@ impl Voice {
     pub(super) fn new(event: PlannedEvent, gate: PlannedEvent, at: Timestamp, delay: Delay) -> Self {
         let due = at + delay.own;
         let (refusals, stage) = (Refusals::none(), Stage::Unknown);
-        let (gate_tells, own_tells, is_unsure, anew) = (false, false, false, false);
-        Self { event, gate, stage, due, refusals, gate_tells, own_tells, is_unsure, anew }
+        Self { event, gate, stage, due, refusals, stands: Stands::Nothing, anew: false }
     }
 
     /// Whether there is an Event of this node that says that it is open.
     pub(super) fn is_told(&self) -> bool {
-        self.gate_tells || self.own_tells
+        self.stands >= Stands::Gate
     }
 
-    /// The same, or there may be one.
-    pub(super) fn may_be_told(&self, in_flight: bool) -> bool {
-        let writes = match &self.stage {
-            Stage::Empty | Stage::Ready { .. } => true,
-            Stage::Beside { is_checked, .. } => *is_checked,
-            Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Left | Stage::Told | Stage::Done => false,
-        };
-        self.is_told() || self.is_unsure || (in_flight && writes)
+    /// What stands on the server, with the request that is on its way.
+    pub(super) fn stands(&self, in_flight: bool) -> Stands {
+        let at_most = if in_flight { self.would_stand() } else { Stands::Nothing };
+        self.stands.max(at_most)
+    }
+
+    /// What may stand on the server once the next request is done.
+    fn would_stand(&self) -> Stands {
+        match &self.stage {
+            Stage::Empty | Stage::Ready { series: Some(_), .. } => Stands::Maybe,
+            Stage::Beside { is_checked: true, .. } => Stands::Maybe,
+            Stage::Ready { series: None, .. } => Stands::Voice,
+            Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Left => Stands::Nothing,
+            Stage::Told | Stage::Beside { .. } | Stage::Done => Stands::Nothing,
+        }
     }
 
     /// Whether nobody has told yet, as far as is known.
@@ -106,7 +122,8 @@ impl Voice {
 
     /// It is open again, after its end may have been read.
     pub(super) fn open_again(&mut self, at: Timestamp) {
-        self.anew = true;
+        // What was on its way may be done.
+        (self.stands, self.anew) = (self.stands(true), true);
         self.go(Stage::Unsure, at);
     }
 
@@ -155,7 +172,11 @@ impl Voice {
         let refused = self.refusals.after(&reply);
         match (reply, request) {
             (Reply::Current(seen), _) => self.read(at, seen),
-            (Reply::Written, Request::Hold(Hold { series: None, .. })) => self.stand_beside(at),
+            (Reply::Written, Request::Hold(Hold { series: None, .. })) => {
+                // An Event of its own that is there already is from before, and over.
+                self.anew = true;
+                self.stand_beside(at);
+            }
             (Reply::Written, Request::Hold(Hold { series: Some(series), .. })) => self.tell(at, *series),
             (Reply::Written, _) => self.tell(at, Series { count: 1, last: at }),
             (Reply::Exists, _) => self.go(Stage::Unsure, at + self.apart(RACE)),
@@ -170,7 +191,10 @@ impl Voice {
             (Reply::Refused, _) => self.stage = Stage::Done,
             (Reply::Unavailable(_), Request::Create(_) | Request::Hold(_)) => {
                 // It may be done. What is true is read first.
-                (self.is_unsure, self.stage) = (true, Stage::Unsure);
+                let takes_only = matches!(request, Request::Hold(Hold { series: None, .. }));
+                let may_stand = if takes_only { Stands::Voice } else { Stands::Maybe };
+                (self.stands, self.stage) = (self.stands.max(may_stand), Stage::Unsure);
+                self.anew |= takes_only;
             }
             (Reply::Unavailable(_), _) => {}
         }
@@ -178,8 +202,13 @@ impl Voice {
 
     /// Takes in the answer about the Event beside the gate.
     fn answer_beside(&mut self, at: Timestamp, request: &Request, reply: Reply) {
+        let would_stand = self.would_stand();
         let Stage::Beside { own, is_checked, .. } = &mut self.stage else { return };
-        self.own_tells |= matches!(reply, Reply::Written | Reply::Exists);
+        match reply {
+            Reply::Written | Reply::Exists => self.stands = Stands::Own,
+            Reply::Unavailable(_) => self.stands = self.stands.max(would_stand),
+            _ => {}
+        }
         self.anew &= reply != Reply::Written;
         // The next step follows at once; after anything else the gate is read first.
         *is_checked = matches!(reply, Reply::Missing | Reply::Exists);
@@ -198,7 +227,14 @@ impl Voice {
             Some(mark) => (mark == self.event.mark(false), mark.over),
             None => (false, false),
         };
-        self.is_unsure = false;
+        // What may be of the gate is known now. Of an own Event the gate says nothing.
+        if self.stands < Stands::Gate && !matches!(self.stage, Stage::Beside { .. }) {
+            self.stands = Stands::Nothing;
+        }
+        // A gate that named this node has expired.
+        if self.stands == Stands::Gate && !names_this {
+            self.stands = Stands::Nothing;
+        }
         if is_over && matches!(self.stage, Stage::Taken) {
             return self.go(Stage::Left, at + self.apart(LEFT));
         }
@@ -207,14 +243,15 @@ impl Voice {
             return self.go(Stage::Ready { version: seen.version, series }, at);
         }
         if !is_held {
-            // A gate that named this node has expired.
-            self.gate_tells = false;
+            if self.stands == Stands::Gate {
+                self.stands = Stands::Nothing;
+            }
             return self.go(Stage::Taken, at + self.apart(AGAIN));
         }
         if !names_this {
             return self.stand_beside(at);
         }
-        self.gate_tells = true;
+        self.stands = self.stands.max(Stands::Gate);
         let due = seen.series.last.min(at) + wait(seen.series.count);
         if self.anew || due <= at {
             self.go(Stage::Ready { version: seen.version, series: Some(seen.series.repeated(at)) }, at);
@@ -225,13 +262,13 @@ impl Voice {
 
     /// The gate is this node's Event.
     fn tell(&mut self, at: Timestamp, series: Series) {
-        (self.gate_tells, self.is_unsure, self.anew) = (true, false, false);
+        (self.stands, self.anew) = (Stands::Gate, false);
         self.go(Stage::Told, at + wait(series.count));
     }
 
     /// The gate was read, or written, and this node holds it, while it names another.
     fn stand_beside(&mut self, at: Timestamp) {
-        self.is_unsure = false;
+        self.stands = self.stands.max(Stands::Voice);
         if let Stage::Beside { own, look, is_checked } = &mut self.stage {
             (*is_checked, *look) = (own.due(at) <= at, (*look).max(at + OFTEN));
             return;
