@@ -111,6 +111,15 @@ impl FindingEvents {
         }
     }
 
+    /// It has to wait no longer than this, if it was never asked about.
+    pub(super) fn hasten(&mut self, at: Timestamp, spread: Spread) {
+        let delay = spread.delay(&self.opening.event().node, &self.opening.event().name);
+        match &mut self.opening {
+            Opening::Single(opening) => opening.hasten(at, delay),
+            Opening::Voice(voice) => voice.hasten(at, delay),
+        }
+    }
+
     /// The finding is over. False when nothing was written of it, so that nothing is to be written of its end.
     pub(super) fn close(&mut self, at: Timestamp, spread: Spread) -> bool {
         if self.ending.is_some() {
@@ -173,7 +182,7 @@ impl FindingEvents {
         }
         let due = self.due(at)?;
         let written = |state: &EventState| {
-            if state.stage == Stage::Found { at } else { budget.ready(self.object(), at) }
+            if matches!(state.stage, Stage::Found | Stage::Read(_)) { at } else { budget.ready(self.object(), at) }
         };
         let budgeted = match (&self.release, &self.ending, &self.opening) {
             (Some(_), ..) => budget.ready_to_look(at),
@@ -196,7 +205,7 @@ impl FindingEvents {
         match (&self.release, &self.ending, &self.opening) {
             (Some(release), ..) => (&release.gate, release.request()),
             (None, Some(Ending { state, .. }), _) => (&state.event, state.request(at)),
-            (None, None, Opening::Single(state)) => (&state.event, state.request(at)),
+            (None, None, Opening::Single(state)) => (state.target(), state.request(at)),
             (None, None, Opening::Voice(voice)) => voice.request(at),
         }
     }
@@ -226,7 +235,7 @@ impl FindingEvents {
     pub(super) fn rank(&self, at: Timestamp) -> (u32, u8, Reverse<Severity>, Option<Timestamp>) {
         let kind = match &self.opening {
             _ if self.ending.is_some() || self.release.is_some() => 1,
-            Opening::Single(opening) if matches!(opening.stage, Stage::Unwritten | Stage::Found) => 0,
+            Opening::Single(opening) if matches!(opening.stage, Stage::Unwritten | Stage::Found | Stage::Read(_)) => 0,
             Opening::Voice(voice) if voice.is_new() => 0,
             Opening::Single(_) | Opening::Voice(_) => 2,
         };

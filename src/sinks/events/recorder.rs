@@ -25,7 +25,10 @@ use super::{
     plan::{Counters, Plan},
     request::{Hold, Reply, Request, Seen, Series, Write},
 };
-use crate::{facts::text::clean, ledger::Change};
+use crate::{
+    facts::{Snapshot, text::clean},
+    ledger::Change,
+};
 
 /// What RBAC has to grant on `events` of `events.k8s.io`.
 pub const VERBS: [&str; 2] = ["create", "patch"];
@@ -44,6 +47,8 @@ const NAP: Duration = Duration::from_secs(60);
 pub struct Recorder {
     shared: Arc<Shared>,
     task: AbortHandle,
+    /// The namespace that agents run in, where it is known.
+    agents: Option<String>,
 }
 
 /// What the loop hands over, and the writer works off. It is bounded by itself, and locked for moments only.
@@ -83,12 +88,27 @@ impl Recorder {
             let shared = Arc::clone(&shared);
             async move { work(shared, Writer { client, limit, failure: None }, clock, chance).await }
         });
-        (Self { shared, task: task.abort_handle() }, task)
+        (Self { shared, task: task.abort_handle(), agents: None }, task)
+    }
+
+    /// The same, of agents in this namespace.
+    pub fn of_agents_in(mut self, agents: Option<String>) -> Self {
+        self.agents = agents;
+        self
+    }
+
+    /// Takes in what a look changed.
+    pub fn round(&self, snapshot: &Snapshot, changes: &[Change]) {
+        let counts_nodes = snapshot.cluster.nodes.seen().is_some() && !self.shared.plan().knows_nodes();
+        if counts_nodes || !changes.is_empty() {
+            self.offer(snapshot.at, changes, &Place::of(snapshot, self.agents.as_deref()));
+        }
     }
 
     /// Takes in what a round changed. Never waits for the API server.
     pub fn offer(&self, at: Timestamp, changes: &[Change], place: &Place) {
         let mut plan = self.shared.plan();
+        plan.know(at, place);
         for change in changes {
             plan.offer(at, change, place);
         }

@@ -40,6 +40,11 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether it only reads.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self, Self::Find | Self::Look)
+    }
+
     /// Whether it only reads, or writes nothing but who holds a voice.
     pub(super) fn is_light(&self) -> bool {
         match self {

@@ -7,22 +7,26 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     event_state::{EventState, Refusals, Stage as OwnStage, furthest, wait},
+    incident::Mark,
     object::PlannedEvent,
     request::{Hold, Reply, Request, Seen, Series},
     spread::{Delay, part},
 };
 
-/// Who found a voice taken looks again after so long, and up to as long again.
-const AGAIN: SignedDuration = SignedDuration::from_mins(5);
 /// Who found that nobody holds a voice any more looks once more after so long, and up to as long again: the holder may be about
 /// to write a new gate, or everybody about to be repaired.
 const LEFT: SignedDuration = SignedDuration::from_mins(2);
+/// Who finds that another node held a voice waits so long, and up to a quarter more, whether that node is hit again: what comes and
+/// goes is told by the same few.
+const ANOTHER: SignedDuration = SignedDuration::from_secs(20);
 /// Who lost a race for the gate looks after so long, and up to as long again, who won.
 const RACE: SignedDuration = SignedDuration::from_secs(5);
 /// A gate that names another node expires an hour after it was marked. From then on its holder looks so often whether it
 /// has gone, to write one that names itself.
 const LIFETIME: SignedDuration = SignedDuration::from_mins(60);
 const OFTEN: SignedDuration = SignedDuration::from_mins(1);
+/// A gate of which its holder has told nothing for so long has none, where the server keeps Events for longer than an hour.
+const DESERTED: SignedDuration = SignedDuration::from_hours(2);
 
 /// A voice and what this agent knows of it.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ pub(super) struct Voice {
     stage: Stage,
     due: Timestamp,
     refusals: Refusals,
+    /// How long it leaves the voice alone that another one has, at least.
+    again: SignedDuration,
     stands: Stands,
     /// Whether it has to be told again at once: somebody has read that it is over.
     anew: bool,
@@ -78,7 +84,15 @@ impl Voice {
     pub(super) fn new(event: PlannedEvent, gate: PlannedEvent, at: Timestamp, delay: Delay) -> Self {
         let due = at + delay.own;
         let (refusals, stage) = (Refusals::none(), Stage::Unknown);
-        Self { event, gate, stage, due, refusals, stands: Stands::Nothing, anew: false }
+        Self { event, gate, stage, due, refusals, again: delay.again, stands: Stands::Nothing, anew: false }
+    }
+
+    /// It has to wait no longer than this, if it was never asked about.
+    pub(super) fn hasten(&mut self, at: Timestamp, delay: Delay) {
+        self.again = delay.again;
+        if matches!(self.stage, Stage::Unknown) {
+            self.due = self.due.min(at + delay.own);
+        }
     }
 
     /// Whether there is an Event of this node that says that it is open.
@@ -142,7 +156,7 @@ impl Voice {
         match &self.stage {
             Stage::Empty => false,
             Stage::Ready { series, .. } => series.is_none(),
-            Stage::Beside { own, is_checked: true, .. } => own.stage == OwnStage::Found,
+            Stage::Beside { own, is_checked: true, .. } => matches!(own.stage, OwnStage::Found | OwnStage::Read(_)),
             Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Left => true,
             Stage::Told | Stage::Beside { .. } | Stage::Done => true,
         }
@@ -156,7 +170,7 @@ impl Voice {
             Stage::Ready { version, series } => {
                 Request::Hold(Hold { version: version.clone(), mark: self.event.mark(false), series: *series })
             }
-            Stage::Beside { own, is_checked: true, .. } => return (&own.event, own.request(at)),
+            Stage::Beside { own, is_checked: true, .. } => return (own.target(), own.request(at)),
             Stage::Unsure | Stage::Taken | Stage::Left | Stage::Told | Stage::Beside { .. } | Stage::Done => {
                 Request::Look
             }
@@ -180,7 +194,7 @@ impl Voice {
             (Reply::Written, Request::Hold(Hold { series: Some(series), .. })) => self.tell(at, *series),
             (Reply::Written, _) => self.tell(at, Series { count: 1, last: at }),
             (Reply::Exists, _) => self.go(Stage::Unsure, at + self.apart(RACE)),
-            (Reply::Overtaken, _) => self.go(Stage::Taken, at + self.apart(AGAIN)),
+            (Reply::Overtaken, _) => self.go(Stage::Taken, at + self.apart(self.again)),
             (Reply::Missing, Request::Find | Request::Look | Request::Repeat(_) | Request::Hold(_)) => {
                 match self.stage {
                     Stage::Taken => self.go(Stage::Left, at + self.apart(LEFT)),
@@ -210,9 +224,10 @@ impl Voice {
             _ => {}
         }
         self.anew &= reply != Reply::Written;
-        // The next step follows at once; after anything else the gate is read first.
-        *is_checked = matches!(reply, Reply::Missing | Reply::Exists);
+        let follows = matches!(reply, Reply::Missing | Reply::Exists) && !matches!(own.stage, OwnStage::Read(_));
         own.answer_opening(at, request, reply);
+        // The next step follows at once; after anything else the gate is read first.
+        *is_checked = follows || matches!(own.stage, OwnStage::Read(_));
         if own.stage == OwnStage::Done {
             self.stage = Stage::Done;
         } else if self.anew && matches!(own.stage, OwnStage::Written(_)) {
@@ -223,8 +238,10 @@ impl Voice {
     /// Goes by what the gate says.
     fn read(&mut self, at: Timestamp, seen: Seen) {
         let names_this = seen.node.as_ref() == Some(&self.event.node);
+        // A holder that the gate names tells again every hour. One that does not any more has gone without an end.
+        let is_old = |mark: &Mark| Some(&mark.node) == seen.node.as_ref() && seen.series.last.min(at) + DESERTED <= at;
         let (is_held, is_over) = match seen.holder() {
-            Some(mark) => (mark == self.event.mark(false), mark.over),
+            Some(mark) => (mark == self.event.mark(false), mark.over || is_old(&mark)),
             None => (false, false),
         };
         // What may be of the gate is known now. Of an own Event the gate says nothing.
@@ -234,6 +251,11 @@ impl Voice {
         // A gate that named this node has expired.
         if self.stands == Stands::Gate && !names_this {
             self.stands = Stands::Nothing;
+        }
+        let is_own = names_this || seen.holder().is_some_and(|mark| mark.node == self.event.node);
+        if is_over && matches!(self.stage, Stage::Unknown) && !is_own {
+            let more = part(ANOTHER / 4, &["another", &self.event.node, &self.gate.name]);
+            return self.go(Stage::Left, at + ANOTHER + more);
         }
         if is_over && matches!(self.stage, Stage::Taken) {
             return self.go(Stage::Left, at + self.apart(LEFT));
@@ -246,7 +268,7 @@ impl Voice {
             if self.stands == Stands::Gate {
                 self.stands = Stands::Nothing;
             }
-            return self.go(Stage::Taken, at + self.apart(AGAIN));
+            return self.go(Stage::Taken, at + self.apart(self.again));
         }
         if !names_this {
             return self.stand_beside(at);

@@ -83,7 +83,8 @@ impl Stage {
             node: node.to_owned(),
             node_uid: uid(&self.node),
             kubernetes_uid: kubernetes.as_ref().and_then(uid),
-            nodes: None,
+            nodes: Some(1),
+            agents: None,
         };
         Writer { stage: self, recorder, place }
     }

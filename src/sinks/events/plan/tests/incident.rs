@@ -123,6 +123,35 @@ fn a_holder_that_is_gone_is_followed_when_its_event_has_expired() {
 }
 
 #[test]
+fn a_holder_that_is_gone_is_followed_where_the_server_keeps_events_for_a_day() {
+    let mut stage = Stage::new(2);
+    stage.server = Server::that_forgets_after(SignedDuration::from_hours(24));
+    (0..2).for_each(|agent| stage.raise(0, agent));
+    stage.pass(0..180);
+    assert_eq!(stage.read().0, [stage.node(0)], "a holder that tells is not followed");
+    stage.agents[0].1 = Plan::default();
+    stage.pass(180..180 + 60 + 75);
+    assert!(stage.read().0.contains(&stage.node(1)));
+    assert_eq!(stage.server.openings().filter_map(|(_, kept)| kept.mark.clone()).count(), 1);
+}
+
+/// Fault (operator): the node that tells of an incident is removed, or its agent is restarted while the node is repaired
+/// Does: nothing, and its Event has no end; once it has expired, another affected node tells of itself
+/// Right again: within an hour and a quarter, or where the server keeps Events for longer, within two hours and a quarter
+/// Lost: that it is over on the node that has gone
+#[test]
+fn a_holder_that_is_gone_is_followed_within_an_hour_and_a_quarter() {
+    for gone in [1, 6, 30, 69, 71] {
+        let mut stage = Stage::new(2);
+        (0..2).for_each(|agent| stage.raise(0, agent));
+        stage.pass(0..gone);
+        stage.agents[0].1 = Plan::default();
+        stage.pass(gone..gone + 75);
+        assert!(stage.read().0.contains(&stage.node(1)), "gone at {gone}");
+    }
+}
+
+#[test]
 fn a_holder_that_restarts_goes_on_and_one_that_is_hit_again_tells_it_unless_another_does() {
     let mut stage = Stage::new(2);
     (0..2).for_each(|agent| stage.raise(0, agent));
@@ -168,6 +197,22 @@ fn who_writes_beside_a_gate_of_another_repeats_its_own_event_after_a_restart_too
     assert_eq!(stage.read().1.len(), 2);
     stage.raise(31, 1);
     assert_eq!(own(&stage), Some((before.0, repeated.1 + 1)), "open again, told at once");
+}
+
+#[test]
+fn what_comes_and_goes_is_told_by_the_node_that_told_before_unless_that_is_well() {
+    for again in [true, false] {
+        let mut stage = Stage::new(2);
+        stage.raise(0, 0);
+        stage.clear(1, 0);
+        stage.raise(2, 1);
+        assert_eq!(stage.read().0, [stage.node(0)], "it waits whether the other is hit again");
+        if again {
+            stage.raise(2, 0);
+        }
+        stage.pass(3..4);
+        assert_eq!(stage.read().0.contains(&stage.node(1)), !again);
+    }
 }
 
 impl Stage {

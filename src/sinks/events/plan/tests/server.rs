@@ -71,8 +71,28 @@ fn a_server_that_does_not_answer_about_one_object_is_asked_about_the_others() {
         let (asked, written) = unless_about(&mut events, &mut server, silent, 3600);
         assert_eq!(written.len(), 5);
         assert!(written.iter().all(|at| *at <= 30), "{silent}: {written:?}");
-        assert!(asked <= 14, "it is asked about {asked} times in an hour");
+        assert!(asked <= 190, "each 20 seconds, as a server that does not answer at all: {asked} times in an hour");
     }
+}
+
+#[test]
+fn a_server_that_does_nothing_but_answer_looks_is_left_alone_for_longer_and_longer() {
+    let (mut server, mut events) = (Server::default(), Plan::default());
+    for object in 0..3 {
+        raise(&mut events, second(0), &finding(object, Severity::Critical));
+    }
+    let mut asked = 0;
+    for now in 0..600 {
+        while let Some(write) = events.next(second(now)) {
+            asked += 1;
+            let reply =
+                if write.request.is_read() { server.reply(second(now), &write) } else { Reply::Unavailable(None) };
+            events.answer(second(now), &write, reply);
+        }
+    }
+    assert!(asked <= 80, "{asked} requests in ten minutes");
+    let now = second(600 + 20);
+    assert_eq!(server.told(&mut events, now).len(), 3, "once it is well it is told all");
 }
 
 #[test]
