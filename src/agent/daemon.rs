@@ -40,7 +40,7 @@ use crate::{
     kernel::{Host, Known},
     ledger::{Ledger, RoundTime},
     rules::{self, Opinion, RULES, Rule, SELDOM},
-    sinks::events::{Place, Recorder},
+    sinks::events::Recorder,
 };
 
 /// How often the configuration file is read.
@@ -119,6 +119,7 @@ impl Agent {
                 let client = cluster::client(access.clone());
                 let (recorder, writing) = Recorder::start(client, access.request_timeout, now, cluster::jitter);
                 tasks.watch_over("writing Events", writing);
+                let recorder = recorder.of_agents_in(access.own_namespace());
                 (Some(Arc::new(recorder)), Some(Reviewer::new(access.clone())))
             }
             ClusterSource::Files(_) | ClusterSource::None => (None, None),
@@ -361,8 +362,8 @@ impl Agent {
         self.log.log(&changes, Instant::now());
         self.log.log_node(snapshot, Instant::now());
         self.log.log_unread(snapshot, Instant::now());
-        if let Some(recorder) = self.recorder.as_ref().filter(|_| !changes.is_empty()) {
-            recorder.offer(snapshot.at, &changes, &Place::of(snapshot));
+        if let Some(recorder) = &self.recorder {
+            recorder.round(snapshot, &changes);
         }
         self.before = Some(Arc::clone(snapshot));
         let judged = (Arc::clone(snapshot), Arc::new(self.ledger.board()));

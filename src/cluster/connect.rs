@@ -49,6 +49,14 @@ pub struct Access {
 }
 
 impl Access {
+    /// The namespace of the pod whose service account it is.
+    pub fn own_namespace(&self) -> Option<String> {
+        match self.credentials {
+            Credentials::InCluster => credential_files::own_namespace(),
+            Credentials::Kubeconfig { .. } => None,
+        }
+    }
+
     /// The default of `--request-timeout`.
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 }

@@ -64,6 +64,12 @@ pub(super) fn check_service_account() -> Result<(), String> {
     ["ca.crt", "namespace", "token"].into_iter().try_for_each(|name| check(&Path::new(SERVICE_ACCOUNT).join(name)))
 }
 
+/// The namespace of the pod this runs in, where it can be read.
+pub(super) fn own_namespace() -> Option<String> {
+    let namespace = read(&Path::new(SERVICE_ACCOUNT).join("namespace")).ok()?;
+    Some(namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty())
+}
+
 fn open(path: &Path) -> Result<File, String> {
     // A pipe that nobody writes to would be waited for.
     let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);

@@ -172,7 +172,13 @@ fn start(server: &Server, clock: &Clock) -> Recorder {
 }
 
 fn place() -> Place {
-    Place { node: "n1".to_owned(), node_uid: Some("uid-n1".to_owned()), kubernetes_uid: None, nodes: Some(1) }
+    Place {
+        node: "n1".to_owned(),
+        node_uid: Some("uid-n1".to_owned()),
+        kubernetes_uid: None,
+        nodes: Some(1),
+        agents: None,
+    }
 }
 
 fn finding() -> Finding {
@@ -341,7 +347,9 @@ async fn of_the_nodes_of_a_voice_one_tells_and_the_next_follows_by_create_and_pa
     counted(&silent, Counters { written: 1, deduplicated: 1, ..Counters::default() }).await;
     let events = server.events();
     let notes: Vec<&str> = events.values().map(|event| event["note"].as_str().expect("a note")).collect();
-    for words in ["On node n0: it is full.", "Resolved on node n0: it is full.", "On node n4: it is full."] {
+    for words in
+        ["On node n0: it is full.", "On node n0 this was so, and is over: it is full.", "On node n4: it is full."]
+    {
         assert_eq!(notes.iter().filter(|note| note.starts_with(words)).count(), 1, "{words}: {notes:#?}");
     }
     let marks: Vec<&str> =

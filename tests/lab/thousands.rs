@@ -193,6 +193,14 @@ impl Asking {
     }
 }
 
+/// What the kernel says of the memory of a build without optimization: some 50 MiB, however many agents answer.
+#[track_caller]
+fn assert_modest(memory: &str) {
+    let digits: String = memory.chars().filter(char::is_ascii_digit).collect();
+    let kilobytes: u32 = digits.parse().unwrap_or_else(|_| panic!("no number: {memory}"));
+    assert!((1024..128 << 10).contains(&kilobytes), "{memory}");
+}
+
 #[test]
 fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_incident() {
     let hung = Arc::new(AtomicU16::new(u16::MAX));
@@ -202,6 +210,7 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     let begun = Instant::now();
     let (code, table, stderr, memory) = Asking::start(&cluster, &[]).end();
     eprintln!("{AGENTS} agents in {:.1} s, {memory} at the most", begun.elapsed().as_secs_f64());
+    assert_modest(&memory);
     assert_eq!((code, stderr.as_str()), (1, ""), "{table}");
     assert!(table.starts_with("1 critical; 5000 agents asked\n"), "{table}");
     assert!(table.contains("  31 of 5000 nodes: n0001, n0002, n0003 and 28 more\n"), "{table}");
@@ -212,6 +221,7 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     let begun = Instant::now();
     let (code, json, stderr, memory) = Asking::start(&cluster, &["-o", "json"]).end();
     eprintln!("the same as JSON in {:.1} s, {memory} at the most", begun.elapsed().as_secs_f64());
+    assert_modest(&memory);
     let document: Value = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {stderr}"));
     assert_eq!(code, 1);
     assert_eq!(document["incidents"][0]["nodes"].as_array().map(Vec::len), Some(31));

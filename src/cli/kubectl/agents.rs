@@ -9,6 +9,7 @@ use crate::{
     cli::values::{duration, environment},
     cluster::{Access, Agent, AgentPlace, Agents, ClusterSource, Impersonation, SourceOptions},
     facts::Gap,
+    sinks::events::AGENT_NAMESPACE,
 };
 
 // How the agents are reached.
@@ -36,7 +37,7 @@ pub(super) struct AgentFlags {
     ///
     /// What is needed there is `list` of pods, `get` of pods/proxy, and `create` of serviceaccounts/token for the
     /// ServiceAccount of --reader.
-    #[arg(long, value_name = "NAMESPACE", help_heading = "Agents", default_value = "portreeve")]
+    #[arg(long, value_name = "NAMESPACE", help_heading = "Agents", default_value = AGENT_NAMESPACE)]
     agent_namespace: String,
     /// The ServiceAccount in that namespace whose tokens agents accept
     ///

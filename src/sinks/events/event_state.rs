@@ -31,6 +31,8 @@ pub(super) struct EventState {
     pub(super) stage: Stage,
     /// When something is to be done about it.
     pub(super) due: Timestamp,
+    /// The Event that says that it is over, while that is looked for.
+    end: Option<Box<PlannedEvent>>,
     refusals: Refusals,
     /// How long this node waits before it does what all nodes do.
     delay: Delay,
@@ -47,6 +49,8 @@ pub(super) enum Stage {
     Unwritten,
     /// Written by an earlier run of this agent; its series is not known yet.
     Found,
+    /// The same, with this series; whether it stands under its own end is not known yet.
+    Read(Series),
     /// Written.
     Written(Series),
     /// Written by another agent, which repeats it.
@@ -58,13 +62,29 @@ pub(super) enum Stage {
 impl EventState {
     /// One that every node writes from `at` on, each after a delay of its own.
     pub(super) fn new(event: PlannedEvent, at: Timestamp, delay: Delay) -> Self {
-        Self { event, stage: Stage::Unwritten, due: at + delay.own, refusals: Refusals::none(), delay }
+        Self { event, stage: Stage::Unwritten, due: at + delay.own, end: None, refusals: Refusals::none(), delay }
+    }
+
+    /// It has to wait no longer than this, if it was never asked about.
+    pub(super) fn hasten(&mut self, at: Timestamp, delay: Delay) {
+        self.delay = delay;
+        if self.stage == Stage::Unwritten {
+            self.due = self.due.min(at + delay.own);
+        }
+    }
+
+    /// The Event that the next request is about.
+    pub(super) fn target(&self) -> &PlannedEvent {
+        match (&self.stage, &self.end) {
+            (Stage::Read(_), Some(end)) => end,
+            _ => &self.event,
+        }
     }
 
     /// What is to be sent next.
     pub(super) fn request(&self, at: Timestamp) -> Request {
         match self.stage {
-            Stage::Found => Request::Look,
+            Stage::Found | Stage::Read(_) => Request::Look,
             Stage::Written(series) => Request::Repeat(series.repeated(at)),
             Stage::Unwritten | Stage::ByAnotherAgent | Stage::Done => Request::Create(Box::new(self.event.at(at))),
         }
@@ -77,6 +97,9 @@ impl EventState {
 
     /// Takes in the answer about an Event that a problem began.
     pub(super) fn answer_opening(&mut self, at: Timestamp, request: &Request, reply: Reply) {
+        if let Stage::Read(series) = self.stage {
+            return self.answer_end(at, series, reply);
+        }
         let refused = at + self.refusals.after(&reply);
         (self.stage, self.due) = match (reply, request) {
             (Reply::Written, Request::Repeat(series)) => (Stage::Written(*series), at + wait(series.count)),
@@ -87,13 +110,25 @@ impl EventState {
             // Agents that start at one moment have all written before the first of them looks.
             (Reply::Exists, _) => (Stage::Found, at + self.delay.longest),
             (Reply::Current(Seen { series, .. }), _) => {
-                (Stage::Written(series), series.last.min(at) + wait(series.count))
+                self.end = Some(Box::new(self.event.resolved()));
+                (Stage::Read(series), at)
             }
             (Reply::Missing, Request::Repeat(_) | Request::Look) => (Stage::Unwritten, at),
-            (Reply::Missing | Reply::Forbidden, _) => (self.stage, refused),
+            (Reply::Missing | Reply::Forbidden | Reply::Stuck, _) => (self.stage, refused),
             (Reply::Refused | Reply::Overtaken, _) => (Stage::Done, at),
             (Reply::Unavailable(_), _) => (self.stage, self.due),
         };
+    }
+
+    /// Takes in what the server has of its end. Where that is the newer word, it is told again at once.
+    fn answer_end(&mut self, at: Timestamp, series: Series, reply: Reply) {
+        if matches!(reply, Reply::Unavailable(_)) {
+            return;
+        }
+        let is_over = matches!(reply, Reply::Current(seen) if seen.series.last >= series.last);
+        self.end = None;
+        let due = if is_over { at } else { series.last.min(at) + wait(series.count) };
+        (self.stage, self.due) = (Stage::Written(series), due);
     }
 
     /// Takes in the answer about an Event that a problem ended at `since`; `alone` unless another agent writes the
@@ -113,7 +148,7 @@ impl EventState {
             }
             (Reply::Missing, Request::Repeat(_) | Request::Look) => (Stage::Unwritten, at),
             (Reply::Unavailable(_), _) => (self.stage, self.due),
-            (Reply::Forbidden, _) => (self.stage, refused),
+            (Reply::Forbidden | Reply::Stuck, _) => (self.stage, refused),
             (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Missing, _)
             | (Reply::Refused | Reply::Overtaken, _) => (Stage::Done, at),
         };
@@ -133,14 +168,19 @@ impl Refusals {
 
     /// Takes in whether a reply is a refusal, and returns how long to wait if it is.
     pub(super) fn after(&mut self, reply: &Reply) -> SignedDuration {
-        let wait = (REFUSED_ONCE * 2_i32.pow(self.0.min(8))).min(REFUSED);
+        let wait = refused(self.0);
         self.0 = match reply {
-            Reply::Missing | Reply::Forbidden => self.0.saturating_add(1),
+            Reply::Missing | Reply::Forbidden | Reply::Stuck => self.0.saturating_add(1),
             Reply::Unavailable(_) => self.0,
             Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Overtaken | Reply::Refused => 0,
         };
         wait
     }
+}
+
+/// The wait after a refusal that followed so many in a row.
+pub(super) fn refused(before: u32) -> SignedDuration {
+    (REFUSED_ONCE * 2_i32.pow(before.min(8))).min(REFUSED)
 }
 
 /// No wait is longer. A time further away was made before the clock was set back.

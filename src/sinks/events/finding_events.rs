@@ -9,10 +9,11 @@ use super::{
     event_state::{EventState, Stage},
     incident::Teller,
     object::PlannedEvent,
+    pause::Unanswered,
     release::{Release, Released},
     request::{Reply, Request},
     spread::{Delay, Spread},
-    voice::Voice,
+    voice::{Stands, Voice},
 };
 use crate::findings::Severity;
 
@@ -27,6 +28,7 @@ pub(super) struct FindingEvents {
     release: Option<Release>,
     ending: Option<Ending>,
     pub(super) in_flight: Option<InFlight>,
+    pub(super) unanswered: Unanswered,
 }
 
 /// The Event that says that it is open.
@@ -73,7 +75,8 @@ impl FindingEvents {
             Some(gate) => Opening::Voice(Box::new(Voice::new(event, gate, at, delay))),
             None => Opening::Single(Box::new(EventState::new(event, at, delay))),
         };
-        Self { severity, opening, former, release, ending: None, in_flight: None }
+        let unanswered = Unanswered::none();
+        Self { severity, opening, former, release, ending: None, in_flight: None, unanswered }
     }
 
     /// Whether this is the Event that says that it is open.
@@ -93,7 +96,7 @@ impl FindingEvents {
                 }
                 // It may have been given back by now.
                 if ending.is_some() {
-                    self.release = None;
+                    self.release.take_if(|release| release.gate.is_same_as(&voice.gate));
                     voice.open_again(at);
                 }
             }
@@ -108,6 +111,15 @@ impl FindingEvents {
         }
     }
 
+    /// It has to wait no longer than this, if it was never asked about.
+    pub(super) fn hasten(&mut self, at: Timestamp, spread: Spread) {
+        let delay = spread.delay(&self.opening.event().node, &self.opening.event().name);
+        match &mut self.opening {
+            Opening::Single(opening) => opening.hasten(at, delay),
+            Opening::Voice(voice) => voice.hasten(at, delay),
+        }
+    }
+
     /// The finding is over. False when nothing was written of it, so that nothing is to be written of its end.
     pub(super) fn close(&mut self, at: Timestamp, spread: Spread) -> bool {
         if self.ending.is_some() {
@@ -115,13 +127,18 @@ impl FindingEvents {
         }
         let may_be_told = match &self.opening {
             Opening::Single(_) => self.in_flight.is_some(),
-            Opening::Voice(voice) => voice.may_be_told(self.in_flight.is_some()),
+            Opening::Voice(voice) => self.stands_of(voice) >= Stands::Maybe,
         };
         let begun = if may_be_told { Some(self.opening.event()) } else { self.last_written() };
-        let Some(event) = begun.map(PlannedEvent::resolved) else { return false };
-        if self.release.is_none() && may_be_told {
-            self.release = self.opening.gate().map(|gate| Release::new(gate.clone(), at));
+        let begun = begun.cloned();
+        if self.release.is_none() {
+            self.release = self.held_gate(at);
         }
+        if begun.is_none() && self.release.is_none() {
+            return false;
+        }
+        let is_silent = begun.is_none();
+        let event = begun.as_ref().unwrap_or(self.opening.event()).resolved();
         // Few hold voices, and one writes what is about the cluster. What else ends everywhere, ends on every node.
         let is_alone = match &self.opening {
             Opening::Single(opening) => {
@@ -130,7 +147,12 @@ impl FindingEvents {
             Opening::Voice(_) => true,
         };
         let delay = if is_alone { Delay::default() } else { spread.delay(&event.node, &event.name) };
-        self.ending = Some(Ending { since: at, state: EventState::new(event, at, delay) });
+        let mut state = EventState::new(event, at, delay);
+        // Where nothing was told there is no end to tell: only the voice is given back.
+        if is_silent {
+            state.stage = Stage::Done;
+        }
+        self.ending = Some(Ending { since: at, state });
         true
     }
 
@@ -143,7 +165,7 @@ impl FindingEvents {
     pub(super) fn has_begun(&self) -> bool {
         let written = match &self.opening {
             Opening::Single(opening) => !matches!(opening.stage, Stage::Unwritten | Stage::Done),
-            Opening::Voice(voice) => voice.may_be_told(false),
+            Opening::Voice(voice) => voice.stands(false) >= Stands::Maybe,
         };
         written || self.former.is_some() || self.release.is_some() || self.in_flight.is_some()
     }
@@ -160,7 +182,7 @@ impl FindingEvents {
         }
         let due = self.due(at)?;
         let written = |state: &EventState| {
-            if state.stage == Stage::Found { at } else { budget.ready(self.object(), at) }
+            if matches!(state.stage, Stage::Found | Stage::Read(_)) { at } else { budget.ready(self.object(), at) }
         };
         let budgeted = match (&self.release, &self.ending, &self.opening) {
             (Some(_), ..) => budget.ready_to_look(at),
@@ -169,7 +191,7 @@ impl FindingEvents {
             (None, None, Opening::Voice(voice)) if voice.is_light() => budget.ready_to_look(at),
             (None, None, Opening::Voice(_)) => budget.ready(self.object(), at),
         };
-        Some(due.max(budgeted))
+        Some(due.max(budgeted).max(self.unanswered.end(at)))
     }
 
     /// The next request, which is on its way from now on, and the Event it is about.
@@ -183,7 +205,7 @@ impl FindingEvents {
         match (&self.release, &self.ending, &self.opening) {
             (Some(release), ..) => (&release.gate, release.request()),
             (None, Some(Ending { state, .. }), _) => (&state.event, state.request(at)),
-            (None, None, Opening::Single(state)) => (&state.event, state.request(at)),
+            (None, None, Opening::Single(state)) => (state.target(), state.request(at)),
             (None, None, Opening::Voice(voice)) => voice.request(at),
         }
     }
@@ -208,15 +230,16 @@ impl FindingEvents {
         }
     }
 
-    /// What is new before what is over, that before what is repeated; the worst first, then what waits longest.
-    pub(super) fn rank(&self, at: Timestamp) -> (u8, Reverse<Severity>, Option<Timestamp>) {
+    /// What was not answered before comes last. What is new before what is over, that before what is repeated; the worst first,
+    /// then what waits longest.
+    pub(super) fn rank(&self, at: Timestamp) -> (u32, u8, Reverse<Severity>, Option<Timestamp>) {
         let kind = match &self.opening {
             _ if self.ending.is_some() || self.release.is_some() => 1,
-            Opening::Single(opening) if matches!(opening.stage, Stage::Unwritten | Stage::Found) => 0,
+            Opening::Single(opening) if matches!(opening.stage, Stage::Unwritten | Stage::Found | Stage::Read(_)) => 0,
             Opening::Voice(voice) if voice.is_new() => 0,
             Opening::Single(_) | Opening::Voice(_) => 2,
         };
-        (kind, Reverse(self.severity), self.due(at))
+        (self.unanswered.times, kind, Reverse(self.severity), self.due(at))
     }
 
     /// What it would be a loss to forget, least first.
@@ -259,12 +282,16 @@ impl FindingEvents {
     /// The voice that is held and has to be given back, where there is one.
     fn held_gate(&self, at: Timestamp) -> Option<Release> {
         let gate = match &self.opening {
-            Opening::Voice(voice) if voice.may_be_told(self.in_flight.is_some()) && self.ending.is_none() => {
+            Opening::Voice(voice) if self.stands_of(voice) >= Stands::Voice && self.ending.is_none() => {
                 Some(&voice.gate)
             }
             _ => self.release.as_ref().map(|release| &release.gate),
         };
         gate.map(|gate| Release::new(gate.clone(), at))
+    }
+
+    fn stands_of(&self, voice: &Voice) -> Stands {
+        voice.stands(self.in_flight.is_some_and(|request| request.about == About::Opening))
     }
 
     /// The Event that says that it began, if there is one on the server and none yet that it is over.
@@ -285,13 +312,6 @@ impl Opening {
         match self {
             Self::Single(opening) => &opening.event,
             Self::Voice(voice) => &voice.event,
-        }
-    }
-
-    fn gate(&self) -> Option<&PlannedEvent> {
-        match self {
-            Self::Single(_) => None,
-            Self::Voice(voice) => Some(&voice.gate),
         }
     }
 }

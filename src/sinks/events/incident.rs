@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::{hash::hash, place::Place};
-use crate::findings::{Finding, Impact, Scope, Subject, SubjectKind};
+use crate::findings::{Finding, Impact, Key, Scope, Subject, SubjectKind};
 
 /// How many nodes tell of one incident at a time.
 pub const VOICES: u128 = 5;
@@ -47,12 +47,15 @@ pub(super) fn gate_name(finding: &Finding, uid: &str, node: &str) -> String {
     format!("portreeve.{:032x}", hash(&parts))
 }
 
+/// Where the plugin looks for agents, unless it is told otherwise.
+pub const AGENT_NAMESPACE: &str = "portreeve";
+
 /// What to type to see every node of an incident.
-pub(super) fn how_to_see_all(subject: &Subject) -> String {
-    match &subject.namespace {
-        Some(namespace) => format!("kubectl portreeve findings -n {namespace}"),
-        None => "kubectl portreeve findings".to_owned(),
-    }
+pub(super) fn how_to_see_all(key: &Key, place: &Place) -> String {
+    let of = key.subject.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    let elsewhere = place.agents.as_deref().filter(|namespace| *namespace != AGENT_NAMESPACE);
+    let agents = elsewhere.map(|namespace| format!(" --agent-namespace {namespace}")).unwrap_or_default();
+    format!("kubectl portreeve findings{of} --rule {} -o wide{agents}", key.rule)
 }
 
 /// Who holds a voice, as the gate's annotation says it: `open n1`, or `over n1`.
@@ -87,6 +90,7 @@ impl fmt::Display for Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::findings::RuleId;
 
     #[test]
     fn a_mark_is_read_as_it_was_written_and_nothing_else_is_one() {
@@ -97,6 +101,24 @@ mod tests {
         for other in ["", "open", "closed n1"] {
             assert_eq!(Mark::parse(other), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn the_command_names_the_agents_namespace_where_it_is_another() {
+        let subject = Subject { namespace: Some("shop".to_owned()), ..Subject::node("web", None) };
+        let key = Key { rule: RuleId("listener-on-node-port"), subject, port: None, protocol: None };
+        let place = |agents: Option<&str>| Place {
+            node: "n1".to_owned(),
+            node_uid: None,
+            kubernetes_uid: None,
+            nodes: None,
+            agents: agents.map(str::to_owned),
+        };
+        let usual = "kubectl portreeve findings -n shop --rule listener-on-node-port -o wide";
+        assert_eq!(how_to_see_all(&key, &place(None)), usual);
+        assert_eq!(how_to_see_all(&key, &place(Some("portreeve"))), usual);
+        let there = format!("{usual} --agent-namespace monitoring");
+        assert_eq!(how_to_see_all(&key, &place(Some("monitoring"))), there);
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod request;
 mod spread;
 mod voice;
 
-pub use incident::{Mark, VOICE, VOICES};
+pub use incident::{AGENT_NAMESPACE, Mark, VOICE, VOICES};
 pub use object::{NOTE, PlannedEvent};
 pub use place::Place;
 pub use plan::{Counters, Plan};

@@ -73,10 +73,11 @@ impl PlannedEvent {
                 (note(&evidence.summary, remedy), note(&format!("Resolved: {}", evidence.summary), None), None)
             }
             Teller::Incident => {
-                let (node, summary, all) = (&place.node, &evidence.summary, how_to_see_all(&key.subject));
-                let says = with(&format!("On node {node}: {summary}"), &format!(" `{all}` lists all affected nodes."));
-                let still = format!(" `{all}` lists nodes that are still affected.");
-                let over = with(&format!("Resolved on node {node}: {summary}"), &still);
+                let (node, summary, all) = (&place.node, &evidence.summary, how_to_see_all(key, place));
+                let every = format!(" `{all}` names every affected node, of which at most five tell.");
+                let says = with(&format!("On node {node}: {summary}"), &every);
+                let still = format!(" `{all}` names the nodes that are still affected, if any.");
+                let over = with(&format!("On node {node} this was so, and is over: {summary}"), &still);
                 (note(&says, remedy), over, Some(gate_name(finding, &object, node)))
             }
         };

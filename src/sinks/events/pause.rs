@@ -1,8 +1,11 @@
-//! How long the API server is left alone when it does not answer.
+//! How long the API server is left alone when it does not answer, and a finding about which it alone does not.
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::request::Reply;
+use super::{
+    event_state::{REFUSED, refused},
+    request::{Reply, Request},
+};
 
 /// How many refusals of a server that did not answer before are not believed: until it has read its roles, it forbids
 /// everything.
@@ -29,8 +32,13 @@ impl Pause {
     }
 
     /// Takes in a reply, and returns what is to be believed of it. Agents that wait so long before they write wait as long
-    /// as that for a server too.
-    pub(super) fn after(&mut self, at: Timestamp, reply: Reply, spread: SignedDuration) -> Reply {
+    /// as that for a server too: as far apart as they came, they come again. One that answers reads alone is not well.
+    pub(super) fn after(
+        &mut self,
+        at: Timestamp,
+        (request, reply): (&Request, Reply),
+        spread: SignedDuration,
+    ) -> Reply {
         let reply = match reply {
             Reply::Forbidden if self.unanswered > 0 && self.doubted < DOUBTS => {
                 self.doubted += 1;
@@ -40,6 +48,7 @@ impl Pause {
         };
         match reply {
             Reply::Unavailable(wanted) => self.extend(at, wanted, spread),
+            _ if request.is_read() => {}
             _ => (self.unanswered, self.doubted) = (0, 0),
         }
         reply
@@ -52,8 +61,48 @@ impl Pause {
 
     fn extend(&mut self, at: Timestamp, wanted: Option<SignedDuration>, spread: SignedDuration) {
         let (first, longest) = WAITS;
-        let own = (first * 2_i32.pow(self.unanswered.min(8))).min(longest.max(spread));
+        let own = (first * 2_i32.pow(self.unanswered.min(8))).min(longest).max(spread);
         self.unanswered = self.unanswered.saturating_add(1);
         self.until = at + wanted.map_or(own, |wanted| wanted.clamp(own, LONGEST));
+    }
+}
+
+/// That the server does not answer about one finding. Where it answers about others meanwhile, it may be that finding, which is
+/// left alone for longer and longer.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    /// How often in a row, since the server last answered about another.
+    pub(super) times: u32,
+    /// How often it answered about another meanwhile.
+    alone: u32,
+    until: Timestamp,
+}
+
+impl Unanswered {
+    pub(super) fn none() -> Self {
+        Self { times: 0, alone: 0, until: Timestamp::MIN }
+    }
+
+    /// Takes in a reply about this finding. A server that says when to come back turns away everybody.
+    pub(super) fn after(&mut self, request: &Request, reply: &Reply) {
+        match reply {
+            Reply::Unavailable(None) => self.times = self.times.saturating_add(1),
+            Reply::Unavailable(Some(_)) => {}
+            _ if request.is_read() => {}
+            _ => *self = Self::none(),
+        }
+    }
+
+    /// The server has done something about another finding. Once that is chance.
+    pub(super) fn after_another(&mut self, at: Timestamp) {
+        if self.times > 0 {
+            let wait = if self.alone > 0 { refused(self.alone - 1) } else { SignedDuration::ZERO };
+            (self.times, self.alone, self.until) = (0, self.alone.saturating_add(1), at + wait);
+        }
+    }
+
+    /// Until when it is left alone.
+    pub(super) fn end(&self, at: Timestamp) -> Timestamp {
+        if self.until > at + REFUSED { at } else { self.until }
     }
 }

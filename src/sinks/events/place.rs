@@ -13,11 +13,13 @@ pub struct Place {
     pub kubernetes_uid: Option<String>,
     /// How many Nodes the cluster has, where they were read.
     pub nodes: Option<usize>,
+    /// The namespace that agents run in, where it is known.
+    pub agents: Option<String>,
 }
 
 impl Place {
-    /// The place of a look.
-    pub fn of(snapshot: &Snapshot) -> Self {
+    /// The place of a look by one of the agents in this namespace.
+    pub fn of(snapshot: &Snapshot, agents: Option<&str>) -> Self {
         let mut services = snapshot.cluster.services.seen().into_iter().flatten();
         let kubernetes = services.find(|service| service.namespace == "default" && service.name == "kubernetes");
         Self {
@@ -25,6 +27,7 @@ impl Place {
             node_uid: snapshot.own_node().and_then(|node| node.uid.clone()),
             kubernetes_uid: kubernetes.and_then(|service| service.uid.clone()),
             nodes: snapshot.cluster.nodes.seen().map(Vec::len),
+            agents: agents.map(str::to_owned),
         }
     }
 }

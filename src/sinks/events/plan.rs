@@ -69,7 +69,7 @@ impl Plan {
     /// Takes in what a round changed.
     pub fn offer(&mut self, at: Timestamp, change: &Change, place: &Place) {
         self.forget(at);
-        self.spread = Spread::over(place.nodes);
+        self.know(at, place);
         match change {
             Change::Raised(finding) | Change::Changed(finding) if is_worth_an_event(finding.evidence.severity) => {
                 self.open(at, finding, place);
@@ -78,6 +78,20 @@ impl Plan {
                 self.close(at, &finding.key);
             }
         }
+    }
+
+    /// Takes in how many Nodes there are. What waited because that was not known waits no longer than it has to.
+    pub fn know(&mut self, at: Timestamp, place: &Place) {
+        let was_known = self.knows_nodes();
+        self.spread = self.spread.over(place.nodes);
+        if !was_known && self.knows_nodes() {
+            self.findings.values_mut().for_each(|events| events.hasten(at, self.spread));
+        }
+    }
+
+    /// Whether it was ever known how many Nodes there are.
+    pub fn knows_nodes(&self) -> bool {
+        self.spread.is_known()
     }
 
     /// The next request, if one is due and within budget. Its answer belongs to [`Plan::answer`].
@@ -109,11 +123,18 @@ impl Plan {
     /// Takes in the answer to a request.
     pub fn answer(&mut self, at: Timestamp, write: &Write, reply: Reply) {
         self.count(write, &reply);
-        let reply = self.pause.after(at, reply, self.spread.longest());
-        let its = |events: &&mut FindingEvents| events.in_flight.is_some_and(|it| it.ticket == write.ticket);
+        let reply = self.pause.after(at, (&write.request, reply), self.spread.longest());
+        let its = |events: &FindingEvents| events.in_flight.is_some_and(|it| it.ticket == write.ticket);
         // A finding of another impact by now has new Events; the old ones are over.
-        if let Some(events) = self.findings.values_mut().find(its) {
+        let is_answer = !write.request.is_read() && !matches!(reply, Reply::Unavailable(_));
+        let about = self.findings.iter_mut().find(|(_, events)| its(events)).map(|(key, events)| {
+            events.unanswered.after(&write.request, &reply);
             events.answer(at, &write.request, reply);
+            key.clone()
+        });
+        if is_answer {
+            let others = self.findings.iter_mut().filter(|(key, _)| Some(*key) != about.as_ref());
+            others.for_each(|(_, events)| events.unanswered.after_another(at));
         }
     }
 
@@ -185,9 +206,8 @@ impl Plan {
             // An Event that has expired, a look at one that is there, or to come second is no failure.
             (Reply::Missing, Request::Repeat(_) | Request::Find | Request::Look | Request::Hold(_))
             | (Reply::Current(_) | Reply::Overtaken, _) => return,
-            (Reply::Exists | Reply::Missing | Reply::Forbidden | Reply::Refused | Reply::Unavailable(_), _) => {
-                &mut self.counters.failed
-            }
+            (Reply::Exists | Reply::Missing | Reply::Forbidden | Reply::Stuck, _)
+            | (Reply::Refused | Reply::Unavailable(_), _) => &mut self.counters.failed,
         };
         *counter += 1;
     }

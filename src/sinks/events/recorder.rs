@@ -1,18 +1,14 @@
 //! Writes Events through the API server: one request at a time, in a task of its own.
 
 use std::{
-    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use http::{Request as HttpRequest, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{
-    api::events::v1::{Event, EventSeries},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::{api::events::v1::EventSeries, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::client::{Body, Client};
 use serde::Deserialize;
 use tokio::{
@@ -29,7 +25,10 @@ use super::{
     plan::{Counters, Plan},
     request::{Hold, Reply, Request, Seen, Series, Write},
 };
-use crate::{facts::text::clean, ledger::Change};
+use crate::{
+    facts::{Snapshot, text::clean},
+    ledger::Change,
+};
 
 /// What RBAC has to grant on `events` of `events.k8s.io`.
 pub const VERBS: [&str; 2] = ["create", "patch"];
@@ -48,6 +47,8 @@ const NAP: Duration = Duration::from_secs(60);
 pub struct Recorder {
     shared: Arc<Shared>,
     task: AbortHandle,
+    /// The namespace that agents run in, where it is known.
+    agents: Option<String>,
 }
 
 /// What the loop hands over, and the writer works off. It is bounded by itself, and locked for moments only.
@@ -87,12 +88,27 @@ impl Recorder {
             let shared = Arc::clone(&shared);
             async move { work(shared, Writer { client, limit, failure: None }, clock, chance).await }
         });
-        (Self { shared, task: task.abort_handle() }, task)
+        (Self { shared, task: task.abort_handle(), agents: None }, task)
+    }
+
+    /// The same, of agents in this namespace.
+    pub fn of_agents_in(mut self, agents: Option<String>) -> Self {
+        self.agents = agents;
+        self
+    }
+
+    /// Takes in what a look changed.
+    pub fn round(&self, snapshot: &Snapshot, changes: &[Change]) {
+        let counts_nodes = snapshot.cluster.nodes.seen().is_some() && !self.shared.plan().knows_nodes();
+        if counts_nodes || !changes.is_empty() {
+            self.offer(snapshot.at, changes, &Place::of(snapshot, self.agents.as_deref()));
+        }
     }
 
     /// Takes in what a round changed. Never waits for the API server.
     pub fn offer(&self, at: Timestamp, changes: &[Change], place: &Place) {
         let mut plan = self.shared.plan();
+        plan.know(at, place);
         for change in changes {
             plan.offer(at, change, place);
         }
@@ -191,27 +207,40 @@ impl Writer {
     async fn exchange(&self, write: &Write) -> Result<Answer, Failed> {
         let response = self.client.send(request(write)?).await?;
         let (status, wait) = (response.status(), retry_after(&response));
-        let body = Limited::new(response.into_body(), ANSWER).collect().await?.to_bytes();
+        let body = match Limited::new(response.into_body(), ANSWER).collect().await {
+            Ok(body) => body.to_bytes(),
+            // What is so long is somebody else's: no reason to leave the server alone.
+            Err(failed) if failed.is::<LengthLimitError>() => Default::default(),
+            Err(failed) => return Err(failed),
+        };
         let reply = match (status, &write.request) {
-            (status, Request::Find | Request::Look) if status.is_success() => Reply::Current(seen(&body)?),
+            (status, Request::Find | Request::Look) if status.is_success() => {
+                Seen::parse(&body).map_or(Reply::Stuck, Reply::Current)
+            }
             (status, _) if status.is_success() => Reply::Written,
             (StatusCode::CONFLICT, Request::Create(_)) => Reply::Exists,
             (StatusCode::CONFLICT, Request::Hold(_)) => Reply::Overtaken,
             (StatusCode::NOT_FOUND, _) => Reply::Missing,
             (StatusCode::FORBIDDEN, _) => Reply::Forbidden,
+            (StatusCode::UNPROCESSABLE_ENTITY, Request::Create(_)) => Reply::Refused,
             (StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, _)
             | (StatusCode::CONFLICT, _) => Reply::Unavailable(wait),
-            (status, _) if status.is_client_error() => Reply::Refused,
+            (status, _) if status.is_client_error() => Reply::Stuck,
             (_, _) => Reply::Unavailable(wait),
         };
         let fine = match (&reply, &write.request) {
             (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Overtaken, _) => true,
             (Reply::Missing, request) => !matches!(request, Request::Create(_)),
-            (Reply::Forbidden | Reply::Refused | Reply::Unavailable(_), _) => false,
+            (Reply::Forbidden | Reply::Stuck | Reply::Refused | Reply::Unavailable(_), _) => false,
         };
         let failure = (!fine).then(|| {
-            let message =
-                serde_json::from_slice::<Status>(&body).map_or_else(|_| String::new(), |status| status.message);
+            let message = match serde_json::from_slice::<Status>(&body) {
+                Ok(status) => status.message,
+                Err(_) if status.is_success() => {
+                    format!("{}/{} is no Event, or a long one", write.namespace, write.name)
+                }
+                Err(_) => String::new(),
+            };
             clean(&format!("{status}: {message}"), MESSAGE)
         });
         Ok(Answer { reply, failure })
@@ -264,11 +293,6 @@ fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {
 }
 
 const MERGE: &str = "application/merge-patch+json";
-
-fn seen(body: &[u8]) -> Result<Seen, Failed> {
-    let event: Event = serde_json::from_slice(body).map_err(|wrong| io::Error::other(format!("no Event: {wrong}")))?;
-    Ok(Seen::of(event))
-}
 
 fn retry_after(response: &Response<Body>) -> Option<SignedDuration> {
     let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;

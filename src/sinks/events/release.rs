@@ -62,7 +62,7 @@ impl Release {
             // It was marked before, and the answer was lost.
             Reply::Current(seen) if seen.holder() == Some(self.gate.mark(true)) => Released::Back,
             Reply::Written => Released::Back,
-            Reply::Forbidden => {
+            Reply::Forbidden | Reply::Stuck => {
                 (self.stage, self.due) = (Stage::Unread, at + refused);
                 Released::NotYet
             }

@@ -1,10 +1,13 @@
 //! What is sent to the API server about an Event, and what it answers.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::events::v1::{Event, EventSeries},
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
+use serde::Deserialize;
 
 use super::incident::{Mark, VOICE};
 
@@ -37,6 +40,11 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether it only reads.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self, Self::Find | Self::Look)
+    }
+
     /// Whether it only reads, or writes nothing but who holds a voice.
     pub(super) fn is_light(&self) -> bool {
         match self {
@@ -73,6 +81,9 @@ pub enum Reply {
     Missing,
     /// It may not be written there, as long as nobody changes that.
     Forbidden,
+    /// Nothing can be done about this one Event, as long as nobody changes that: what the server has cannot be read, or it
+    /// declines for another reason.
+    Stuck,
     /// It will never be accepted.
     Refused,
     /// No answer now; how long the server wants to be left alone, where it says so.
@@ -92,16 +103,49 @@ pub struct Seen {
     pub mark: Option<Mark>,
 }
 
+/// As much of an Event as is read. Who may write Events may leave anything out.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Kept {
+    metadata: Metadata,
+    event_time: Option<MicroTime>,
+    series: Option<KeptSeries>,
+    related: Option<Related>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    resource_version: String,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct KeptSeries {
+    count: Option<i32>,
+    last_observed_time: Option<MicroTime>,
+}
+
+#[derive(Deserialize)]
+struct Related {
+    name: Option<String>,
+}
+
 impl Seen {
-    /// What is to be known of an Event on the server.
-    pub(super) fn of(event: Event) -> Self {
-        let annotations = event.metadata.annotations.as_ref();
-        Self {
-            version: event.metadata.resource_version.clone().unwrap_or_default(),
-            node: event.related.as_ref().and_then(|node| node.name.clone()),
-            mark: annotations.and_then(|all| all.get(VOICE)).and_then(|text| Mark::parse(text)),
-            series: Series::of(event),
-        }
+    /// What is to be known of an Event that the server answers with.
+    pub(super) fn parse(body: &[u8]) -> serde_json::Result<Self> {
+        let Kept { metadata, event_time, series, related } = serde_json::from_slice(body)?;
+        let written = event_time.map(|time| time.0);
+        let (count, last) = series.map_or((None, None), |it| (it.count, it.last_observed_time));
+        // An Event without any time counts as an old one.
+        let last = last.map(|time| time.0).or(written).unwrap_or(Timestamp::UNIX_EPOCH);
+        Ok(Self {
+            version: metadata.resource_version,
+            node: related.and_then(|node| node.name),
+            mark: metadata.annotations.and_then(|all| Mark::parse(all.get(VOICE)?)),
+            series: Series { count: count.and_then(|count| u32::try_from(count).ok()).unwrap_or(1), last },
+        })
     }
 
     /// Who holds the voice: the one that wrote it, where nothing else is said.
@@ -120,16 +164,6 @@ pub struct Series {
 }
 
 impl Series {
-    /// The series of an Event on the server. An Event without any time counts as an old one.
-    pub(super) fn of(event: Event) -> Self {
-        match event.series {
-            Some(EventSeries { count, last_observed_time }) => {
-                Self { count: u32::try_from(count).unwrap_or(1), last: last_observed_time.0 }
-            }
-            None => Self { count: 1, last: event.event_time.map_or(Timestamp::UNIX_EPOCH, |time| time.0) },
-        }
-    }
-
     /// The same, written once more. The API server's count is an `int32`.
     pub(super) fn repeated(self, at: Timestamp) -> Self {
         Self { count: self.count.saturating_add(1).clamp(2, i32::MAX.unsigned_abs()), last: at }
@@ -155,14 +189,34 @@ mod tests {
         assert_eq!(serde_json::to_value(EventSeries::from(series)).expect("JSON"), expected);
     }
 
+    fn seen(event: &Event) -> Seen {
+        let mut event = serde_json::to_value(event).expect("JSON");
+        event["metadata"]["resourceVersion"] = json!("7");
+        Seen::parse(event.to_string().as_bytes()).expect("an Event")
+    }
+
     #[test]
     fn an_event_without_a_series_was_written_once() {
         let at = Timestamp::from_second(1_700_000_000).expect("a time");
         let event = Event { event_time: Some(MicroTime(at)), ..Event::default() };
-        assert_eq!(Series::of(event.clone()), Series { count: 1, last: at });
-        let repeated = Series::of(event).repeated(at);
+        assert_eq!(seen(&event).series, Series { count: 1, last: at });
+        let repeated = seen(&event).series.repeated(at);
         let event = Event { series: Some(repeated.into()), ..Event::default() };
-        assert_eq!(Series::of(event), Series { count: 2, last: at });
-        assert_eq!(Series::of(Event::default()), Series { count: 1, last: Timestamp::UNIX_EPOCH });
+        assert_eq!(seen(&event).series, Series { count: 2, last: at });
+        assert_eq!(seen(&Event::default()).series, Series { count: 1, last: Timestamp::UNIX_EPOCH });
+    }
+
+    #[test]
+    fn an_event_of_somebody_else_is_read_as_far_as_it_goes() {
+        let odd = json!({
+            "metadata": {"resourceVersion": "7", "annotations": {VOICE: "mine"}},
+            "eventTime": null,
+            "series": {"count": -3, "lastObservedTime": null},
+            "related": {},
+        });
+        let series = Series { count: 1, last: Timestamp::UNIX_EPOCH };
+        let expected = Seen { series, version: "7".to_owned(), node: None, mark: None };
+        assert_eq!(Seen::parse(odd.to_string().as_bytes()).expect("an Event"), expected);
+        assert!(Seen::parse(b"{}").is_err());
     }
 }

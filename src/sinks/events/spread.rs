@@ -10,27 +10,48 @@ const FEW: usize = 200;
 const A_SECOND: usize = 200;
 /// The longest wait, in milliseconds, however many there are.
 const LONGEST: usize = 30_000;
+/// Who found a voice taken looks again after so long, and up to as long again; of more Nodes than this, after longer.
+const AGAIN: SignedDuration = SignedDuration::from_mins(5);
+const MANY: usize = 6000;
+/// But no longer than this.
+const AGAIN_AT_MOST: SignedDuration = SignedDuration::from_mins(30);
 
-/// How many Nodes there are, as far as is known.
+/// How many Nodes there are, as far as was ever known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spread {
-    nodes: usize,
+    nodes: Option<usize>,
 }
 
 impl Spread {
-    /// Of so many Nodes. Where they were not read there are few.
-    pub(super) fn over(nodes: Option<usize>) -> Self {
-        Self { nodes: nodes.unwrap_or(0) }
+    /// Of so many Nodes. Where they were not read the last number stays.
+    pub(super) fn over(self, nodes: Option<usize>) -> Self {
+        Self { nodes: nodes.or(self.nodes) }
+    }
+
+    /// Whether a number was ever known.
+    pub(super) fn is_known(self) -> bool {
+        self.nodes.is_some()
     }
 
     /// The wait of this node about this Event.
     pub(super) fn delay(self, node: &str, event: &str) -> Delay {
-        Delay { own: part(self.longest(), &["wait", node, event]), longest: self.longest() }
+        let own = part(self.longest(), &["wait", node, event]);
+        Delay { own, longest: self.longest(), again: self.again() }
     }
 
-    /// The longest wait of any node.
+    /// How long who found a voice taken leaves it alone, at least.
+    fn again(self) -> SignedDuration {
+        let seconds = AGAIN.as_secs().unsigned_abs() as usize * self.nodes.unwrap_or(0).max(MANY) / MANY;
+        SignedDuration::from_secs(seconds as i64).min(AGAIN_AT_MOST)
+    }
+
+    /// The longest wait of any node: of unknown many, as if there were most.
     pub(super) fn longest(self) -> SignedDuration {
-        let most = if self.nodes > FEW { (self.nodes * 1000 / A_SECOND).min(LONGEST) } else { 0 };
+        let most = match self.nodes {
+            None => LONGEST,
+            Some(nodes) if nodes > FEW => (nodes * 1000 / A_SECOND).min(LONGEST),
+            Some(_) => 0,
+        };
         SignedDuration::from_millis(most as i64)
     }
 }
@@ -40,6 +61,8 @@ impl Spread {
 pub(super) struct Delay {
     pub(super) own: SignedDuration,
     pub(super) longest: SignedDuration,
+    /// How long it leaves a voice alone that another one has, at least.
+    pub(super) again: SignedDuration,
 }
 
 /// A part of this time, which differs with what is hashed.
@@ -55,19 +78,30 @@ mod tests {
     use super::*;
 
     fn longest(nodes: usize) -> i64 {
-        Spread::over(Some(nodes)).longest().as_secs()
+        Spread::default().over(Some(nodes)).longest().as_secs()
     }
 
     #[test]
     fn few_nodes_write_at_once_and_more_are_spread_over_half_a_minute_at_most() {
         assert_eq!([0, 1, 200].map(longest), [0, 0, 0]);
         assert_eq!([201, 1000, 5000, 6000, 50_000].map(longest), [1, 5, 25, 30, 30]);
-        assert_eq!(Spread::over(None).longest(), SignedDuration::ZERO);
+    }
+
+    #[test]
+    fn a_voice_that_is_taken_is_looked_at_each_few_minutes_and_by_very_many_nodes_less_often() {
+        let again = |nodes| Spread::default().over(Some(nodes)).again().as_secs() / 60;
+        assert_eq!([1, 6000, 12_000, 50_000].map(again), [5, 5, 10, 30]);
+    }
+
+    #[test]
+    fn nodes_that_were_not_read_are_many_or_as_many_as_before() {
+        assert_eq!(Spread::default().over(None).longest(), SignedDuration::from_secs(30));
+        assert_eq!(Spread::default().over(Some(1000)).over(None).longest(), SignedDuration::from_secs(5));
     }
 
     #[test]
     fn the_waits_of_five_thousand_nodes_fill_every_second_alike() {
-        let spread = Spread::over(Some(5000));
+        let spread = Spread::default().over(Some(5000));
         let mut seconds = [0; 26];
         for node in 0..5000 {
             let wait = spread.delay(&format!("node-{node}"), "portreeve.7").own;

@@ -7,22 +7,26 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     event_state::{EventState, Refusals, Stage as OwnStage, furthest, wait},
+    incident::Mark,
     object::PlannedEvent,
     request::{Hold, Reply, Request, Seen, Series},
     spread::{Delay, part},
 };
 
-/// Who found a voice taken looks again after so long, and up to as long again.
-const AGAIN: SignedDuration = SignedDuration::from_mins(5);
 /// Who found that nobody holds a voice any more looks once more after so long, and up to as long again: the holder may be about
 /// to write a new gate, or everybody about to be repaired.
 const LEFT: SignedDuration = SignedDuration::from_mins(2);
+/// Who finds that another node held a voice waits so long, and up to a quarter more, whether that node is hit again: what comes and
+/// goes is told by the same few.
+const ANOTHER: SignedDuration = SignedDuration::from_secs(20);
 /// Who lost a race for the gate looks after so long, and up to as long again, who won.
 const RACE: SignedDuration = SignedDuration::from_secs(5);
 /// A gate that names another node expires an hour after it was marked. From then on its holder looks so often whether it
 /// has gone, to write one that names itself.
 const LIFETIME: SignedDuration = SignedDuration::from_mins(60);
 const OFTEN: SignedDuration = SignedDuration::from_mins(1);
+/// A gate of which its holder has told nothing for so long has none, where the server keeps Events for longer than an hour.
+const DESERTED: SignedDuration = SignedDuration::from_hours(2);
 
 /// A voice and what this agent knows of it.
 #[derive(Debug)]
@@ -33,13 +37,25 @@ pub(super) struct Voice {
     stage: Stage,
     due: Timestamp,
     refusals: Refusals,
-    /// Whether the gate stands on the server as an Event of this node, and whether its own Event does.
-    gate_tells: bool,
-    own_tells: bool,
-    /// Whether a request may have been done, though its answer was lost.
-    is_unsure: bool,
+    /// How long it leaves the voice alone that another one has, at least.
+    again: SignedDuration,
+    stands: Stands,
     /// Whether it has to be told again at once: somebody has read that it is over.
     anew: bool,
+}
+
+/// What stands on the server of this node; each with all before it possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stands {
+    Nothing,
+    /// That it holds the voice, maybe.
+    Voice,
+    /// An Event that says that it is open here, maybe.
+    Maybe,
+    /// The gate, as an Event of this node.
+    Gate,
+    /// Its own Event, beside the gate of another.
+    Own,
 }
 
 #[derive(Debug)]
@@ -68,23 +84,37 @@ impl Voice {
     pub(super) fn new(event: PlannedEvent, gate: PlannedEvent, at: Timestamp, delay: Delay) -> Self {
         let due = at + delay.own;
         let (refusals, stage) = (Refusals::none(), Stage::Unknown);
-        let (gate_tells, own_tells, is_unsure, anew) = (false, false, false, false);
-        Self { event, gate, stage, due, refusals, gate_tells, own_tells, is_unsure, anew }
+        Self { event, gate, stage, due, refusals, again: delay.again, stands: Stands::Nothing, anew: false }
+    }
+
+    /// It has to wait no longer than this, if it was never asked about.
+    pub(super) fn hasten(&mut self, at: Timestamp, delay: Delay) {
+        self.again = delay.again;
+        if matches!(self.stage, Stage::Unknown) {
+            self.due = self.due.min(at + delay.own);
+        }
     }
 
     /// Whether there is an Event of this node that says that it is open.
     pub(super) fn is_told(&self) -> bool {
-        self.gate_tells || self.own_tells
+        self.stands >= Stands::Gate
     }
 
-    /// The same, or there may be one.
-    pub(super) fn may_be_told(&self, in_flight: bool) -> bool {
-        let writes = match &self.stage {
-            Stage::Empty | Stage::Ready { .. } => true,
-            Stage::Beside { is_checked, .. } => *is_checked,
-            Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Left | Stage::Told | Stage::Done => false,
-        };
-        self.is_told() || self.is_unsure || (in_flight && writes)
+    /// What stands on the server, with the request that is on its way.
+    pub(super) fn stands(&self, in_flight: bool) -> Stands {
+        let at_most = if in_flight { self.would_stand() } else { Stands::Nothing };
+        self.stands.max(at_most)
+    }
+
+    /// What may stand on the server once the next request is done.
+    fn would_stand(&self) -> Stands {
+        match &self.stage {
+            Stage::Empty | Stage::Ready { series: Some(_), .. } => Stands::Maybe,
+            Stage::Beside { is_checked: true, .. } => Stands::Maybe,
+            Stage::Ready { series: None, .. } => Stands::Voice,
+            Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Left => Stands::Nothing,
+            Stage::Told | Stage::Beside { .. } | Stage::Done => Stands::Nothing,
+        }
     }
 
     /// Whether nobody has told yet, as far as is known.
@@ -106,7 +136,8 @@ impl Voice {
 
     /// It is open again, after its end may have been read.
     pub(super) fn open_again(&mut self, at: Timestamp) {
-        self.anew = true;
+        // What was on its way may be done.
+        (self.stands, self.anew) = (self.stands(true), true);
         self.go(Stage::Unsure, at);
     }
 
@@ -125,7 +156,7 @@ impl Voice {
         match &self.stage {
             Stage::Empty => false,
             Stage::Ready { series, .. } => series.is_none(),
-            Stage::Beside { own, is_checked: true, .. } => own.stage == OwnStage::Found,
+            Stage::Beside { own, is_checked: true, .. } => matches!(own.stage, OwnStage::Found | OwnStage::Read(_)),
             Stage::Unknown | Stage::Unsure | Stage::Taken | Stage::Left => true,
             Stage::Told | Stage::Beside { .. } | Stage::Done => true,
         }
@@ -139,7 +170,7 @@ impl Voice {
             Stage::Ready { version, series } => {
                 Request::Hold(Hold { version: version.clone(), mark: self.event.mark(false), series: *series })
             }
-            Stage::Beside { own, is_checked: true, .. } => return (&own.event, own.request(at)),
+            Stage::Beside { own, is_checked: true, .. } => return (own.target(), own.request(at)),
             Stage::Unsure | Stage::Taken | Stage::Left | Stage::Told | Stage::Beside { .. } | Stage::Done => {
                 Request::Look
             }
@@ -155,22 +186,29 @@ impl Voice {
         let refused = self.refusals.after(&reply);
         match (reply, request) {
             (Reply::Current(seen), _) => self.read(at, seen),
-            (Reply::Written, Request::Hold(Hold { series: None, .. })) => self.stand_beside(at),
+            (Reply::Written, Request::Hold(Hold { series: None, .. })) => {
+                // An Event of its own that is there already is from before, and over.
+                self.anew = true;
+                self.stand_beside(at);
+            }
             (Reply::Written, Request::Hold(Hold { series: Some(series), .. })) => self.tell(at, *series),
             (Reply::Written, _) => self.tell(at, Series { count: 1, last: at }),
             (Reply::Exists, _) => self.go(Stage::Unsure, at + self.apart(RACE)),
-            (Reply::Overtaken, _) => self.go(Stage::Taken, at + self.apart(AGAIN)),
+            (Reply::Overtaken, _) => self.go(Stage::Taken, at + self.apart(self.again)),
             (Reply::Missing, Request::Find | Request::Look | Request::Repeat(_) | Request::Hold(_)) => {
                 match self.stage {
                     Stage::Taken => self.go(Stage::Left, at + self.apart(LEFT)),
                     _ => self.go(Stage::Empty, at),
                 }
             }
-            (Reply::Missing | Reply::Forbidden, _) => self.due = at + refused,
+            (Reply::Missing | Reply::Forbidden | Reply::Stuck, _) => self.due = at + refused,
             (Reply::Refused, _) => self.stage = Stage::Done,
             (Reply::Unavailable(_), Request::Create(_) | Request::Hold(_)) => {
                 // It may be done. What is true is read first.
-                (self.is_unsure, self.stage) = (true, Stage::Unsure);
+                let takes_only = matches!(request, Request::Hold(Hold { series: None, .. }));
+                let may_stand = if takes_only { Stands::Voice } else { Stands::Maybe };
+                (self.stands, self.stage) = (self.stands.max(may_stand), Stage::Unsure);
+                self.anew |= takes_only;
             }
             (Reply::Unavailable(_), _) => {}
         }
@@ -178,12 +216,18 @@ impl Voice {
 
     /// Takes in the answer about the Event beside the gate.
     fn answer_beside(&mut self, at: Timestamp, request: &Request, reply: Reply) {
+        let would_stand = self.would_stand();
         let Stage::Beside { own, is_checked, .. } = &mut self.stage else { return };
-        self.own_tells |= matches!(reply, Reply::Written | Reply::Exists);
+        match reply {
+            Reply::Written | Reply::Exists => self.stands = Stands::Own,
+            Reply::Unavailable(_) => self.stands = self.stands.max(would_stand),
+            _ => {}
+        }
         self.anew &= reply != Reply::Written;
-        // The next step follows at once; after anything else the gate is read first.
-        *is_checked = matches!(reply, Reply::Missing | Reply::Exists);
+        let follows = matches!(reply, Reply::Missing | Reply::Exists) && !matches!(own.stage, OwnStage::Read(_));
         own.answer_opening(at, request, reply);
+        // The next step follows at once; after anything else the gate is read first.
+        *is_checked = follows || matches!(own.stage, OwnStage::Read(_));
         if own.stage == OwnStage::Done {
             self.stage = Stage::Done;
         } else if self.anew && matches!(own.stage, OwnStage::Written(_)) {
@@ -194,11 +238,25 @@ impl Voice {
     /// Goes by what the gate says.
     fn read(&mut self, at: Timestamp, seen: Seen) {
         let names_this = seen.node.as_ref() == Some(&self.event.node);
+        // A holder that the gate names tells again every hour. One that does not any more has gone without an end.
+        let is_old = |mark: &Mark| Some(&mark.node) == seen.node.as_ref() && seen.series.last.min(at) + DESERTED <= at;
         let (is_held, is_over) = match seen.holder() {
-            Some(mark) => (mark == self.event.mark(false), mark.over),
+            Some(mark) => (mark == self.event.mark(false), mark.over || is_old(&mark)),
             None => (false, false),
         };
-        self.is_unsure = false;
+        // What may be of the gate is known now. Of an own Event the gate says nothing.
+        if self.stands < Stands::Gate && !matches!(self.stage, Stage::Beside { .. }) {
+            self.stands = Stands::Nothing;
+        }
+        // A gate that named this node has expired.
+        if self.stands == Stands::Gate && !names_this {
+            self.stands = Stands::Nothing;
+        }
+        let is_own = names_this || seen.holder().is_some_and(|mark| mark.node == self.event.node);
+        if is_over && matches!(self.stage, Stage::Unknown) && !is_own {
+            let more = part(ANOTHER / 4, &["another", &self.event.node, &self.gate.name]);
+            return self.go(Stage::Left, at + ANOTHER + more);
+        }
         if is_over && matches!(self.stage, Stage::Taken) {
             return self.go(Stage::Left, at + self.apart(LEFT));
         }
@@ -207,14 +265,15 @@ impl Voice {
             return self.go(Stage::Ready { version: seen.version, series }, at);
         }
         if !is_held {
-            // A gate that named this node has expired.
-            self.gate_tells = false;
-            return self.go(Stage::Taken, at + self.apart(AGAIN));
+            if self.stands == Stands::Gate {
+                self.stands = Stands::Nothing;
+            }
+            return self.go(Stage::Taken, at + self.apart(self.again));
         }
         if !names_this {
             return self.stand_beside(at);
         }
-        self.gate_tells = true;
+        self.stands = self.stands.max(Stands::Gate);
         let due = seen.series.last.min(at) + wait(seen.series.count);
         if self.anew || due <= at {
             self.go(Stage::Ready { version: seen.version, series: Some(seen.series.repeated(at)) }, at);
@@ -225,13 +284,13 @@ impl Voice {
 
     /// The gate is this node's Event.
     fn tell(&mut self, at: Timestamp, series: Series) {
-        (self.gate_tells, self.is_unsure, self.anew) = (true, false, false);
+        (self.stands, self.anew) = (Stands::Gate, false);
         self.go(Stage::Told, at + wait(series.count));
     }
 
     /// The gate was read, or written, and this node holds it, while it names another.
     fn stand_beside(&mut self, at: Timestamp) {
-        self.is_unsure = false;
+        self.stands = self.stands.max(Stands::Voice);
         if let Stage::Beside { own, look, is_checked } = &mut self.stage {
             (*is_checked, *look) = (own.due(at) <= at, (*look).max(at + OFTEN));
             return;

@@ -91,12 +91,12 @@ fn fault(path: &str, test: Option<&str>, lines: &[String]) -> Result<Fault, Stri
     })
 }
 
-/// Every fault of the package's tests.
+/// Every fault of the package's tests, and of those beside the code.
 #[track_caller]
 fn all() -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut complaints = Vec::new();
-    for (path, text) in sources("tests") {
+    for (path, text) in ["tests", "src"].into_iter().flat_map(sources) {
         // This file's examples are none.
         if path != file!() {
             let (found, wrong) = declared(&path, &text);

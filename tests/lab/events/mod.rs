@@ -3,6 +3,7 @@
 mod cluster_facts;
 mod every_rule;
 mod flood;
+mod forged;
 mod incident;
 mod series;
 
@@ -82,7 +83,8 @@ impl Stage {
             node: node.to_owned(),
             node_uid: uid(&self.node),
             kubernetes_uid: kubernetes.as_ref().and_then(uid),
-            nodes: None,
+            nodes: Some(1),
+            agents: None,
         };
         Writer { stage: self, recorder, place }
     }

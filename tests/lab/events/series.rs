@@ -65,7 +65,8 @@ fn a_series_rises_after_5_and_15_and_then_every_55_minutes_over_restarts_and_exp
     second.until(Counters { written: 3, ..found });
     let [resolved] = &stage.events("Normal")[..] else { panic!("one Event") };
     assert_eq!(resolved["reason"], "ListenerOnNodePortResolved");
-    let note = "Resolved on node n1: It is wrong. `kubectl portreeve findings -n default` lists nodes that are still affected.";
+    let note = "On node n1 this was so, and is over: It is wrong. `kubectl portreeve findings -n default \
+                --rule listener-on-node-port -o wide` names the nodes that are still affected, if any.";
     assert_eq!(resolved["note"], note);
     assert_eq!(resolved["regarding"], again["regarding"]);
     stage.set(400 * 60);

@@ -129,6 +129,13 @@ impl Fleet {
         told
     }
 
+    /// Where a busy server made nodes say other sentences, five told of each: still few of all nodes.
+    #[track_caller]
+    fn assert_few_told(&self, service: &str) {
+        let told: usize = self.told(service).values().map(Vec::len).sum();
+        assert!(told <= 4 * VOICES, "{told} Events about {service}: {:?}", self.told(service));
+    }
+
     /// Waits until five nodes have told of a Service in the same words, and returns both.
     #[track_caller]
     fn until_told(&self, service: &str) -> (String, Vec<String>) {
@@ -195,6 +202,7 @@ fn two_hundred_agents_that_are_restarted_in_waves_write_no_event_twice_and_are_a
     Fleet::until_found(0..AGENTS, 2);
     fleet.until_told("late");
     assert_eq!(fleet.told("web")[&sentence], told);
+    ["web", "late"].iter().for_each(|service| fleet.assert_few_told(service));
 
     let asked = fleet.lists() - before;
     assert!(before >= AGENTS && asked <= LISTS * AGENTS, "{before} lists of {AGENTS} agents, then {asked}");

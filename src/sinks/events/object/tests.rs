@@ -15,6 +15,7 @@ fn place() -> Place {
         node_uid: Some("uid-n1".to_owned()),
         kubernetes_uid: Some("uid-k".to_owned()),
         nodes: None,
+        agents: None,
     }
 }
 
@@ -50,8 +51,8 @@ fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
-        "note": "On node n1: nginx listens on 30080. `kubectl portreeve findings -n shop` lists all affected nodes. \
-                 Remedy: stop nginx",
+        "note": "On node n1: nginx listens on 30080. `kubectl portreeve findings -n shop --rule listener-on-node-port \
+                 -o wide` names every affected node, of which at most five tell. Remedy: stop nginx",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
@@ -107,8 +108,8 @@ fn the_end_is_a_normal_event_of_its_own() {
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePortResolved", "type": "Normal",
-        "note": "Resolved on node n1: nginx listens on 30080. `kubectl portreeve findings -n shop` lists nodes that are \
-                 still affected.",
+        "note": "On node n1 this was so, and is over: nginx listens on 30080. `kubectl portreeve findings -n shop \
+                 --rule listener-on-node-port -o wide` names the nodes that are still affected, if any.",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
@@ -187,7 +188,11 @@ fn how_to_see_all_nodes_is_cut_from_no_note() {
     finding.evidence.summary = "long ".repeat(1000);
     for event in [event(&finding), event(&finding).resolved()] {
         let note = event.event.note.expect("a note");
-        assert!(note.len() <= NOTE && note.contains("`kubectl portreeve findings -n shop`"), "{note}");
+        assert!(
+            note.len() <= NOTE
+                && note.contains("`kubectl portreeve findings -n shop --rule listener-on-node-port -o wide`"),
+            "{note}"
+        );
     }
 }
 

@@ -24,7 +24,7 @@ fn minute(minute: i64) -> Timestamp {
 }
 
 fn place(node: &str) -> Place {
-    Place { node: node.to_owned(), node_uid: None, kubernetes_uid: None, nodes: None }
+    Place { node: node.to_owned(), node_uid: None, kubernetes_uid: None, nodes: Some(1), agents: None }
 }
 
 fn about(object: usize, evidence: Evidence) -> Finding {
@@ -140,8 +140,8 @@ fn other_words_write_nothing_and_are_in_the_event_that_is_created_next() {
         Request::Create(event) => Some((&write.name, event.note.as_deref())),
         _ => None,
     });
-    let note = "On node n1: it is wrong in other words. `kubectl portreeve findings -n d` lists all affected nodes. \
-                Remedy: take 30002";
+    let note = "On node n1: it is wrong in other words. `kubectl portreeve findings -n d --rule listener-on-node-port -o wide` \
+                names every affected node, of which at most five tell. Remedy: take 30002";
     assert_eq!(created, Some((&first.name, Some(note))));
 }
 
@@ -263,4 +263,43 @@ fn a_finding_about_an_object_without_a_uid_is_counted_and_not_written() {
     finding.key.subject.uid = None;
     raise(&mut events, second(0), &finding);
     assert_eq!((events.next(second(0)), events.counters().failed), (None, 1));
+}
+
+#[test]
+fn nodes_that_are_not_read_yet_delay_an_event_by_half_a_minute_at_most_and_only_until_they_are() {
+    let unread = Place { nodes: None, ..place("n1") };
+    for known in [false, true] {
+        let (mut server, mut events) = (Server::default(), Plan::default());
+        for object in 0..10 {
+            events.offer(second(0), &Change::Raised(finding(object, Severity::Critical)), &unread);
+        }
+        assert!(server.told(&mut events, second(0)).len() < 5);
+        if known {
+            events.know(second(1), &place("n1"));
+            events.know(second(1), &unread);
+        }
+        let now = second(if known { 1 } else { 30 });
+        server.told(&mut events, now);
+        assert_eq!(server.events.len(), 10, "known: {known}");
+    }
+}
+
+#[test]
+fn an_event_of_the_node_that_a_restarted_agent_finds_under_its_own_end_is_told_anew() {
+    let mut server = Server::default();
+    let mut finding = finding(1, Severity::Critical);
+    finding.key.subject = Subject { uid: Some("uid-n1".to_owned()), ..Subject::node("n1", None) };
+    let mut first = Plan::default();
+    raise(&mut first, minute(0), &finding);
+    written(&mut server, &mut first, 20);
+    clear(&mut first, minute(20), &finding);
+    server.serve(&mut first, minute(20));
+    let count = |server: &Server| server.openings().next().expect("an Event").1.series.count;
+    assert_eq!((count(&server), server.events.len()), (3, 2));
+    for (restart, expected) in [(21, 4), (22, 4)] {
+        let mut events = Plan::default();
+        raise(&mut events, minute(restart), &finding);
+        server.serve(&mut events, minute(restart));
+        assert_eq!(count(&server), expected, "restarted at {restart}");
+    }
 }

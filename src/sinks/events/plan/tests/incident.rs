@@ -123,6 +123,35 @@ fn a_holder_that_is_gone_is_followed_when_its_event_has_expired() {
 }
 
 #[test]
+fn a_holder_that_is_gone_is_followed_where_the_server_keeps_events_for_a_day() {
+    let mut stage = Stage::new(2);
+    stage.server = Server::that_forgets_after(SignedDuration::from_hours(24));
+    (0..2).for_each(|agent| stage.raise(0, agent));
+    stage.pass(0..180);
+    assert_eq!(stage.read().0, [stage.node(0)], "a holder that tells is not followed");
+    stage.agents[0].1 = Plan::default();
+    stage.pass(180..180 + 60 + 75);
+    assert!(stage.read().0.contains(&stage.node(1)));
+    assert_eq!(stage.server.openings().filter_map(|(_, kept)| kept.mark.clone()).count(), 1);
+}
+
+/// Fault (operator): the node that tells of an incident is removed, or its agent is restarted while the node is repaired
+/// Does: nothing, and its Event has no end; once it has expired, another affected node tells of itself
+/// Right again: within an hour and a quarter, or where the server keeps Events for longer, within two hours and a quarter
+/// Lost: that it is over on the node that has gone
+#[test]
+fn a_holder_that_is_gone_is_followed_within_an_hour_and_a_quarter() {
+    for gone in [1, 6, 30, 69, 71] {
+        let mut stage = Stage::new(2);
+        (0..2).for_each(|agent| stage.raise(0, agent));
+        stage.pass(0..gone);
+        stage.agents[0].1 = Plan::default();
+        stage.pass(gone..gone + 75);
+        assert!(stage.read().0.contains(&stage.node(1)), "gone at {gone}");
+    }
+}
+
+#[test]
 fn a_holder_that_restarts_goes_on_and_one_that_is_hit_again_tells_it_unless_another_does() {
     let mut stage = Stage::new(2);
     (0..2).for_each(|agent| stage.raise(0, agent));
@@ -168,6 +197,111 @@ fn who_writes_beside_a_gate_of_another_repeats_its_own_event_after_a_restart_too
     assert_eq!(stage.read().1.len(), 2);
     stage.raise(31, 1);
     assert_eq!(own(&stage), Some((before.0, repeated.1 + 1)), "open again, told at once");
+}
+
+#[test]
+fn what_comes_and_goes_is_told_by_the_node_that_told_before_unless_that_is_well() {
+    for again in [true, false] {
+        let mut stage = Stage::new(2);
+        stage.raise(0, 0);
+        stage.clear(1, 0);
+        stage.raise(2, 1);
+        assert_eq!(stage.read().0, [stage.node(0)], "it waits whether the other is hit again");
+        if again {
+            stage.raise(2, 0);
+        }
+        stage.pass(3..4);
+        assert_eq!(stage.read().0.contains(&stage.node(1)), !again);
+    }
+}
+
+impl Stage {
+    /// Two nodes, the first of which told and was repaired, until the second is about to write its own Event.
+    fn until_second_writes_its_own() -> (Self, Write, i64) {
+        let mut stage = Self::new(2);
+        (0..2).for_each(|agent| stage.raise(0, agent));
+        stage.clear(1, 0);
+        for now in 2..20 {
+            while let Some(write) = stage.agents[1].1.next(minute(now)) {
+                if matches!(write.request, Request::Create(_)) {
+                    return (stage, write, now);
+                }
+                let reply = stage.server.reply(minute(now), &write);
+                stage.agents[1].1.answer(minute(now), &write, reply);
+            }
+        }
+        panic!("it writes no Event of its own");
+    }
+
+    /// Whether the gate says that the voice can be had.
+    fn is_free(&self) -> bool {
+        let marks: Vec<bool> = self.server.openings().filter_map(|(_, kept)| Some(kept.mark.as_ref()?.over)).collect();
+        assert!(!marks.is_empty());
+        marks.into_iter().all(|over| over)
+    }
+}
+
+#[test]
+fn a_voice_that_was_taken_and_not_told_is_given_back_without_an_end() {
+    let busy = Reply::Unavailable(Some(SignedDuration::from_secs(90)));
+    for reply in [busy, Reply::Unavailable(None), Reply::Forbidden, Reply::Stuck, Reply::Refused] {
+        let (mut stage, write, now) = Stage::until_second_writes_its_own();
+        stage.agents[1].1.answer(minute(now), &write, reply.clone());
+        assert!(!stage.is_free(), "{reply:?}");
+        stage.clear(now, 1);
+        stage.pass(now..now + 12);
+        assert!(stage.is_free(), "{reply:?}");
+        let (open, over) = stage.read();
+        assert!(!open.contains(&stage.node(1)), "{reply:?}");
+        let is_lost = matches!(reply, Reply::Unavailable(_));
+        assert!(is_lost || !over.contains(&stage.node(1)), "{reply:?}");
+        assert_eq!(stage.agents[1].1.due(minute(now + 12)), None, "{reply:?}");
+    }
+}
+
+#[test]
+fn an_event_whose_answer_was_lost_has_its_end_and_its_voice_is_given_back() {
+    let (mut stage, write, now) = Stage::until_second_writes_its_own();
+    assert_eq!(stage.server.reply(minute(now), &write), Reply::Written);
+    stage.agents[1].1.answer(minute(now), &write, Reply::Unavailable(None));
+    stage.clear(now, 1);
+    stage.pass(now..now + 3);
+    let (open, over) = stage.read();
+    assert!(stage.is_free() && open.contains(&stage.node(1)) && over.contains(&stage.node(1)));
+}
+
+#[test]
+fn a_voice_whose_answer_was_lost_is_given_back_by_one_of_another_severity_that_is_over_at_once() {
+    let mut stage = Stage::new(1);
+    let (plan, server) = (&mut stage.agents[0].1, &mut stage.server);
+    let place = place("n0");
+    plan.offer(minute(0), &Change::Raised(finding(1, Severity::Critical)), &place);
+    for lost in [false, true] {
+        let write = plan.next(minute(0)).expect("a request");
+        let reply = server.reply(minute(0), &write);
+        plan.answer(minute(0), &write, if lost { Reply::Unavailable(None) } else { reply });
+    }
+    plan.offer(minute(0), &Change::Changed(finding(1, Severity::Warning)), &place);
+    plan.offer(minute(0), &Change::Cleared(finding(1, Severity::Warning), Clearance::Repaired), &place);
+    stage.pass(0..3);
+    assert!(stage.is_free());
+}
+
+#[test]
+fn an_event_beside_a_gate_that_stands_under_its_own_end_is_told_anew() {
+    let (mut stage, write, now) = Stage::until_second_writes_its_own();
+    let reply = stage.server.reply(minute(now), &write);
+    stage.agents[1].1.answer(minute(now), &write, reply);
+    stage.clear(now + 1, 1);
+    let count = |stage: &Stage| stage.server.events[&write.name].series.count;
+    assert_eq!(count(&stage), 1);
+    stage.agents[1].1 = Plan::default();
+    stage.raise(now + 2, 1);
+    assert_eq!(count(&stage), 2, "its end is the older word");
+    assert!(!stage.is_free());
+    stage.agents[1].1 = Plan::default();
+    stage.raise(now + 3, 1);
+    assert_eq!(count(&stage), 2, "a restart alone tells nothing");
 }
 
 #[test]

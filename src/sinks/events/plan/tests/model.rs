@@ -29,7 +29,12 @@ pub(super) struct Server {
 impl Server {
     /// One that keeps Events for an hour.
     pub(super) fn that_forgets() -> Self {
-        Self { lifetime: Some(SignedDuration::from_hours(1)), ..Self::default() }
+        Self::that_forgets_after(SignedDuration::from_hours(1))
+    }
+
+    /// One that keeps Events for so long.
+    pub(super) fn that_forgets_after(lifetime: SignedDuration) -> Self {
+        Self { lifetime: Some(lifetime), ..Self::default() }
     }
 
     pub(super) fn reply(&mut self, at: Timestamp, write: &Write) -> Reply {
@@ -40,7 +45,7 @@ impl Server {
                     return Reply::Exists;
                 }
                 let annotations = event.metadata.annotations.as_ref();
-                let mark = annotations.and_then(|all| Mark::parse(&all[VOICE]));
+                let mark = annotations.and_then(|all| Mark::parse(all.get(VOICE)?));
                 let node = event.related.as_ref().and_then(|node| node.name.clone());
                 let series = Series { count: 1, last: event.event_time.as_ref().expect("a time").0 };
                 self.version += 1;

@@ -19,12 +19,18 @@ use crate::{
 pub(super) const SECOND: i64 = 1000;
 pub(super) const MINUTE: i64 = 60 * SECOND;
 pub(super) const HOUR: i64 = 60 * MINUTE;
+/// How often it is looked at what the server has.
+const SAMPLE: i64 = 10 * SECOND;
 
 /// What goes wrong for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Nobody answers.
     Down,
+    /// What is written is done, and not answered.
+    Deaf,
+    /// Looks are answered, and nothing is written: its disk is full.
+    Full,
     /// 403 to everything.
     Forbids,
     /// 429 to all but so many requests a second.
@@ -41,6 +47,7 @@ enum What {
     Raised,
     Cleared,
     Restarted,
+    Vanished,
 }
 
 struct Agent {
@@ -67,16 +74,27 @@ pub(super) struct World {
     what: HashMap<u64, (usize, What)>,
     number: u64,
     faults: Vec<(Fault, i64, i64)>,
+    /// The requests of each second: those that came to the server, and all.
     pub(super) seconds: BTreeMap<i64, u32>,
+    attempts: BTreeMap<i64, u32>,
     numbers: BTreeMap<String, usize>,
     /// The nodes that have told, and those that have told their end.
     pub(super) told: BTreeSet<usize>,
     pub(super) ended: BTreeSet<usize>,
     first: Option<i64>,
+    /// How many nodes are hit.
+    hit: usize,
     /// The most nodes that told at a time.
     pub(super) most_tellers: usize,
     /// Ends that were written of nodes that are still hit.
     pub(super) untrue: usize,
+    /// The most Events that the server kept at a time.
+    pub(super) most_events: usize,
+    /// For how long nodes were hit of which none told: now, and at most.
+    silence: i64,
+    pub(super) longest_silence: i64,
+    /// When the last look was at both.
+    sampled: i64,
 }
 
 impl World {
@@ -93,22 +111,33 @@ impl World {
             number: 0,
             faults: Vec::new(),
             seconds: BTreeMap::new(),
+            attempts: BTreeMap::new(),
             numbers: BTreeMap::new(),
             told: BTreeSet::new(),
             ended: BTreeSet::new(),
             first: None,
+            hit: 0,
             most_tellers: 0,
             untrue: 0,
+            most_events: 0,
+            silence: 0,
+            longest_silence: 0,
+            sampled: 0,
         };
         for number in 0..nodes {
             let node = format!("node-{seed}-{number}");
             world.numbers.insert(node.clone(), number);
-            let place = Place { node, node_uid: None, kubernetes_uid: None, nodes: Some(nodes) };
+            let place = Place { node, node_uid: None, kubernetes_uid: None, nodes: Some(nodes), agents: None };
             let clock = world.chance(10 * MINUTE) - 5 * MINUTE;
             let plan = Plan::default();
             world.agents.push(Agent { plan, place, clock, is_hit: false, is_busy: false, wake: 0, life: 0 });
         }
         world
+    }
+
+    /// Every second agent, or each of them, has not read how many Nodes there are.
+    pub(super) fn leave_nodes_unread(&mut self, every: usize) {
+        self.agents.iter_mut().step_by(every).for_each(|agent| agent.place.nodes = None);
     }
 
     pub(super) fn nodes(&self) -> usize {
@@ -136,6 +165,17 @@ impl World {
         self.push(at, node, What::Cleared);
     }
 
+    /// The node is repaired and restarts, or is removed: what its agent knew is lost, and it is not hit any more.
+    pub(super) fn vanish(&mut self, at: i64, node: usize) {
+        self.push(at, node, What::Vanished);
+    }
+
+    /// All agents that hold a voice, by what the server has.
+    pub(super) fn holders(&self) -> Vec<usize> {
+        let marks = self.server.openings().filter_map(|(_, kept)| kept.mark.as_ref());
+        marks.filter(|mark| !mark.over).map(|mark| self.numbers[&mark.node]).collect()
+    }
+
     pub(super) fn fault(&mut self, fault: Fault, from: i64, until: i64) {
         self.faults.push((fault, from, until));
         if fault == Fault::Restarts {
@@ -148,6 +188,10 @@ impl World {
             && at <= end
         {
             self.queue.pop();
+            while self.sampled + SAMPLE <= at {
+                self.sampled += SAMPLE;
+                self.sample();
+            }
             self.now = at;
             if let Some((node, what)) = self.what.remove(&number) {
                 self.happen(node, what);
@@ -157,9 +201,22 @@ impl World {
         self.server.expire(moment(end));
     }
 
+    fn sample(&mut self) {
+        self.server.expire(moment(self.sampled));
+        self.most_events = self.most_events.max(self.server.events.len());
+        let is_silent = self.hit > 0 && !self.telling().iter().any(|node| self.agents[*node].is_hit);
+        self.silence = if is_silent { self.silence + SAMPLE } else { 0 };
+        self.longest_silence = self.longest_silence.max(self.silence);
+    }
+
     /// The requests of the busiest second.
     pub(super) fn busiest(&self) -> u32 {
         self.seconds.values().copied().max().unwrap_or(0)
+    }
+
+    /// The most attempts in a second, of those that nobody answers too.
+    pub(super) fn most_attempts(&self) -> u32 {
+        self.attempts.values().copied().max().unwrap_or(0)
     }
 
     pub(super) fn requests(&self) -> u32 {
@@ -171,13 +228,21 @@ impl World {
         self.first.unwrap_or(i64::MAX)
     }
 
-    /// The nodes of which an Event says that they are affected.
+    /// How many nodes there are of which an Event says that they are affected.
     pub(super) fn tellers(&self) -> usize {
+        self.telling().len()
+    }
+
+    /// These nodes. An end that is older than its Event was told again is none.
+    fn telling(&self) -> BTreeSet<usize> {
         let tells = self.server.openings().filter(|(name, kept)| match &kept.mark {
             Some(mark) => !mark.over && Some(&mark.node) == kept.node.as_ref(),
-            None => !self.server.events.contains_key(&format!("{name}.resolved")),
+            None => {
+                let end = self.server.events.get(&format!("{name}.resolved"));
+                end.is_none_or(|end| end.touched < kept.touched)
+            }
         });
-        tells.map(|(_, kept)| kept.node.as_ref()).collect::<BTreeSet<_>>().len()
+        tells.filter_map(|(_, kept)| self.numbers.get(kept.node.as_ref()?).copied()).collect()
     }
 
     pub(super) fn openings(&self) -> usize {
@@ -194,12 +259,12 @@ impl World {
         let local = moment(self.now + self.agents[node].clock);
         match what {
             What::Raised => {
-                self.agents[node].is_hit = true;
+                self.hit += usize::from(!std::mem::replace(&mut self.agents[node].is_hit, true));
                 let change = Change::Raised(self.finding.clone());
                 self.offer(node, local, &change);
             }
             What::Cleared => {
-                self.agents[node].is_hit = false;
+                self.hit -= usize::from(std::mem::replace(&mut self.agents[node].is_hit, false));
                 let change = Change::Cleared(self.finding.clone(), Clearance::Repaired);
                 self.offer(node, local, &change);
             }
@@ -211,6 +276,11 @@ impl World {
                     let at = self.now + self.chance(15 * SECOND);
                     self.push(at, node, What::Raised);
                 }
+            }
+            What::Vanished => {
+                let agent = &mut self.agents[node];
+                self.hit -= usize::from(std::mem::replace(&mut agent.is_hit, false));
+                (agent.plan, agent.is_busy, agent.life) = (Plan::default(), false, agent.life + 1);
             }
             What::Wake(wake) if wake == self.agents[node].wake => self.work(node, local),
             What::Wake(_) => {}
@@ -263,6 +333,7 @@ impl World {
     fn serve(&mut self, node: usize, write: &Write) -> Reply {
         let now = self.now;
         let fault = self.faults.iter().find(|(_, from, until)| (*from..*until).contains(&now)).map(|it| it.0);
+        *self.attempts.entry(now / SECOND).or_default() += 1;
         if fault == Some(Fault::Down) {
             return Reply::Unavailable(None);
         }
@@ -273,13 +344,15 @@ impl World {
                 return Reply::Unavailable(Some(SignedDuration::from_secs(1)));
             }
             Some(Fault::Forbids) => return Reply::Forbidden,
-            Some(Fault::Busy(_) | Fault::Down | Fault::Restarts) | None => {}
+            Some(Fault::Full) if !write.request.is_read() => return Reply::Unavailable(None),
+            Some(Fault::Busy(_) | Fault::Deaf | Fault::Down | Fault::Full | Fault::Restarts) | None => {}
         }
         let reply = self.server.reply(moment(now), write);
         if reply == Reply::Written {
             self.note(node, write);
         }
-        reply
+        let is_lost = fault == Some(Fault::Deaf) && !write.request.is_read();
+        if is_lost { Reply::Unavailable(None) } else { reply }
     }
 
     /// Looks at what was written.

@@ -1,0 +1,40 @@
+//! Events of somebody else under the names that agents use.
+
+use portreeve::{findings::Severity, sinks::events::Counters};
+use serde_json::{Value, json};
+
+use super::{Stage, written};
+use crate::parts::kubectl;
+
+/// The most that the API server takes of annotations, which with the rest of the Event is longer than an agent reads.
+const LONG: usize = (256 << 10) - "long".len();
+
+#[test]
+fn an_event_that_cannot_be_read_silences_nobody_about_anything_else() {
+    let long = json!({"metadata": {"annotations": {"long": "x".repeat(LONG)}}});
+    let odd = json!({"series": {"count": 3}});
+    let seen = Counters { written: 1, deduplicated: 1, ..Counters::default() };
+    let failed = Counters { written: 1, failed: 1, ..Counters::default() };
+    for (mut event, expected) in [(odd, seen), (long, failed)] {
+        let stage = Stage::new(&[]);
+        let wanted = stage.finding("listener-on-node-port", &stage.service, Severity::Critical, "It is wrong.");
+        let other = stage.finding("client-socket-on-node-port", &stage.service, Severity::Warning, "It is wrong too.");
+        let first = stage.writer("n1");
+        first.raise([&wanted]);
+        first.until(written(1));
+        drop(first);
+        let name = stage.warning()["metadata"]["name"].as_str().expect("a name").to_owned();
+        kubectl(&stage.cluster, &["delete", "events.events.k8s.io", &name]);
+        event["metadata"]["name"] = json!(name);
+        event["metadata"]["namespace"] = json!("default");
+        event["involvedObject"] = json!({"kind": "Service", "namespace": "default", "name": "web"});
+        stage.cluster.api().post("/api/v1/namespaces/default/events", &event).expect("the server takes it");
+
+        let agent = stage.writer("n1");
+        agent.raise([&wanted, &other]);
+        agent.until(expected);
+        let told: Vec<Value> = stage.events("Warning").iter().map(|event| event["reason"].clone()).collect();
+        assert_eq!(told, ["ClientSocketOnNodePort"]);
+        agent.is_idle();
+    }
+}
