@@ -6,7 +6,6 @@ use std::{
     io::ErrorKind,
     net::{IpAddr, SocketAddr, TcpListener},
     os::fd::{AsRawFd as _, OwnedFd},
-    process::Command,
 };
 
 use nix::{
@@ -22,6 +21,7 @@ use super::{
     further_addresses, send_whole, settle,
 };
 use crate::{
+    look::owner,
     parts::{
         Agent, Answer, Cilium, ControlPlane, Inside, Namespace, PRIMARY, Release, Role, Wired, events, ip, objects,
         sysctl, until,
@@ -136,13 +136,7 @@ fn begin_anywhere() -> OwnedFd {
 /// What `portreeve owner` answers about a TCP port, by vantage point and address.
 #[track_caller]
 fn owners(cluster: &ControlPlane, port: u16) -> BTreeMap<(String, IpAddr), String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_portreeve"))
-        .args(["owner", &format!("{port}/tcp"), "-o", "json", "--node", "n1", "--kubeconfig"])
-        .arg(cluster.kubeconfig("observer"))
-        .output()
-        .expect("portreeve runs");
-    let document: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let document = owner(port, &cluster.kubeconfig("observer"));
     let word = |it: &Value| it.as_str().expect("a word").to_owned();
     let answers = document["protocols"][0]["answers"].as_array().expect("answers").iter();
     let of_entry = |entry: &Value| -> Vec<_> {

@@ -44,7 +44,7 @@ pub use self::{
     audit::Audit,
     cilium::{Cilium, Inside, Release},
     cluster::{cluster, serve},
-    commands::Person,
+    commands::{Person, follow},
     control_plane::ControlPlane,
     copies::Copies,
     directory::Directory,
