@@ -37,6 +37,7 @@ LAB_PROGRAMS := etcd=go.etcd.io/etcd/server/v3:tests/lab:$(LAB) \
                     $(name)=$(KUBE)/$(name):tests/lab:$(LAB)) \
                 kube-proxy-1.23.6=$(KUBE)/kube-proxy:tests/lab/kube-proxy-1.23:$(LAB) \
                 kube-proxy-1.37.2=$(KUBE)/kube-proxy:tests/lab/kube-proxy-1.37:$(LAB) \
+                portmap-1.9.0=github.com/containernetworking/plugins/plugins/meta/portmap:tests/lab/cni-1.9:$(LAB) \
                 helm=helm.sh/helm/v4/cmd/helm:tests/lab/helm:$(HELM)
 VERSION := k8s.io/component-base/version
 

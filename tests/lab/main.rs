@@ -19,6 +19,7 @@ mod faults;
 mod health_port;
 mod healthy;
 mod ipvs;
+mod left_behind;
 mod look;
 mod metrics;
 mod modes;
@@ -29,6 +30,7 @@ mod pictures;
 mod plugin;
 mod prometheus;
 mod readers;
+mod refused;
 mod runbooks;
 #[path = "../cluster/said.rs"]
 mod said;

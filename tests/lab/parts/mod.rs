@@ -53,6 +53,7 @@ pub use self::{
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},
     page::{AGENT, Reader},
     patience::slowness,
+    programs::find,
     prometheus::Prometheus,
     proxy::Proxy,
     relay::Relay,

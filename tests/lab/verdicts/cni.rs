@@ -2,6 +2,7 @@
 
 use std::{
     io::Write as _,
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -9,9 +10,30 @@ use portreeve::facts::Protocol;
 use serde_json::{Value, json};
 
 use super::claims::OTHER;
-use crate::parts::{Namespace, Wired};
+use crate::parts::{Namespace, Wired, find};
 
-const PLUGIN: &str = "/usr/lib/cni/portmap";
+/// Which portmap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plugin {
+    /// Debian's, by rules of iptables.
+    Iptables,
+    /// 1.9.0, by rules of nftables.
+    Nftables,
+}
+
+impl Plugin {
+    fn program(self) -> PathBuf {
+        match self {
+            Self::Iptables => PathBuf::from("/usr/lib/cni/portmap"),
+            Self::Nftables => find("portmap-1.9.0"),
+        }
+    }
+
+    /// `backend` of its configuration, which Debian's does not know.
+    fn backend(self) -> Option<&'static str> {
+        (self == Self::Nftables).then_some("nftables")
+    }
+}
 
 /// One hostPort.
 #[derive(Clone, Copy)]
@@ -26,6 +48,7 @@ pub struct HostPort {
 
 /// What the plugin is told of a pod.
 pub struct Sandbox<'a> {
+    pub plugin: Plugin,
     /// Its container.
     pub id: &'a str,
     pub namespace: &'a Namespace,
@@ -36,7 +59,7 @@ pub struct Sandbox<'a> {
 impl<'a> Sandbox<'a> {
     /// The pod that serves.
     pub fn of(wired: &'a Wired) -> Self {
-        Self { id: "edge", namespace: &wired.backend, addresses: Wired::HERE }
+        Self { plugin: Plugin::Iptables, id: "edge", namespace: &wired.backend, addresses: Wired::HERE }
     }
 }
 
@@ -62,7 +85,7 @@ fn portmap(verb: &str, pod: &Sandbox<'_>, host_ports: &[HostPort]) {
         })
         .collect();
     let [four, six] = pod.addresses;
-    let network = json!({
+    let mut network = json!({
         "cniVersion": "1.0.0",
         "name": "lab",
         "type": "portmap",
@@ -77,7 +100,10 @@ fn portmap(verb: &str, pod: &Sandbox<'_>, host_ports: &[HostPort]) {
             ],
         },
     });
-    let mut plugin = Command::new(PLUGIN)
+    if let Some(backend) = pod.plugin.backend() {
+        network["backend"] = json!(backend);
+    }
+    let mut plugin = Command::new(pod.plugin.program())
         .env("CNI_COMMAND", verb)
         .env("CNI_CONTAINERID", pod.id)
         .env("CNI_NETNS", pod.namespace.path())
