@@ -39,6 +39,8 @@ const RULE: &str = "client-socket-on-node-port";
 pub struct Behind {
     cilium: Cilium,
     pub pod: Namespace,
+    /// Of the pod, IPv4 first.
+    pub addresses: Vec<String>,
     pub cluster: ControlPlane,
     pub wired: Wired,
     /// It goes last, when nobody is in it any more.
@@ -66,9 +68,9 @@ impl Behind {
         wired.pod.run(move || Inside::join(&group));
         let pod = Namespace::new();
         let mut cilium = Cilium::start(&cluster, release, &inside, &[]);
-        cilium.add(&cluster, &pod);
+        let addresses = cilium.add(&cluster, &pod);
         pod.run(send_whole);
-        Self { cilium, pod, cluster, wired, _inside: inside }
+        Self { cilium, pod, addresses, cluster, wired, _inside: inside }
     }
 
     /// Answers as the endpoint elsewhere.
