@@ -37,6 +37,7 @@ LAB_PROGRAMS := etcd=go.etcd.io/etcd/server/v3:tests/lab:$(LAB) \
                     $(name)=$(KUBE)/$(name):tests/lab:$(LAB)) \
                 kube-proxy-1.23.6=$(KUBE)/kube-proxy:tests/lab/kube-proxy-1.23:$(LAB) \
                 kube-proxy-1.37.2=$(KUBE)/kube-proxy:tests/lab/kube-proxy-1.37:$(LAB) \
+                portmap-1.9.0=github.com/containernetworking/plugins/plugins/meta/portmap:tests/lab/cni-1.9:$(LAB) \
                 helm=helm.sh/helm/v4/cmd/helm:tests/lab/helm:$(HELM)
 VERSION := k8s.io/component-base/version
 
@@ -92,7 +93,7 @@ COUNT_CELLS := awk '{ cells += $$2; wrong += $$3; print } END { print "all", cel
 # Behind Cilium those settings that answer differently: `make cilium` asks in all.
 verdicts: tools lab guest agent ## Ask packets about every verdict, behind Cilium and in a guest with ipvs too, and count the cells; needs root
 	rm -rf target/tmp/verdicts
-	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs:: behind_cilium::often:: behind_cilium::live::
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs:: behind_cilium::often:: behind_cilium::live:: behind_cilium::host_port::
 	@$(COUNT_CELLS)
 
 cilium: tools lab agent ## Ask packets about every verdict behind Cilium alone, in all its settings, and count the cells; needs root

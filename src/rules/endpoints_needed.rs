@@ -13,8 +13,8 @@ use crate::{
 /// A port as sockets, hostPorts and Services may meet on it.
 type Port = (Protocol, u16);
 
-/// The names of the Services whose endpoints rules will need, given what else this look saw: those with a listener or a
-/// hostPort on their NodePort, those that take an address of a Node where one of their ports is in use, and the API
+/// The names of the Services whose endpoints rules will need, given what else this look saw: those with a listener, a
+/// hostPort or a redirection on their NodePort, those that take an address of a Node where one of their ports is in use, and the API
 /// server's where an ipvs proxy may hold its address.
 pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let Snapshot { kernel, cluster, .. } = snapshot;
@@ -32,7 +32,9 @@ pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let listeners = kernel.listeners.seen().into_iter().flatten().map(|socket| (socket.protocol, socket.local_port));
     let pods = cluster.pods.seen().map_or(&[][..], Vec::as_slice);
     let host_ports = host_ports(snapshot, pods).map(|(_, port, number)| (port.protocol, number));
-    let taken: HashSet<Port> = listeners.chain(host_ports).collect();
+    let redirections = kernel.netfilter.seen().and_then(|it| it.redirections.seen()).into_iter().flatten();
+    let redirected = redirections.map(|it| (it.protocol, it.port));
+    let taken: HashSet<Port> = listeners.chain(host_ports).chain(redirected).collect();
 
     let meets = |others: &[(&Service, Port)]| {
         let others: HashSet<Port> = others.iter().map(|(_, port)| *port).collect();
@@ -54,7 +56,7 @@ pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::healthy::PEER;
+    use crate::facts::{Netfilter, Reading, Redirection, healthy::PEER};
 
     /// Services with a NodePort, with an external IP, and with neither.
     fn world() -> Snapshot {
@@ -77,9 +79,22 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_and_a_host_port_on_a_node_port_concern_its_service() {
+    fn a_listener_a_host_port_and_a_redirection_on_a_node_port_concern_its_service() {
         expect(&world().listens("127.0.0.1:30080"), &["web"]);
         expect(&world().pod("edge", |pod| pod.host_port(80, 30080)), &["web"]);
+        let redirection = Redirection {
+            protocol: Protocol::Tcp,
+            port: 30080,
+            ip: None,
+            to: [10, 1, 0, 7].into(),
+            to_port: 80,
+            chain: "ip nat CNI-DN-gone".to_owned(),
+            handle: 7,
+        };
+        let mut world = world();
+        let redirections = Reading::Seen(vec![redirection]);
+        world.kernel.netfilter = Reading::Seen(Netfilter { redirections, ..Netfilter::default() });
+        expect(&world, &["web"]);
     }
 
     #[test]

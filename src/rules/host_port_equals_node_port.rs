@@ -27,14 +27,15 @@ use std::collections::HashMap;
 use super::{
     Limits, Patience, Rule,
     free_ports::free_port,
+    node_port_winner::{Winner, winners},
     node_ports::{if_served, range_in_words},
     remedies::move_service,
     told::Told,
 };
 use crate::{
     dataplane::{
-        Backing, Candidate, Candidates, Claim, Endpoints, LocalAddress, Outcome, Part, covers, host_ports,
-        is_link_local, local_addresses, may_have, sent_to_node_port, served_node_ports, service_port, vantage_points,
+        Candidate, Candidates, Endpoints, LocalAddress, Part, covers, host_ports, local_addresses, may_have,
+        sent_to_node_port, served_node_ports, service_port,
     },
     facts::{ContainerPort, Family, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
@@ -101,21 +102,6 @@ struct Node<'a> {
     alternative: Option<u16>,
 }
 
-/// Who answers on a port that both claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Winner {
-    /// It is the same to clients: the pod is one of those to which the Service sends.
-    Both,
-    /// The pod, since the Service has no endpoint to send to.
-    PodForNow,
-    /// Either, as far as can be seen.
-    Undefined,
-    /// The Service: the pod's hostPort gets nothing.
-    Service,
-    /// The pod: the Service's NodePort gets nothing.
-    Pod,
-}
-
 impl Node<'_> {
     fn judge(&self, clash: &Clash<'_>) -> Option<Judgement> {
         let outcomes: Vec<_> = self.candidates.iter().flat_map(|candidate| self.outcomes(candidate, clash)).collect();
@@ -162,15 +148,12 @@ impl Node<'_> {
         if meeting.is_empty() {
             return vec![None];
         }
-        let [four, six] = Family::BOTH.map(|family| self.endpoints.possible(clash.service, clash.port, family));
-        let backings = four.iter().flat_map(|four| six.iter().map(move |six| [*four, *six]));
-        backings
-            .map(|backings| {
-                let (winner, affected) = winner(candidate, clash.host.protocol, &meeting, backings);
-                let critical = affected.contains(&Vantage::Remote);
-                Some((if critical { Severity::Critical } else { Severity::Warning }, winner, affected))
-            })
-            .collect()
+        let possible = winners(candidate, &self.endpoints, (clash.service, clash.port), &meeting).into_iter();
+        let severity = |affected: &Affected| match affected.contains(&Vantage::Remote) {
+            true => Severity::Critical,
+            false => Severity::Warning,
+        };
+        possible.map(|(winner, affected)| Some((severity(&affected), winner, affected))).collect()
     }
 
     fn evidence(&self, clash: &Clash<'_>, severity: Severity, winner: Option<Winner>, affected: &Affected) -> Evidence {
@@ -231,32 +214,6 @@ impl Node<'_> {
             )))
             .remedy(move_service(self.alternative, service, port))
     }
-}
-
-/// Who wins where both could answer, and from where the other one is lost.
-fn winner(
-    candidate: &Candidate,
-    protocol: Protocol,
-    meeting: &[LocalAddress],
-    [four, six]: [Backing; 2],
-) -> (Winner, Affected) {
-    let mut winner = Winner::PodForNow;
-    let mut affected = Affected::new();
-    let places =
-        meeting.iter().flat_map(|local| vantage_points(local.ip).iter().map(move |vantage| (*local, *vantage)));
-    // Nothing answers on what is link-local.
-    for (local, vantage) in places.filter(|(local, _)| !is_link_local(local.ip)) {
-        let outcome = candidate.outcome((local, protocol), vantage, if local.ip.is_ipv4() { four } else { six });
-        let (wins, lost) = match (candidate.node_port_or_host_port(outcome), outcome) {
-            (Some(Claim::NodePort), _) => (Winner::Service, true),
-            (Some(_), Outcome::Pod) => (Winner::Pod, true),
-            (Some(_), _) => (Winner::PodForNow, false),
-            (None, _) => (Winner::Undefined, false),
-        };
-        winner = winner.max(wins);
-        affected.extend(lost.then_some(vantage));
-    }
-    (winner, affected)
 }
 
 #[cfg(test)]

@@ -4,10 +4,12 @@
 //! The CNI plugin `portmap` redirects a hostPort to its pod. Where it was not called when the pod ended, because the node
 //! went down, the container runtime lost its state or the network's configuration was changed, its rule stays.
 //! Connections to that port of the node then lead to an address that nobody has, and time out; or that another pod got
-//! since, which answers. They never arrive at whoever has the port now: a process of the node, or a new pod whose own
-//! rule comes later: the versions of the plugin that most clusters have ask the oldest rule first.
+//! since, which answers. They never arrive at whoever has the port now: a process of the node, a Service whose NodePort
+//! it is, or a new pod whose own rule comes later: the versions of the plugin that most clusters have ask the oldest rule first.
 //!
-//! It is critical where somebody has the port now and gets no connections. It is information where the rule of a pod
+//! It is critical where somebody has the port now and gets no connections. A Service loses its NodePort so in ipvs mode, and
+//! in iptables mode it does not. In nftables mode it is a warning: the chains that were made last are asked first, and a
+//! restart of kube-proxy makes its own anew. It is information where the rule of a pod
 //! that lives is asked first; and where a link of this node has the address's network and none of its pods is in there,
 //! unless it keeps connections from a pod: the container may be one that Kubernetes does not know. So it is while a pod of this
 //! node has networks of Multus (`k8s.v1.cni.cncf.io/networks`): their addresses are in no status, and `portMappings` leads to them.
@@ -30,11 +32,22 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{Limits, Patience, Rule, remedies::delete_rule, wording::MOST_LISTED};
+use super::{
+    Limits, Patience, Rule,
+    node_port_winner::{Winner, winners},
+    remedies::delete_rule,
+    wording::MOST_LISTED,
+};
 use crate::{
-    dataplane::{ByPort, by_port, host_ports, own_network_pods, owner_name},
-    facts::{Address, Family, Gap, Netfilter, Pod, Protocol, Redirection, Snapshot, Socket, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
+    dataplane::{
+        ByPort, Candidates, Endpoints, LocalAddress, by_port, host_ports, local_addresses, own_network_pods,
+        owner_name, served_node_ports, service_port,
+    },
+    facts::{
+        Address, Family, Gap, Netfilter, Pod, Protocol, Redirection, Service, ServicePort, Snapshot, Socket, Source,
+        View, Why,
+    },
+    findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -42,14 +55,14 @@ pub(super) static RULE: Rule = Rule {
     title: "A hostPort still leads to a pod that is gone",
     ceiling: Severity::Critical,
     needs: &[Source::Pods],
-    uses: &[Source::Netfilter, Source::Listeners, Source::Addresses],
+    uses: &[Source::Netfilter, Source::Listeners, Source::Addresses, Source::Services],
     socket_needs: &[],
     patience: Patience::TwoScans,
     page: include_str!("host_port_left_behind.rs"),
     check,
 };
 
-fn check(view: View<'_>, _: &Limits) -> Judgements {
+fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let pods = snapshot.cluster.pods.get()?;
     let subject = Subject::this_node(snapshot);
@@ -67,6 +80,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         snapshot,
         pods: own_network_pods(snapshot, pods).collect(),
         listeners: snapshot.kernel.listeners.seen().map(|listeners| by_port(listeners)),
+        proxy: ServedHere::of(snapshot, limits),
     };
     let mut judgements = Vec::new();
     for ((protocol, port), asked) in by_number {
@@ -105,11 +119,32 @@ struct Node<'a> {
     /// Pods with addresses of their own.
     pods: Vec<&'a Pod>,
     listeners: Option<ByPort<'a>>,
+    proxy: Option<ServedHere<'a>>,
+}
+
+/// On which addresses of the node its proxy serves NodePorts, and from whom.
+struct ServedHere<'a> {
+    candidates: Candidates,
+    locals: Vec<LocalAddress>,
+    endpoints: Endpoints<'a>,
+}
+
+impl<'a> ServedHere<'a> {
+    fn of(snapshot: &'a Snapshot, limits: &Limits) -> Option<Self> {
+        let interfaces = snapshot.kernel.interfaces.seen()?;
+        Some(Self {
+            candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
+            locals: local_addresses(interfaces),
+            endpoints: Endpoints::of(snapshot),
+        })
+    }
 }
 
 /// Who has the port, and gets nothing.
 struct Loser {
     name: String,
+    /// It may get everything, as far as can be seen.
+    is_certain: bool,
     asked_from: Vec<Vantage>,
 }
 
@@ -155,17 +190,19 @@ impl Node<'_> {
         let shadowed = first.is_some_and(|(its, ..)| *its < place);
         let pod = first.map(|(_, _, pod)| Loser {
             name: format!("pod {}/{}", pod.namespace, pod.name),
+            is_certain: true,
             asked_from: asked_from(redirection),
         });
         // A container that is no pod may have a socket on the port for which its runtime redirects connections.
-        let process = || self.listener(redirection).filter(|_| self.is_of_pods(redirection.to));
-        let loser = if shadowed { None } else { pod.or_else(process) };
+        let is_of_pods = self.is_of_pods(redirection.to);
+        let others = || self.listener(redirection).or_else(|| self.node_port(redirection)).filter(|_| is_of_pods);
+        let loser = if shadowed { None } else { pod.or_else(others) };
         let severity = match loser {
-            Some(_) => Severity::Critical,
+            Some(Loser { is_certain: true, .. }) => Severity::Critical,
             // Its pod has ended, and the plugin may still be called.
-            None if self.pod_of(redirection).is_some() => return None,
-            None if shadowed || !self.is_of_pods(redirection.to) => Severity::Info,
-            None => Severity::Warning,
+            _ if self.pod_of(redirection).is_some() => return None,
+            _ if shadowed || !is_of_pods => Severity::Info,
+            _ => Severity::Warning,
         };
         Some(LeftBehind { severity, redirection, loser })
     }
@@ -204,7 +241,33 @@ impl Node<'_> {
         let sockets = self.listeners.as_ref()?.at((redirection.protocol, redirection.port));
         let socket = sockets.iter().find(loses)?;
         let asked_from = if socket.local.is_loopback() { vec![Vantage::Loopback] } else { asked_from(redirection) };
-        Some(Loser { name: owner_name(self.snapshot, &socket.owner), asked_from })
+        Some(Loser { name: owner_name(self.snapshot, &socket.owner), is_certain: true, asked_from })
+    }
+
+    /// A Service whose NodePort the redirection takes, or may take.
+    fn node_port(&self, redirection: &Redirection) -> Option<Loser> {
+        let ServedHere { candidates, locals, endpoints } = self.proxy.as_ref()?;
+        let family = Family::of(redirection.to);
+        let has_port = |(service, port, number): &(&Service, &ServicePort, u16)| {
+            (port.protocol, *number) == (redirection.protocol, redirection.port) && service.families.contains(&family)
+        };
+        let (service, port, _) = served_node_ports(self.snapshot.cluster.services.seen()?).find(has_port)?;
+        let is_redirected =
+            |local: &&LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
+        let mut possible: Vec<(Winner, Affected)> = Vec::new();
+        for candidate in candidates.iter() {
+            let meeting: Vec<LocalAddress> =
+                locals.iter().filter(is_redirected).filter(|local| candidate.captures(**local)).copied().collect();
+            possible.extend(winners(candidate, endpoints, (service, port), &meeting));
+        }
+        let takes = |winner: Winner| matches!(winner, Winner::Pod | Winner::Undefined);
+        if !possible.iter().any(|(winner, _)| takes(*winner)) {
+            return None;
+        }
+        let is_certain = possible.iter().all(|(winner, _)| *winner == Winner::Pod);
+        let lost = possible.into_iter().map(|(_, lost)| lost).reduce(|certain, lost| &certain & &lost);
+        let asked_from = lost.filter(|_| is_certain).unwrap_or_default().into_iter().collect();
+        Some(Loser { name: format!("Service {}", service_port(service, &port.name)), is_certain, asked_from })
     }
 
     fn evidence(&self, LeftBehind { severity, redirection, loser }: LeftBehind<'_>) -> Evidence {
@@ -218,14 +281,19 @@ impl Node<'_> {
             Some(pod) => format!("an address of pod {}/{}, which declares no such hostPort", pod.namespace, pod.name),
             None => "an address that no pod of this node has".to_owned(),
         };
-        let end = loser.as_ref().map_or_else(String::new, |loser| format!(": {} gets no connections", loser.name));
+        let end = match &loser {
+            Some(Loser { name, is_certain: true, .. }) => format!(": {name} gets no connections"),
+            Some(Loser { name, .. }) => format!(": {name} may get no connections"),
+            None => String::new(),
+        };
         let summary = format!("hostPort {port}/{protocol} leads to {to}, {who}{end}.");
         let mut evidence = Evidence::new(severity, summary)
             .value("redirection", format!("{chain} handle {handle}: {port}/{protocol} to {to}"));
         evidence.values.extend(redirection.ip.map(|ip| ("hostIP", ip.to_string())));
-        let is_missed = loser.is_some() || holder.is_some();
-        if let Some(loser) = loser {
-            evidence = evidence.value("gets nothing", loser.name).affects(loser.asked_from);
+        let is_missed = loser.as_ref().is_some_and(|loser| loser.is_certain) || holder.is_some();
+        if let Some(Loser { name, is_certain, asked_from }) = loser {
+            let what = if is_certain { "gets nothing" } else { "may get nothing" };
+            evidence = evidence.value(what, name).affects(asked_from);
         }
         let delete = delete_rule(chain, *handle);
         evidence.remedy(match is_missed {

@@ -37,6 +37,7 @@ mod node_port_outside_range;
 mod node_port_range_covers_daemons;
 mod node_port_range_crowded;
 mod node_port_range_disagreement;
+mod node_port_winner;
 mod node_ports;
 mod node_query;
 mod own_port_taken;

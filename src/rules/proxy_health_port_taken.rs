@@ -4,7 +4,8 @@
 //! Load balancers and cloud controllers ask every node on this port, 10256 by default, whether its kube-proxy serves. Where
 //! another program has it, they get that program's answer: clients are sent to a node whose kube-proxy is stuck, or
 //! away from one that works. It happens where Calico in eBPF mode runs beside kube-proxy, or where a health server was
-//! left by a proxy that is gone. kube-proxy goes on, tries again every few seconds, and writes an error each time.
+//! left by a proxy that is gone. kube-proxy goes on, tries again every few seconds, and writes an error each time; with
+//! `bindAddressHardFail: true` it ends.
 //!
 //! ## Silent when
 //! - kube-proxy has a socket on the port;

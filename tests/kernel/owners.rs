@@ -1,10 +1,14 @@
 //! Who holds a socket: cgroups, pods, processes and the kernel itself.
 
 use std::{
+    collections::HashSet,
     fs,
     io::IoSlice,
     net::TcpListener,
-    os::{fd::AsRawFd, unix::fs::symlink},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{MetadataExt as _, chown, symlink},
+    },
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -67,6 +71,18 @@ fn node_of_this_process() -> tempfile::TempDir {
     }
     symlink("/sys", root.path().join("sys")).expect("linked");
     root
+}
+
+#[test]
+fn a_cgroup_that_was_given_away_names_no_pod() {
+    let group = ControlGroup::make("given", &format!("kubepods/besteffort/pod{POD}/{CONTAINER}"));
+    let procs = group.procs();
+    let directory = procs.parent().expect("a directory");
+    let id = fs::metadata(directory).expect("there").ino();
+    let look = || Cgroups::find(Path::new("/")).of(&HashSet::from([id]))[&id].clone().expect("found");
+    assert_eq!(look().pod.expect("a pod").pod_uid, POD);
+    chown(directory, Some(65534), None).expect("tests of the kernel run as root");
+    assert_eq!((look().path, look().pod), (group.name(), None), "whoever has it names it as he likes");
 }
 
 #[test]

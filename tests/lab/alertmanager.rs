@@ -5,8 +5,8 @@ use std::{net::TcpListener, path::Path};
 use serde_json::{Value, json};
 
 use crate::parts::{
-    Agent, Alertmanager, ControlPlane, Copies, PRIMARY, Person, Prometheus, Proxy, Role, Wired, http_get, objects,
-    sysctl, until,
+    Agent, Alertmanager, ControlPlane, Copies, Person, Prometheus, Proxy, Wired, cluster, http_get, serve, sysctl,
+    until,
 };
 
 /// Where the documentation of this installation is read.
@@ -36,16 +36,29 @@ fn words<'a, const N: usize>(alert: &'a Value, kind: &str, names: [&str; N]) -> 
     names.map(|name| alert[kind][name].as_str().unwrap_or_else(|| panic!("no {name}: {alert:#}")))
 }
 
+/// A node with a Service on whose NodePort nobody listens.
+struct Well {
+    agent: Agent,
+    proxy: Proxy,
+    cluster: ControlPlane,
+    wired: Wired,
+}
+
+impl Well {
+    #[track_caller]
+    fn enter() -> Self {
+        let wired = Wired::enter();
+        let cluster = cluster();
+        serve(&cluster, "web", Some(30080));
+        let proxy = Proxy::start(&cluster, "iptables", &json!({}));
+        let agent = Agent::start(&cluster, &[]);
+        Self { agent, proxy, cluster, wired }
+    }
+}
+
 #[test]
 fn a_listener_on_a_node_port_is_one_call_that_says_it_all_and_its_end_is_another() {
-    let _wired = Wired::enter();
-    let mut cluster = ControlPlane::start();
-    cluster.api().create(&objects::node("n1", &PRIMARY));
-    let service = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
-    cluster.api().create(&objects::endpoint_slice(&service, Some((Wired::HERE[0], "n1")), "IPv4"));
-    Role::of_chart().grant(&mut cluster);
-    let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
-    let agent = Agent::start(&cluster, &[]);
+    let Well { agent, proxy: _proxy, cluster, wired: _wired } = Well::enter();
     let alertmanager = Alertmanager::start();
     let agents = [("n1", "127.0.0.1:29517")];
     let prometheus = Prometheus::telling(Alertmanager::PLACE, &hurried_alerts(&cluster), &agents);
@@ -82,14 +95,7 @@ fn a_listener_on_a_node_port_is_one_call_that_says_it_all_and_its_end_is_another
 
 #[test]
 fn one_mistake_on_five_hundred_nodes_is_one_call_until_the_last_of_them_is_well() {
-    let _wired = Wired::enter();
-    let mut cluster = ControlPlane::start();
-    cluster.api().create(&objects::node("n1", &PRIMARY));
-    let service = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
-    cluster.api().create(&objects::endpoint_slice(&service, Some((Wired::HERE[0], "n1")), "IPv4"));
-    Role::of_chart().grant(&mut cluster);
-    let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
-    let agent = Agent::start(&cluster, &[]);
+    let Well { agent, proxy: _proxy, cluster, wired: _wired } = Well::enter();
     let told = || http_get("127.0.0.1:29517", "/metrics").expect("metrics");
     let well = told();
     let _squatter = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
@@ -130,11 +136,14 @@ fn one_mistake_on_five_hundred_nodes_is_one_call_until_the_last_of_them_is_well(
     copies.say(&nodes, &well);
     let last = until("second call", || alertmanager.told("critical").into_iter().nth(1));
     assert_eq!((&last["status"], &last["alerts"][0]["labels"]), (&json!("resolved"), &alert["labels"]));
-    until("end of the warning", || alertmanager.told("warning").into_iter().find(|call| call["status"] == "resolved"));
+    // Copies of an agent look no more, which is another alert.
+    let calls = |severity: &str| {
+        let calls = alertmanager.told(severity).into_iter();
+        calls.filter(|call| call["groupLabels"]["rule"].is_string()).collect::<Vec<Value>>()
+    };
+    until("end of the warning", || calls("warning").into_iter().find(|call| call["status"] == "resolved"));
     for severity in ["critical", "warning"] {
-        // Copies of an agent look no more, which is another alert.
-        let about_findings = |call: &Value| call["groupLabels"]["rule"].is_string();
-        let calls: Vec<Value> = alertmanager.told(severity).into_iter().filter(about_findings).collect();
+        let calls = calls(severity);
         let said: Vec<_> = calls.iter().map(|it| (&it["status"], it["alerts"].as_array().map(Vec::len))).collect();
         assert_eq!(said, [(&json!("firing"), Some(1)), (&json!("resolved"), Some(1))], "{severity}");
     }

@@ -13,9 +13,7 @@ use crate::parts::slowness;
 /// Everything that `portreeve snapshot` saw on node `n1`.
 #[track_caller]
 pub fn snapshot(kubeconfig: &Path) -> Snapshot {
-    let output = run(&["snapshot"], kubeconfig);
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+    serde_json::from_value(document(&run(&["snapshot"], kubeconfig))).expect("a snapshot")
 }
 
 /// What `check` says to a person.
@@ -37,6 +35,12 @@ fn words(command: &str, kubeconfig: &Path) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// What `owner -o json` says of a TCP port.
+#[track_caller]
+pub fn owner(port: u16, kubeconfig: &Path) -> Value {
+    document(&run(&["owner", &format!("{port}/tcp"), "-o", "json"], kubeconfig))
+}
+
 /// What `check -o json` said.
 pub struct Look {
     /// The exit code.
@@ -55,10 +59,19 @@ impl Look {
     /// The same with further arguments.
     #[track_caller]
     pub fn check_with(arguments: &[&str], kubeconfig: &Path) -> Self {
-        let output = run(&[&["check", "-o", "json"], arguments].concat(), kubeconfig);
-        let json = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-        Self { code: output.status.code().expect("an exit code"), json }
+        Self::of(&run(&[&["check", "-o", "json"], arguments].concat(), kubeconfig))
+    }
+
+    /// What a rule says of a file of manifests, before any cluster has them.
+    #[track_caller]
+    pub fn before(rule: &str, manifests: &str) -> Self {
+        let words = ["check", "-o", "json", "--node", "n1", "--rule", rule, "--services", manifests];
+        Self::of(&Command::new(env!("CARGO_BIN_EXE_portreeve")).args(words).output().expect("portreeve runs"))
+    }
+
+    #[track_caller]
+    fn of(output: &Output) -> Self {
+        Self { code: output.status.code().expect("an exit code"), json: document(output) }
     }
 
     /// The findings of a rule.
@@ -79,6 +92,12 @@ impl Look {
     fn list(&self, name: &str) -> impl Iterator<Item = &Value> {
         self.json[name].as_array().expect("a list").iter()
     }
+}
+
+#[track_caller]
+fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
 fn run(words: &[&str], kubeconfig: &Path) -> Output {

@@ -4,10 +4,25 @@ use serde_json::{Value, json};
 
 use crate::{
     look::Look,
-    parts::{Agent, Directory, PRIMARY, cluster, controllers, enter_alone, events, objects, until},
+    parts::{Agent, ControlPlane, Directory, PRIMARY, cluster, controllers, enter_alone, events, objects, until},
 };
 
 const RULE: &str = "pod-waits-for-host-port";
+
+/// Makes the Nodes `n1`, anew, and `n2`, both with room for pods and with their names as labels.
+#[track_caller]
+pub fn make_room(cluster: &ControlPlane) {
+    let old = objects::node("n1", &PRIMARY);
+    // The Node of before has no room for pods.
+    cluster.api().delete(&old);
+    for mut node in [old, objects::node("n2", &["192.0.2.9"])] {
+        node["metadata"]["labels"] = json!({"kubernetes.io/hostname": node["metadata"]["name"]});
+        let room = json!({"pods": "20", "cpu": "4", "memory": "4Gi"});
+        node["status"]["capacity"] = room.clone();
+        node["status"]["allocatable"] = room;
+        cluster.api().create(&node);
+    }
+}
 
 /// What ServiceLB makes for a Service: a pod on each node with the port as hostPort.
 fn service_lb(service: &str, port: u16) -> Value {
@@ -33,17 +48,7 @@ fn service_lb(service: &str, port: u16) -> Value {
 fn the_pod_that_the_scheduler_refuses_for_its_port_is_told_with_the_one_that_has_it() {
     enter_alone();
     let cluster = cluster();
-    let mut node = objects::node("n2", &["192.0.2.9"]);
-    let room = json!({"pods": "10", "cpu": "4", "memory": "4Gi"});
-    node["status"]["capacity"] = room.clone();
-    node["status"]["allocatable"] = room;
-    cluster.api().create(&node);
-    // The Node of before has no room for pods.
-    let old = objects::node("n1", &PRIMARY);
-    cluster.api().delete(&old);
-    node["metadata"]["name"] = json!("n1");
-    node["status"]["addresses"] = old["status"]["addresses"].clone();
-    cluster.api().create(&node);
+    make_room(&cluster);
     let directory = Directory::new();
     let mut account = objects::service_account();
     account["metadata"]["namespace"] = json!("kube-system");

@@ -1,8 +1,8 @@
 use super::*;
 use crate::{
     facts::{
-        Reading,
-        healthy::{daemon, gap, seen},
+        Mode, Reading,
+        healthy::{World, daemon, gap, seen},
     },
     rules::expectations::{expect_healthy, expect_problem, expect_unknown},
 };
@@ -283,4 +283,43 @@ fn of_many_left_behind_so_many_are_told_the_worst_among_them() {
     assert_eq!(evidence.severity, Severity::Critical);
     assert!(evidence.values.contains(&("redirection", "and 24 more".to_owned())), "{evidence:#?}");
     assert_eq!(evidence.values.iter().filter(|(name, _)| *name == "redirection").count(), MOST_LISTED + 1);
+}
+
+#[test]
+fn a_node_port_is_lost_as_the_proxy_has_it() {
+    let judge = |mode: Mode, change: fn(World) -> World| {
+        let world = world().service("web", |it| change(it.node_port(30080))).with_mode(mode);
+        expect_problem(&RULE, &with(world, &[redirection(30080, "10.1.0.7:80")]), &node())
+    };
+    let lost = judge(Mode::Ipvs, |it| it);
+    assert_eq!(lost.severity, Severity::Critical);
+    assert!(lost.summary.ends_with(": Service default/web gets no connections."), "{}", lost.summary);
+    assert!(lost.affects.contains(&Vantage::Remote), "{lost:#?}");
+    assert_eq!(lost.remedies[0].steps.len(), 1, "{lost:#?}");
+    let either = judge(Mode::Nftables, |it| it);
+    assert_eq!(either.severity, Severity::Warning);
+    assert!(either.summary.ends_with(": Service default/web may get no connections."), "{}", either.summary);
+    assert!(either.affects.is_empty() && either.remedies[0].steps.len() == 2, "{either:#?}");
+    for mode in [Mode::Iptables, Mode::Cilium] {
+        let kept = judge(mode, |it| it);
+        assert_eq!((kept.severity, kept.summary.contains("Service")), (Severity::Warning, false), "{mode}");
+    }
+    let changes: [fn(World) -> World; 2] =
+        [|it| it.protocol(Protocol::Udp), |it| it.with(|web| web.families = vec![Family::V6])];
+    for change in changes {
+        assert!(!judge(Mode::Ipvs, change).summary.contains("Service"));
+    }
+}
+
+#[test]
+fn a_redirection_of_a_pod_that_ended_may_still_be_deleted_before_a_node_port_is_lost() {
+    let world = |mode| {
+        let ended = world().pod("job", |pod| {
+            (pod.finished, pod.ips) = (true, vec!["10.1.0.5".parse().expect("an address")]);
+            pod.host_port(80, 30080);
+        });
+        with(ended.service("web", |it| it.node_port(30080)).with_mode(mode), &[redirection(30080, "10.1.0.5:80")])
+    };
+    expect_healthy(&RULE, &world(Mode::Nftables), &node());
+    assert_eq!(expect_problem(&RULE, &world(Mode::Ipvs), &node()).severity, Severity::Critical);
 }

@@ -6,7 +6,6 @@ use std::{
     io::ErrorKind,
     net::{IpAddr, SocketAddr, TcpListener},
     os::fd::{AsRawFd as _, OwnedFd},
-    process::Command,
 };
 
 use nix::{
@@ -22,6 +21,7 @@ use super::{
     further_addresses, send_whole, settle,
 };
 use crate::{
+    look::owner,
     parts::{
         Agent, Answer, Cilium, ControlPlane, Inside, Namespace, PRIMARY, Release, Role, Wired, events, ip, objects,
         sysctl, until,
@@ -39,6 +39,8 @@ const RULE: &str = "client-socket-on-node-port";
 pub struct Behind {
     cilium: Cilium,
     pub pod: Namespace,
+    /// Of the pod, IPv4 first.
+    pub addresses: Vec<String>,
     pub cluster: ControlPlane,
     pub wired: Wired,
     /// It goes last, when nobody is in it any more.
@@ -66,9 +68,9 @@ impl Behind {
         wired.pod.run(move || Inside::join(&group));
         let pod = Namespace::new();
         let mut cilium = Cilium::start(&cluster, release, &inside, &[]);
-        cilium.add(&cluster, &pod);
+        let addresses = cilium.add(&cluster, &pod);
         pod.run(send_whole);
-        Self { cilium, pod, cluster, wired, _inside: inside }
+        Self { cilium, pod, addresses, cluster, wired, _inside: inside }
     }
 
     /// Answers as the endpoint elsewhere.
@@ -136,13 +138,7 @@ fn begin_anywhere() -> OwnedFd {
 /// What `portreeve owner` answers about a TCP port, by vantage point and address.
 #[track_caller]
 fn owners(cluster: &ControlPlane, port: u16) -> BTreeMap<(String, IpAddr), String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_portreeve"))
-        .args(["owner", &format!("{port}/tcp"), "-o", "json", "--node", "n1", "--kubeconfig"])
-        .arg(cluster.kubeconfig("observer"))
-        .output()
-        .expect("portreeve runs");
-    let document: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let document = owner(port, &cluster.kubeconfig("observer"));
     let word = |it: &Value| it.as_str().expect("a word").to_owned();
     let answers = document["protocols"][0]["answers"].as_array().expect("answers").iter();
     let of_entry = |entry: &Value| -> Vec<_> {

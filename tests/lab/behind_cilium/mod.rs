@@ -8,6 +8,7 @@
 
 mod asks;
 mod before;
+mod host_port;
 mod links;
 mod live;
 mod often;

@@ -2,6 +2,8 @@
 
 use std::{path::Path, process::Command};
 
+use serde_json::Value;
+
 use super::{control_plane::ControlPlane, directory::Directory, programs};
 
 /// What a program prints, or its complaint.
@@ -13,6 +15,19 @@ pub fn run(command: &mut Command) -> Result<String, String> {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let [said, complaint] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
     if output.status.success() { Ok(said) } else { Err(said + &complaint) }
+}
+
+/// Types the commands of a finding's first remedy, on the node of the calling thread and with all rights.
+#[track_caller]
+pub fn follow(cluster: &ControlPlane, finding: &Value) {
+    let steps = finding["remedies"][0]["steps"].as_array().expect("steps").iter();
+    let commands: Vec<&str> = steps.filter(|it| it["kind"] == "command").filter_map(|it| it["text"].as_str()).collect();
+    assert!(!commands.is_empty(), "there is nothing to type: {finding:#}");
+    for command in commands {
+        let mut shell = Command::new("bash");
+        shell.args(["-ec", command]).env("KUBECONFIG", cluster.kubeconfig("admin"));
+        run(&mut shell).unwrap_or_else(|complaint| panic!("{command}: {complaint}"));
+    }
 }
 
 /// Somebody who uses the cluster from the package's folder, with all rights and a home directory of his own.

@@ -2,9 +2,10 @@
 
 use std::{
     fs,
+    io::Write as _,
     net::{Ipv4Addr, TcpStream},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use nix::sys::signal::Signal;
@@ -169,6 +170,17 @@ impl ControlPlane {
         ask("/v3/kv/compaction", &json!({"revision": now, "physical": true}));
     }
 
+    /// Writes a Service past the API server, as a backup that was put together wrongly restores it.
+    #[track_caller]
+    pub fn restore_service(&self, service: &Value) {
+        let name = service["metadata"]["name"].as_str().expect("a name");
+        let put = json!({
+            "key": base64(&format!("/registry/services/specs/default/{name}")),
+            "value": base64(&service.to_string()),
+        });
+        self.etcd().post("/v3/kv/put", &put).unwrap_or_else(|refusal| panic!("{refusal}"));
+    }
+
     /// A client of etcd, for what the API server has no word in.
     #[track_caller]
     pub fn etcd(&self) -> Api {
@@ -218,6 +230,15 @@ impl ControlPlane {
     fn certificates(&self) -> PathBuf {
         self.directory.path().join("certificates")
     }
+}
+
+/// As etcd wants keys and values in JSON.
+fn base64(text: &str) -> String {
+    let mut encoder = Command::new("openssl");
+    encoder.args(["base64", "-A"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut encoder = encoder.spawn().expect("openssl is installed");
+    encoder.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    String::from_utf8(encoder.wait_with_output().expect("it ends").stdout).expect("ASCII")
 }
 
 /// Waits until `admin` can write to the API server.

@@ -50,6 +50,8 @@ impl Wired {
     pub const ELSEWHERE: [&str; 2] = ["10.244.1.6", "fd00:244:0:1::6"];
     /// The port of the backend.
     pub const PORT: u16 = 8080;
+    /// The addresses of [`Self::another`].
+    pub const ANOTHER: [&str; 2] = ["10.244.2.5", "fd00:244:0:2::5"];
 
     #[track_caller]
     pub fn enter() -> Self {
@@ -72,6 +74,14 @@ impl Wired {
         let everywhere = SocketAddr::new(IpAddr::from([0; 16]), Self::PORT);
         let server = backend.run(move || Server::on(everywhere, Answer::Pod));
         Self { _server: server, client, pod, backend }
+    }
+
+    /// One more pod of the node; when it is dropped nothing of it is left that the kernel knows.
+    #[track_caller]
+    pub fn another() -> Namespace {
+        let pod = Namespace::new();
+        connect(&pod, "pod2", &Self::ANOTHER, ["10.244.2.1", "fd00:244:0:2::1"]);
+        pod
     }
 }
 

@@ -97,8 +97,14 @@ impl Process {
         }
     }
 
+    /// What it has printed.
+    #[track_caller]
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).expect("a log")
+    }
+
     fn end_of_log(&self) -> String {
-        let log = fs::read_to_string(&self.log).expect("a log");
+        let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
     }

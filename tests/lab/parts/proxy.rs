@@ -9,6 +9,7 @@ use nix::{
 use serde_json::{Value, json};
 
 use super::{
+    agent::until,
     control_plane::ControlPlane,
     directory::Directory,
     node::Wired,
@@ -64,9 +65,35 @@ impl Proxy {
         proxy
     }
 
+    /// What one says that ends by itself.
+    #[track_caller]
+    pub fn end(cluster: &ControlPlane, mode: &str, settings: &Value) -> String {
+        let directory = Directory::new();
+        let mut process = Self::process(&directory, &[], "kube-proxy", cluster, mode, settings);
+        until("end of kube-proxy", || process.has_ended().then_some(()));
+        process.log()
+    }
+
     #[track_caller]
     fn run(command: &[String], program: &str, cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         let directory = Directory::new();
+        let mut process = Self::process(&directory, command, program, cluster, mode, settings);
+        let place = settings["metricsBindAddress"].as_str().unwrap_or(PLACE);
+        let answer = process.wait_for("proxy mode", || http_get(place, "/proxyMode"));
+        assert_eq!(answer, mode);
+        Self { process, mode: mode.to_owned(), place: place.to_owned(), _directory: directory }
+    }
+
+    /// Starts the program with a configuration of its own.
+    #[track_caller]
+    fn process(
+        directory: &Directory,
+        command: &[String],
+        program: &str,
+        cluster: &ControlPlane,
+        mode: &str,
+        settings: &Value,
+    ) -> Process {
         let mut configuration = json!({
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
@@ -80,11 +107,7 @@ impl Proxy {
             configuration[name] = value.clone();
         }
         let file = directory.write("kube-proxy.yaml", &configuration.to_string());
-        let mut process = Process::start_by(command, program, &[format!("--config={file}")], directory.path());
-        let place = settings["metricsBindAddress"].as_str().unwrap_or(PLACE);
-        let answer = process.wait_for("proxy mode", || http_get(place, "/proxyMode"));
-        assert_eq!(answer, mode);
-        Self { process, mode: mode.to_owned(), place: place.to_owned(), _directory: directory }
+        Process::start_by(command, program, &[format!("--config={file}")], directory.path())
     }
 
     /// Waits until every Service that was created before is programmed in both families: changes arrive in their
@@ -144,6 +167,12 @@ impl Proxy {
 
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    /// What it has logged.
+    #[track_caller]
+    pub fn log(&self) -> String {
+        self.process.log()
     }
 }
 

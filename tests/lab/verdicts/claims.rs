@@ -12,7 +12,7 @@ use portreeve::{
 use serde_json::{Value, json};
 
 use super::{Held, binds::BINDS, judged::is_link_local};
-use crate::parts::{self, Api, Wired, objects};
+use crate::parts::{self, Api, ControlPlane, Wired, kubectl, objects};
 
 /// The port on which another pod answers for the one that claims a port against a Service's NodePort.
 pub const OTHER: u16 = 9090;
@@ -67,6 +67,22 @@ pub fn service(name: &str, protocol: Protocol, port: u16, node_port: Option<u16>
     let mut entry = objects::port(port, node_port);
     entry["protocol"] = json!(protocol.to_string().to_uppercase());
     objects::service(name, &[entry])
+}
+
+/// The same of type LoadBalancer, without a nodePort.
+pub fn balanced_service(name: &str, protocol: Protocol, port: u16) -> Value {
+    let mut service = service(name, protocol, port, None);
+    service["spec"]["type"] = json!("LoadBalancer");
+    service["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
+    service
+}
+
+/// Gives addresses to a Service, as a controller of load balancers does.
+#[track_caller]
+pub fn balance(cluster: &ControlPlane, name: &str, addresses: &[&str]) {
+    let ingress: Vec<_> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
+    let status = json!({"status": {"loadBalancer": {"ingress": ingress}}}).to_string();
+    kubectl(cluster, &["patch", "service", name, "--subresource=status", "--type=merge", "-p", &status]);
 }
 
 /// Who is told to answer on a port, in the letters of a recording: `P` the pod of the Service that has it as its

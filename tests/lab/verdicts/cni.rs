@@ -2,6 +2,7 @@
 
 use std::{
     io::Write as _,
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -9,9 +10,30 @@ use portreeve::facts::Protocol;
 use serde_json::{Value, json};
 
 use super::claims::OTHER;
-use crate::parts::Wired;
+use crate::parts::{Namespace, Wired, find};
 
-const PLUGIN: &str = "/usr/lib/cni/portmap";
+/// Which portmap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plugin {
+    /// Debian's, by rules of iptables.
+    Iptables,
+    /// 1.9.0, by rules of nftables.
+    Nftables,
+}
+
+impl Plugin {
+    fn program(self) -> PathBuf {
+        match self {
+            Self::Iptables => PathBuf::from("/usr/lib/cni/portmap"),
+            Self::Nftables => find("portmap-1.9.0"),
+        }
+    }
+
+    /// `backend` of its configuration, which Debian's does not know.
+    fn backend(self) -> Option<&'static str> {
+        (self == Self::Nftables).then_some("nftables")
+    }
+}
 
 /// One hostPort.
 #[derive(Clone, Copy)]
@@ -24,20 +46,37 @@ pub struct HostPort {
     pub address: Option<&'static str>,
 }
 
-/// Adds hostPorts of the other pod, in the network namespace of the calling thread.
+/// What the plugin is told of a pod.
+pub struct Sandbox<'a> {
+    pub plugin: Plugin,
+    /// Its container.
+    pub id: &'a str,
+    pub namespace: &'a Namespace,
+    /// IPv4 and IPv6.
+    pub addresses: [&'a str; 2],
+}
+
+impl<'a> Sandbox<'a> {
+    /// The pod that serves.
+    pub fn of(wired: &'a Wired) -> Self {
+        Self { plugin: Plugin::Iptables, id: "edge", namespace: &wired.backend, addresses: Wired::HERE }
+    }
+}
+
+/// Adds hostPorts of a pod that lead to its other port, in the network namespace of the calling thread.
 #[track_caller]
-pub fn add(wired: &Wired, host_ports: &[HostPort]) {
-    portmap("ADD", wired, host_ports);
+pub fn add(pod: &Sandbox<'_>, host_ports: &[HostPort]) {
+    portmap("ADD", pod, host_ports);
 }
 
 /// Takes them away.
 #[track_caller]
-pub fn delete(wired: &Wired, host_ports: &[HostPort]) {
-    portmap("DEL", wired, host_ports);
+pub fn delete(pod: &Sandbox<'_>, host_ports: &[HostPort]) {
+    portmap("DEL", pod, host_ports);
 }
 
 #[track_caller]
-fn portmap(verb: &str, wired: &Wired, host_ports: &[HostPort]) {
+fn portmap(verb: &str, pod: &Sandbox<'_>, host_ports: &[HostPort]) {
     let mappings: Vec<Value> = host_ports
         .iter()
         .map(|it| {
@@ -45,8 +84,8 @@ fn portmap(verb: &str, wired: &Wired, host_ports: &[HostPort]) {
             json!({"hostPort": it.port, "containerPort": OTHER, "protocol": protocol, "hostIP": it.address.unwrap_or("")})
         })
         .collect();
-    let [four, six] = Wired::HERE;
-    let network = json!({
+    let [four, six] = pod.addresses;
+    let mut network = json!({
         "cniVersion": "1.0.0",
         "name": "lab",
         "type": "portmap",
@@ -54,17 +93,20 @@ fn portmap(verb: &str, wired: &Wired, host_ports: &[HostPort]) {
         "runtimeConfig": {"portMappings": mappings},
         "prevResult": {
             "cniVersion": "1.0.0",
-            "interfaces": [{"name": "eth0", "sandbox": wired.backend.path()}],
+            "interfaces": [{"name": "eth0", "sandbox": pod.namespace.path()}],
             "ips": [
                 {"address": format!("{four}/24"), "interface": 0},
                 {"address": format!("{six}/64"), "interface": 0},
             ],
         },
     });
-    let mut plugin = Command::new(PLUGIN)
+    if let Some(backend) = pod.plugin.backend() {
+        network["backend"] = json!(backend);
+    }
+    let mut plugin = Command::new(pod.plugin.program())
         .env("CNI_COMMAND", verb)
-        .env("CNI_CONTAINERID", "edge")
-        .env("CNI_NETNS", wired.backend.path())
+        .env("CNI_CONTAINERID", pod.id)
+        .env("CNI_NETNS", pod.namespace.path())
         .env("CNI_IFNAME", "eth0")
         .env("CNI_PATH", "/usr/lib/cni")
         .stdin(Stdio::piped())

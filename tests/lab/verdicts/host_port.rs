@@ -12,7 +12,7 @@ use super::{
     asks::{ask_all, questions},
     binds::BINDS,
     claims::{Behind, said, serve, service, told},
-    cni::{self, HostPort},
+    cni::{self, HostPort, Sandbox},
     forget_flows,
     record::{count, letter},
 };
@@ -80,14 +80,14 @@ pub fn agrees(mode: &str) {
 
     let proxy = Proxy::start(&cluster, mode, &json!({}));
     let service = ask();
-    cni::add(&wired, &host_ports);
+    cni::add(&Sandbox::of(&wired), &host_ports);
     let host_port_last = ask();
     drop(proxy);
     let proxy = Proxy::start(&cluster, mode, &json!({}));
     let restarted = ask();
     let seen = snapshot(&cluster.kubeconfig("admin"));
-    cni::delete(&wired, &host_ports);
-    cni::add(&wired, &host_ports);
+    cni::delete(&Sandbox::of(&wired), &host_ports);
+    cni::add(&Sandbox::of(&wired), &host_ports);
     let added_again = ask();
     proxy.clean_up();
     let host_port = ask();

@@ -11,8 +11,8 @@
 pub mod addresses;
 pub mod asks;
 pub mod binds;
-mod claims;
-mod cni;
+pub mod claims;
+pub mod cni;
 pub mod external_ip;
 pub mod health_check;
 pub mod host_port;

@@ -13,13 +13,13 @@ use super::{
     Ask, Held,
     asks::{ask_all, questions},
     binds::BINDS,
-    claims::{Behind, OTHER, said, serve, service, told},
+    claims::{Behind, OTHER, balance, balanced_service, said, serve, service, told},
     forget_flows,
     record::letter,
 };
 use crate::{
     look::snapshot,
-    parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, kubectl, objects},
+    parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, objects},
 };
 
 /// The second address of each family, which a load balancer has given to Services.
@@ -45,14 +45,8 @@ pub fn agrees(mode: &str) {
     cluster.api().create(&objects::service_account());
     for (index, protocol, behind) in &rows {
         let [port, node_port] = FIRST.map(|first| first + index);
-        let mut balancer = service(&format!("lb-{port}"), *protocol, port, None);
-        balancer["spec"]["type"] = json!("LoadBalancer");
-        balancer["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
-        behind.create(cluster.api(), balancer, OTHER);
-        let ingress: Vec<_> = BALANCED.iter().map(|ip| json!({"ip": ip})).collect();
-        let status = json!({"status": {"loadBalancer": {"ingress": ingress}}}).to_string();
-        let name = format!("lb-{port}");
-        kubectl(&cluster, &["patch", "service", &name, "--subresource=status", "--type=merge", "-p", &status]);
+        behind.create(cluster.api(), balanced_service(&format!("lb-{port}"), *protocol, port), OTHER);
+        balance(&cluster, &format!("lb-{port}"), &BALANCED);
         behind.create(cluster.api(), service(&format!("web-{node_port}"), *protocol, 80, Some(node_port)), Wired::PORT);
         redirect(*protocol, node_port);
     }

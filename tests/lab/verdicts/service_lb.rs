@@ -16,7 +16,7 @@ use super::{
     asks::ask_all,
     binds::BINDS,
     claims::{serve, told},
-    cni::{self, HostPort},
+    cni::{self, HostPort, Sandbox},
     forget_flows,
     record::letter,
 };
@@ -116,7 +116,7 @@ pub fn agrees(mode: &str) {
     cluster.api().create_running(&edge, &Wired::HERE);
     let proxy = Proxy::start(&cluster, mode, &json!({}));
     let host_port = [HostPort { port: NODE_PORT, protocol: Protocol::Tcp, address: None }];
-    cni::add(&wired, &host_port);
+    cni::add(&Sandbox::of(&wired), &host_port);
     let [port, node_port] = ask();
     assert_eq!(port, node_port, "{mode}: the port is answered as the NodePort");
     let look = Look::check_with(&["--rule", "host-port-equals-node-port"], &cluster.kubeconfig("admin"));

@@ -1,0 +1,41 @@
+//! hostPorts of a pod that Cilium serves, inside of the NodePort range and beside it.
+
+use std::net::SocketAddr;
+
+use portreeve::facts::Protocol;
+use serde_json::json;
+
+use super::live::Behind;
+use crate::{
+    look::Look,
+    parts::{Answer, PRIMARY, Release, ask, objects, until},
+    verdicts::{
+        binds::{Held, to},
+        claims::OTHER,
+    },
+};
+
+const RULE: &str = "host-port-in-node-port-range";
+
+#[test]
+fn a_host_port_in_the_node_port_range_is_ignored_and_told_and_one_beside_it_is_served() {
+    let node = Behind::start_of(Release::Newest, &[], &PRIMARY);
+    let _served = node.pod.run(|| Held::on(&to("::"), Protocol::Tcp, OTHER, Answer::OtherPod));
+    let addresses: Vec<&str> = node.addresses.iter().map(String::as_str).collect();
+    // The agent takes them in their order: the one beside the range is there last.
+    for port in [30600, 8600] {
+        let pod = objects::host_port_pod(&format!("edge-{port}"), "TCP", port, None);
+        node.cluster.api().create_running(&pod, &addresses);
+    }
+    let asked = |port: u16| {
+        let to = SocketAddr::new(PRIMARY[0].parse().expect("an address"), port);
+        [node.wired.client.run(move || ask(to)), ask(to)]
+    };
+    until("hostPort beside the range", || (asked(8600) == [Answer::OtherPod; 2]).then_some(()));
+    assert_eq!(asked(30600), [Answer::Refused; 2]);
+
+    let look = Look::check_with(&["--rule", RULE], &node.cluster.kubeconfig("observer"));
+    let [finding] = &look.findings(RULE)[..] else { panic!("{:#}", look.json) };
+    assert_eq!((&finding["port"], &finding["outcome"]), (&json!(30600), &json!("ignored")));
+    assert_eq!((&finding["severity"], &finding["subject"]["name"]), (&json!("warning"), &json!("edge-30600")));
+}

@@ -1,0 +1,62 @@
+//! One address and port of two Services behind the real kube-proxy: connections reach one of them, and both are told.
+
+use std::collections::BTreeSet;
+
+use portreeve::facts::Protocol;
+use serde_json::json;
+
+use super::{about, answers, claimants, each_is_told, one_answers};
+use crate::{
+    parts::{Answer, Proxy, Wired, cluster, follow, kubectl},
+    verdicts::claims::{Behind, OTHER, balance, balanced_service, serve, service},
+};
+
+const RULE: &str = "external-address-claimed-twice";
+/// No address of a node.
+const ADDRESS: &str = "198.51.100.7";
+const BOTH: [&str; 2] = ["first", "second"];
+
+#[track_caller]
+fn one_of_two_is_reached(mode: &str) {
+    let wired = Wired::enter();
+    let _pods = serve(&wired);
+    let cluster = cluster();
+    Behind::Ready.create(cluster.api(), balanced_service("first", Protocol::Tcp, 8100), Wired::PORT);
+    balance(&cluster, "first", &[ADDRESS]);
+    let mut second = service("second", Protocol::Tcp, 8100, None);
+    second["spec"]["type"] = json!("ClusterIP");
+    second["spec"]["externalIPs"] = json!([ADDRESS]);
+    let second = Behind::Ready.create(cluster.api(), second, OTHER);
+    let mut proxy = Proxy::start(&cluster, mode, &json!({}));
+    let asked = |port: u16| answers(&wired, &format!("{ADDRESS}:{port}"));
+
+    one_answers(&wired, &format!("{ADDRESS}:8100"));
+    let told = each_is_told(&cluster, RULE, ("warning", 8100), BOTH);
+    let claim = |name: &str| ("external-ip".to_owned(), format!("Service default/{name} port p8100"));
+    assert_eq!(claimants(&cluster, 8100), BTreeSet::from(BOTH.map(claim)));
+
+    // The address that somebody typed is to go, and the other one is told so too.
+    follow(&cluster, &told);
+    proxy.settle(&cluster);
+    assert_eq!(asked(8100), BTreeSet::from([Answer::Pod]));
+    assert!(BOTH.iter().all(|name| about(&cluster, RULE, name).is_empty()));
+
+    // With another port it may have the address.
+    let mut ports = second["spec"]["ports"].clone();
+    ports[0]["port"] = json!(8101);
+    let changed = json!({"spec": {"externalIPs": [ADDRESS], "ports": ports}}).to_string();
+    kubectl(&cluster, &["patch", "service", "second", "--type=merge", "-p", &changed]);
+    proxy.settle(&cluster);
+    assert_eq!((asked(8100), asked(8101)), (BTreeSet::from([Answer::Pod]), BTreeSet::from([Answer::OtherPod])));
+    assert!(BOTH.iter().all(|name| about(&cluster, RULE, name).is_empty()));
+}
+
+#[test]
+fn in_iptables_mode_one_of_two_services_with_one_address_and_port_is_reached() {
+    one_of_two_is_reached("iptables");
+}
+
+#[test]
+fn in_nftables_mode_one_of_two_services_with_one_address_and_port_is_reached() {
+    one_of_two_is_reached("nftables");
+}

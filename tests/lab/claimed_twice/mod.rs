@@ -1,0 +1,70 @@
+//! What two claim: who gets it, by the real kube-proxy, API server and scheduler, and who is told.
+
+mod address;
+mod host_port;
+mod node_port;
+
+use std::{collections::BTreeSet, net::SocketAddr};
+
+use serde_json::{Value, json};
+
+use crate::{
+    look::{Look, owner},
+    parts::{Answer, ControlPlane, Directory, Wired, ask},
+};
+
+/// Who answers there, asked several times from everywhere.
+#[track_caller]
+fn answers(wired: &Wired, to: &str) -> BTreeSet<Answer> {
+    let to: SocketAddr = to.parse().expect("an address");
+    let asks = move || (0..4).map(|_| ask(to)).collect::<Vec<_>>();
+    [asks(), wired.client.run(asks), wired.pod.run(asks)].concat().into_iter().collect()
+}
+
+/// Asserts that one of two pods answers there, and always the same.
+#[track_caller]
+fn one_answers(wired: &Wired, to: &str) {
+    let both = answers(wired, to);
+    assert!(both.len() == 1 && both.is_subset(&[Answer::Pod, Answer::OtherPod].into()), "{both:?}");
+}
+
+/// What a rule finds about a Service.
+#[track_caller]
+fn about(cluster: &ControlPlane, rule: &str, name: &str) -> Vec<Value> {
+    let look = Look::check_with(&["--rule", rule], &cluster.kubeconfig("observer"));
+    assert!(look.unknown().iter().all(|it| it["rule"] != rule), "{:#}", look.json);
+    look.findings(rule).into_iter().filter(|it| it["subject"]["name"] == name).cloned().collect()
+}
+
+/// Asserts that a rule tells each of two Services of the other; what it tells the first.
+#[track_caller]
+fn each_is_told(cluster: &ControlPlane, rule: &str, (severity, port): (&str, u16), both: [&str; 2]) -> Value {
+    let [first, second] = both;
+    let told = [(first, second), (second, first)].map(|(name, other)| {
+        let [finding] = &about(cluster, rule, name)[..] else { panic!("{name} is told once") };
+        assert_eq!((&finding["severity"], &finding["port"]), (&json!(severity), &json!(port)));
+        let other = format!("default/{other}");
+        assert!(finding["summary"].as_str().is_some_and(|it| it.contains(&other)), "{finding:#}");
+        finding.clone()
+    });
+    let [told, _] = told;
+    told
+}
+
+/// By what right `owner` says that a TCP port is claimed, and by whom.
+#[track_caller]
+fn claimants(cluster: &ControlPlane, port: u16) -> BTreeSet<(String, String)> {
+    let owned = owner(port, &cluster.kubeconfig("observer"));
+    let claimants = owned["protocols"][0]["claimants"].as_array().expect("claimants").iter();
+    let word = |it: &Value| it.as_str().expect("a word").to_owned();
+    claimants.map(|it| (word(&it["claim"]), word(&it["name"]))).collect()
+}
+
+/// What a rule finds in manifests, before any cluster has them.
+#[track_caller]
+fn before(rule: &str, manifests: &[Value]) -> Vec<Value> {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": manifests}).to_string();
+    let directory = Directory::new();
+    let look = Look::before(rule, &directory.write("manifests.json", &list));
+    look.findings(rule).into_iter().cloned().collect()
+}

@@ -1,0 +1,102 @@
+//! One number of two Services: what the rule says of manifests, and what the real API server makes of them.
+
+use std::collections::BTreeSet;
+
+use portreeve::facts::Protocol;
+use serde_json::{Value, json};
+
+use super::{about, answers, before, claimants, each_is_told, one_answers};
+use crate::{
+    parts::{Answer, PRIMARY, Proxy, Wired, cluster, enter_alone, follow, kubectl, objects},
+    verdicts::claims::{self, Behind, OTHER},
+};
+
+const RULE: &str = "node-port-claimed-twice";
+/// What the API server says of a number that it has given already.
+const ALLOCATED: &str = "provided port is already allocated";
+
+/// A NodePort Service with these ports: its own, its nodePort and its protocol.
+fn service(name: &str, ports: &[(u16, u16, &str)]) -> Value {
+    let entry = |(port, node_port, protocol): &(u16, u16, &str)| {
+        let name = format!("{}-{port}", protocol.to_lowercase());
+        json!({"name": name, "port": port, "nodePort": node_port, "protocol": protocol})
+    };
+    objects::service(name, &ports.iter().map(entry).collect::<Vec<_>>())
+}
+
+/// A load balancer's Service whose nodes are asked on a port.
+fn checked(name: &str, check: u16, node_port: u16) -> Value {
+    let mut service = service(name, &[(80, node_port, "TCP")]);
+    service["spec"]["type"] = json!("LoadBalancer");
+    service["spec"]["externalTrafficPolicy"] = json!("Local");
+    service["spec"]["healthCheckNodePort"] = json!(check);
+    service
+}
+
+#[test]
+fn what_the_api_server_will_refuse_is_told_of_the_same_manifests_before() {
+    enter_alone();
+    let cluster = cluster();
+    for (what, manifests, is_refused) in [
+        ("one number", vec![service("a", &[(80, 30001, "TCP")]), service("b", &[(81, 30001, "TCP")])], true),
+        ("two protocols", vec![service("c", &[(53, 30002, "TCP")]), service("d", &[(53, 30002, "UDP")])], true),
+        ("two protocols of one port", vec![service("e", &[(53, 30003, "TCP"), (53, 30003, "UDP")])], false),
+        ("two protocols of two ports", vec![service("f", &[(53, 30004, "TCP"), (54, 30004, "UDP")])], true),
+        ("another's health check", vec![service("g", &[(80, 30005, "TCP")]), checked("h", 30005, 30006)], true),
+        ("its own health check", vec![checked("i", 30007, 30007)], true),
+        ("four numbers", vec![service("j", &[(80, 30008, "TCP")]), checked("k", 30009, 30010)], false),
+    ] {
+        let told = before(RULE, &manifests);
+        let refusals: Vec<String> = manifests.iter().filter_map(|it| cluster.api().try_create(it).err()).collect();
+        assert!(refusals.iter().all(|it| it.contains(ALLOCATED)), "{what}: {refusals:?}");
+        assert_eq!((refusals.len() == 1, !told.is_empty()), (is_refused, is_refused), "{what}: {refusals:?} {told:#?}");
+        assert!(told.iter().all(|it| it["outcome"] == "refused" && it["severity"] == "warning"), "{what}: {told:#?}");
+    }
+
+    // What is refused when it is made is accepted when it is changed, and cannot be made again.
+    let asked = |what: &str| about(&cluster, RULE, what);
+    assert_eq!(asked("e"), [Value::Null; 0]);
+    let changed = r#"[{"op": "replace", "path": "/spec/ports/1/port", "value": 54}]"#;
+    kubectl(&cluster, &["patch", "service", "e", "--type=json", "-p", changed]);
+    let told = asked("e");
+    assert!(told.len() == 2 && told.iter().all(|it| it["outcome"] == "refused-anew"), "{told:#?}");
+    let changed = service("e", &[(53, 30003, "TCP"), (54, 30003, "UDP")]);
+    cluster.api().delete(&changed);
+    assert!(cluster.api().try_create(&changed).is_err_and(|refusal| refusal.contains(ALLOCATED)));
+}
+
+#[track_caller]
+fn one_of_two_is_reached(mode: &str) {
+    let wired = Wired::enter();
+    let _pods = claims::serve(&wired);
+    let cluster = cluster();
+    let create = |name, node_port, target| {
+        Behind::Ready.create(cluster.api(), claims::service(name, Protocol::Tcp, 80, Some(node_port)), target)
+    };
+    create("first", 30080, Wired::PORT);
+    let mut second = create("second", 30081, OTHER);
+    second["spec"]["ports"][0]["nodePort"] = json!(30080);
+    cluster.restore_service(&second);
+    let mut proxy = Proxy::start(&cluster, mode, &json!({}));
+
+    let place = format!("{}:30080", PRIMARY[0]);
+    one_answers(&wired, &place);
+    let told = each_is_told(&cluster, RULE, ("critical", 30080), ["first", "second"]);
+    let claim = |name: &str| ("node-port".to_owned(), format!("Service default/{name} port p80"));
+    assert_eq!(claimants(&cluster, 30080), BTreeSet::from(["first", "second"].map(claim)));
+
+    follow(&cluster, &told);
+    proxy.settle(&cluster);
+    assert_eq!(answers(&wired, &place), BTreeSet::from([Answer::OtherPod]));
+    assert!(["first", "second"].iter().all(|name| about(&cluster, RULE, name).is_empty()));
+}
+
+#[test]
+fn in_iptables_mode_one_of_two_services_with_one_node_port_is_reached() {
+    one_of_two_is_reached("iptables");
+}
+
+#[test]
+fn in_nftables_mode_one_of_two_services_with_one_node_port_is_reached() {
+    one_of_two_is_reached("nftables");
+}
