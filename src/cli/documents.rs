@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     rules::RULES,
-    sinks::{findings_schema, fleet_schema, metrics::metrics_page, owner_schema, owners_schema, rule_page_markdown},
+    sinks::{
+        findings_schema, fleet_schema, metrics::metrics_page, owner_schema, owners_schema, reservation_schema,
+        rule_page_markdown,
+    },
 };
 
 /// Every generated document: its path below `docs/`, and its text.
@@ -21,6 +24,7 @@ pub fn generated_documents() -> Vec<(String, String)> {
         ("schema/fleet.schema.json".to_owned(), format!("{:#}\n", fleet_schema().to_value())),
         ("schema/owner.schema.json".to_owned(), format!("{:#}\n", owner_schema().to_value())),
         ("schema/owners.schema.json".to_owned(), format!("{:#}\n", owners_schema().to_value())),
+        ("schema/reservation.schema.json".to_owned(), format!("{:#}\n", reservation_schema().to_value())),
     ];
     documents.extend(RULES.iter().map(|rule| (format!("rules/{}.md", rule.id), rule_page_markdown(rule))));
     documents

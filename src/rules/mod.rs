@@ -16,6 +16,7 @@ mod external_address_claimed_twice;
 mod external_ip_is_node_address;
 mod external_ip_shadows_node_port;
 mod fixed_node_port_in_dynamic_band;
+mod fleet_reservation;
 mod free_ports;
 mod health_check_node_port_unserved;
 mod host_port_claimed_twice;
@@ -60,6 +61,7 @@ use std::{
 };
 
 pub use endpoints_needed::endpoints_needed;
+pub use fleet_reservation::{FleetReservation, NodeReservation, ReservedList};
 pub use free_ports::FreePorts;
 pub use limits::Limits;
 pub use node_query::node_query;

@@ -2,8 +2,8 @@
 //!
 //! Never: decides whether something is wrong; blocks the loop.
 //!
-//! Of the rules only their catalogue and the use of ports are known here: titles, pages, which port is used by what. Of the
-//! data planes only who owns a port.
+//! Of the rules only their catalogue and the use of ports are known here: titles, pages, which port is used by what, which
+//! ports nodes reserve. Of the data planes only who owns a port.
 
 pub mod events;
 mod findings_document;
@@ -23,6 +23,7 @@ mod owners;
 mod remedies;
 mod report;
 mod reported_gaps;
+mod reservation;
 mod rule_pages;
 mod sarif;
 mod table;
@@ -42,6 +43,9 @@ pub use owner::{owner_schema, write_owner, write_owner_json};
 pub use owners::{NodeOwner, owners_schema, write_owners, write_owners_json};
 pub use report::{CheckResult, Report, unread_in_words};
 pub use reported_gaps::ReportedGap;
+pub use reservation::{
+    ReservationForm, ReservationReport, reservation_file, reservation_schema, write_reservation, write_reservation_json,
+};
 pub use rule_pages::{rule_page_markdown, rule_page_text, rules_table};
 pub use sarif::write_sarif;
 pub use table::{write_fleet_rows, write_fleet_table, write_fleet_wide, write_rows, write_table, write_wide};

@@ -13,6 +13,7 @@ mod fleet;
 mod hostile;
 mod nodes;
 mod plugin;
+mod reserve;
 mod said;
 mod streamed;
 mod waiting_pods;
