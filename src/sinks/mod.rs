@@ -3,7 +3,7 @@
 //! Never: decides whether something is wrong; blocks the loop.
 //!
 //! Of the rules only their catalogue and the use of ports are known here: titles, pages, which port is used by what, which
-//! ports nodes reserve. Of the data planes only who owns a port.
+//! ports nodes reserve, what policies have to know. Of the data planes only who owns a port.
 
 pub mod events;
 mod findings_document;
@@ -20,6 +20,7 @@ mod names;
 mod npd;
 mod owner;
 mod owners;
+mod policies;
 mod remedies;
 mod report;
 mod reported_gaps;
@@ -41,6 +42,7 @@ pub use map::{write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};
 pub use owner::{owner_schema, write_owner, write_owner_json};
 pub use owners::{NodeOwner, owners_schema, write_owners, write_owners_json};
+pub use policies::{PolicyChoices, write_policies, write_policy_values};
 pub use report::{CheckResult, Report, unread_in_words};
 pub use reported_gaps::ReportedGap;
 pub use reservation::{

@@ -13,6 +13,7 @@ mod fleet;
 mod hostile;
 mod nodes;
 mod plugin;
+mod policies;
 mod reserve;
 mod said;
 mod streamed;

@@ -25,6 +25,7 @@ mod panels;
 mod parts;
 mod pictures;
 mod plugin;
+mod policies;
 mod prometheus;
 mod readers;
 mod runbooks;

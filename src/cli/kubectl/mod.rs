@@ -10,6 +10,7 @@ mod map;
 mod missing_endpoints;
 mod node_snapshots;
 mod owner;
+mod policies;
 mod reserve;
 mod snapshot;
 mod suggest;
@@ -62,6 +63,8 @@ pub(super) enum Action {
     Suggest(suggest::Args),
     /// Print what keeps NodePorts from outgoing connections, for all nodes in your platform's form
     Reserve(reserve::Args),
+    /// Print admission policies against port conflicts, filled with what the agents know
+    Policies(policies::Args),
     /// Print everything that the last look at a node saw as one JSON document, for a bug report or for `replay`
     Snapshot(snapshot::Args),
     /// Judge a snapshot again, and ask what if
@@ -80,6 +83,7 @@ impl Action {
             Self::Map(args) => map::run(&args, console),
             Self::Suggest(args) => suggest::run(&args, console),
             Self::Reserve(args) => reserve::run(&args, console),
+            Self::Policies(args) => policies::run(&args, console),
             Self::Snapshot(args) => snapshot::run(&args, console),
             Self::Replay(args) => replay::run(args, console),
             Self::Rules(args) => rules::run(args, console),
