@@ -5,6 +5,7 @@
 //! Of the rules only their catalogue and the use of ports are known here: titles, pages, which port is used by what, which
 //! ports nodes reserve, what policies have to know. Of the data planes only who owns a port.
 
+mod declared;
 pub mod events;
 mod findings_document;
 mod fleet;
@@ -32,6 +33,7 @@ mod terminal;
 mod topic;
 mod xml;
 
+pub use declared::{DeclaredReport, declared_schema, look_once, write_declared, write_declared_json};
 pub use findings_document::{FindingsDocument, findings_schema, write_json, write_json_with_age, write_yaml};
 pub use fleet::{AgentAnswer, Fleet, Gathering, Stopped, Wanted, fleet_schema, listed};
 pub use html_page::{PageDetail, write_html_page};

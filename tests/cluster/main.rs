@@ -7,6 +7,7 @@ mod agent_memory;
 mod api;
 mod cilium;
 mod credentials;
+mod declared;
 mod events;
 mod fake;
 mod fleet;

@@ -5,6 +5,7 @@
 mod agents;
 mod asking;
 mod complete;
+mod declared;
 pub(super) mod findings;
 mod map;
 mod missing_endpoints;
