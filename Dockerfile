@@ -18,6 +18,7 @@ RUN apk add --no-cache clang lld && cargo install cargo-auditable --version 0.7.
 WORKDIR /src
 COPY Cargo.toml Cargo.lock build.rs ./
 COPY patches ./patches
+COPY deploy/policies ./deploy/policies
 COPY src ./src
 RUN case "$TARGETARCH" in \
         amd64) cpu=x86_64 CPU=X86_64 ;; \

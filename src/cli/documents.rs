@@ -9,8 +9,8 @@ use super::{
 use crate::{
     rules::RULES,
     sinks::{
-        findings_schema, fleet_schema, metrics::metrics_page, owner_schema, owners_schema, rule_page_markdown,
-        what_if_schema,
+        declared_schema, findings_schema, fleet_schema, metrics::metrics_page, owner_schema, owners_schema,
+        reservation_schema, rule_page_markdown, what_if_schema,
     },
 };
 
@@ -20,11 +20,13 @@ pub fn generated_documents() -> Vec<(String, String)> {
         ("cli.md".to_owned(), command_reference()),
         ("metrics.md".to_owned(), metrics_page()),
         ("rules/README.md".to_owned(), rules_index()),
+        ("schema/declared.schema.json".to_owned(), format!("{:#}\n", declared_schema().to_value())),
         ("schema/findings.schema.json".to_owned(), format!("{:#}\n", findings_schema().to_value())),
         ("schema/fleet.schema.json".to_owned(), format!("{:#}\n", fleet_schema().to_value())),
         ("schema/owner.schema.json".to_owned(), format!("{:#}\n", owner_schema().to_value())),
         ("schema/owners.schema.json".to_owned(), format!("{:#}\n", owners_schema().to_value())),
         ("schema/what-if.schema.json".to_owned(), format!("{:#}\n", what_if_schema().to_value())),
+        ("schema/reservation.schema.json".to_owned(), format!("{:#}\n", reservation_schema().to_value())),
     ];
     documents.extend(RULES.iter().map(|rule| (format!("rules/{}.md", rule.id), rule_page_markdown(rule))));
     documents

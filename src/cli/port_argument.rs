@@ -35,6 +35,11 @@ impl FromStr for PortArgument {
 }
 
 impl PortArgument {
+    /// Whether this protocol is asked about.
+    pub(super) fn is_about(self, protocol: Protocol) -> bool {
+        self.protocol.is_none_or(|asked| asked == protocol)
+    }
+
     /// Who owns it in a snapshot, and what to do; `free` is a number to have instead. Protocols without a claimant are left out; where no protocol has one, the first
     /// stands for all.
     ///

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use super::{
     collection::Collection,
     connect::{Access, Impersonation, connect_as},
+    declared::{self, Declared},
     error::Error,
     exchange::Exchange,
     reader_token::ReaderToken,
@@ -197,6 +198,11 @@ impl Agents {
         let slices = Collection::of::<discovery::v1::EndpointSlice>();
         let listed = self.server.list(&slices, &format!("&labelSelector={}", encoded(&selector))).await;
         listed.map(|facts| facts.endpoint_slices).map_err(|error| error.gap(Source::EndpointSlices))
+    }
+
+    /// What claims ports of nodes, in the whole cluster, as far as the caller may list it. No agent is asked.
+    pub async fn declared(&self) -> Declared {
+        declared::read(&self.server).await
     }
 
     async fn fetch_one(&self, agent: &Agent, Round { path, longest, .. }: Round) -> Result<Vec<u8>, Silent> {

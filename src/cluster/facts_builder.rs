@@ -65,6 +65,11 @@ pub(super) struct FactsBuilder {
 }
 
 impl FactsBuilder {
+    /// Objects that could not be used, as far as they are named.
+    pub(super) fn rejected(&self) -> &[Gap] {
+        &self.rejected
+    }
+
     /// Adds one object; `place` is where it was read. Kinds that no rule uses are skipped.
     pub(super) fn add(&mut self, place: &str, mut object: SlimObject) {
         if let Some(why) = &object.broken {

@@ -24,6 +24,7 @@ mod connect;
 mod convert;
 mod credential_files;
 mod credential_plugin;
+mod declared;
 mod early_answers;
 mod error;
 mod exchange;
@@ -72,6 +73,7 @@ pub use self::{
     agents::{Agent, AgentPlace, AgentRequest, Agents},
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
+    declared::Declared,
     input::{Accepted, Input, OpenInput},
     jitter::jitter,
     permissions::{ACCESS, Grant, REVIEWS},

@@ -35,6 +35,7 @@ mod local_detector;
 mod primary;
 
 // Who claims a port of this node, and who owns it.
+mod declared;
 mod external_address;
 mod kept_off;
 mod owner;
@@ -46,6 +47,7 @@ mod service_lb;
 mod sockets;
 
 pub use claim::Claim;
+pub use declared::{Declaration, DeclaredField, declarations};
 pub use outcome::Outcome;
 pub use owner::{Answered, Claimant, Ownership, owner};
 

@@ -1,7 +1,10 @@
 //! The ports that the kernel may choose by itself, and the sockets on them that may be clients.
 
-use super::node_ports::{ports_in_words, range_in_words};
-use crate::facts::{Gap, PortSet, Protocol, Reading, Snapshot, Socket, State};
+use super::{
+    node_ports::{ports_in_words, range_in_words},
+    remedies::LAST_BY_DEFAULT,
+};
+use crate::facts::{Gap, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, State};
 
 /// The ports the kernel may choose by itself: the ephemeral range minus the reserved ports.
 ///
@@ -11,6 +14,20 @@ pub(super) fn effective_ephemeral(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     let range = *snapshot.kernel.sysctls.ip_local_port_range.get()?;
     let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.get()?;
     Ok(PortSet::from(range).minus(reserved))
+}
+
+/// How many of so many, `3 of 64512 (0.005 %)`: the chance that a port is one of them.
+pub(super) fn share(some: u32, all: u32) -> String {
+    // Where there is none, none can be chosen.
+    format!("{some} of {all} ({:.3} %)", f64::from(some) * 100.0 / f64::from(all.max(1)))
+}
+
+/// An ephemeral port range above the NodePorts of at least the default's size: to the default's end, if that is enough.
+pub(super) fn range_above(node_ports: PortRange) -> Option<PortRange> {
+    let first = node_ports.last.checked_add(1)?;
+    let ends = [LAST_BY_DEFAULT, u16::MAX].into_iter();
+    let mut above = ends.filter_map(|last| PortRange::new(first, last));
+    above.find(|range| range.size() >= PortRange::DEFAULT_EPHEMERAL.size())
 }
 
 /// The effective ephemeral ports of a node, as far as they are known: read once for many sockets.

@@ -32,10 +32,10 @@
 
 use super::{
     Limits, Patience, Rule,
-    ephemeral::{effective_ephemeral, ranges_in_words},
+    ephemeral::{effective_ephemeral, range_above, ranges_in_words, share},
     needed_ports::NeededPorts,
     node_ports::{at_most, counted},
-    remedies::{LAST_BY_DEFAULT, choose_from},
+    remedies::choose_from,
     reservation::reserve,
 };
 use crate::{
@@ -179,7 +179,7 @@ impl Overlap<'_> {
         evidence = match &taken {
             Ok(taken) => evidence
                 .value("allocated of these", counted(taken))
-                .value("chance per connection", chance(taken.len(), self.choosable.len())),
+                .value("chance per connection", share(taken.len(), self.choosable.len())),
             Err(gap) => evidence.value("allocated of these", format!("unknown: {}", gap.detail)),
         };
         evidence = evidence.value("proxy mode", mode_and_stakes(&mode));
@@ -190,7 +190,7 @@ impl Overlap<'_> {
             evidence = evidence.affects([Vantage::Node]);
         }
         evidence = needed.add_to(evidence).remedy(reserve(self.snapshot, &self.range.range.into()));
-        match self.above().filter(|above| self.leaves_out_servers(*above)) {
+        match range_above(self.range.range).filter(|above| self.leaves_out_servers(*above)) {
             Some(above) => evidence.remedy(choose_from(above)),
             None => evidence,
         }
@@ -218,19 +218,6 @@ impl Overlap<'_> {
         let choosable = reserved.map_or_else(|| range.into(), |reserved| PortSet::from(range).minus(reserved));
         NeededPorts::among(&choosable, self.snapshot).ports().is_empty()
     }
-
-    /// An ephemeral range above the NodePorts of at least the default's size: to the default's end, if that is enough.
-    fn above(&self) -> Option<PortRange> {
-        let first = self.range.range.last.checked_add(1)?;
-        let ends = [LAST_BY_DEFAULT, u16::MAX].into_iter();
-        let mut above = ends.filter_map(|last| PortRange::new(first, last));
-        above.find(|range| range.size() >= PortRange::DEFAULT_EPHEMERAL.size())
-    }
-}
-
-/// `3 of 64512 (0.005 %)`.
-fn chance(taken: u32, choosable: u32) -> String {
-    format!("{taken} of {choosable} ({:.3} %)", f64::from(taken) * 100.0 / f64::from(choosable))
 }
 
 fn mode_and_stakes(mode: &Result<Learned<Mode>, Gap>) -> String {

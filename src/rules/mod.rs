@@ -16,6 +16,7 @@ mod external_address_claimed_twice;
 mod external_ip_is_node_address;
 mod external_ip_shadows_node_port;
 mod fixed_node_port_in_dynamic_band;
+mod fleet_reservation;
 mod free_ports;
 mod health_check_node_port_unserved;
 mod host_port_claimed_twice;
@@ -43,6 +44,7 @@ mod node_query;
 mod own_port_taken;
 mod pod_waits_for_host_port;
 mod pods;
+mod policy_parameters;
 mod port_advice;
 mod port_usage;
 mod proxy_health_port_taken;
@@ -62,9 +64,11 @@ use std::{
 };
 
 pub use endpoints_needed::endpoints_needed;
+pub use fleet_reservation::{FleetReservation, NodeReservation, ReservedList};
 pub use free_ports::{FreePorts, free_port};
 pub use limits::Limits;
 pub use node_query::node_query;
+pub use policy_parameters::PolicyParameters;
 pub use port_advice::{Advice, port_advice};
 pub use port_usage::{Choice, PortUsage, PortUse, port_usage};
 pub use rule::{Patience, Rule};

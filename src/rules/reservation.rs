@@ -13,8 +13,9 @@ use crate::{
 /// The fewest ports that are left to outgoing connections. With none left, each `connect` of the node fails (measured on Linux
 /// 6.18: EADDRNOTAVAIL, for UDP EAGAIN), and kubelet loses the API server.
 pub(super) const FEWEST_LEFT: u32 = 8192;
-/// The longest list that a person is to type, in bytes.
-const LONGEST: usize = 4096;
+/// The longest list that one write takes, in bytes: a page of the kernel less one (kernel/sysctl.c, `proc_do_large_bitmap`), and
+/// without the line end that programs write behind it.
+pub(super) const LONGEST: usize = 4094;
 /// More ports than this are a range, of which Services have some.
 const FEW: u32 = 64;
 
@@ -58,7 +59,7 @@ pub(super) fn reserve(snapshot: &Snapshot, ports: &PortSet) -> Remedy {
 }
 
 /// Whether outgoing connections keep enough ports where `more` are reserved, or lose few of what they have.
-fn is_bearable(ephemeral: Option<PortRange>, reserved: &PortSet, more: &PortSet) -> bool {
+pub(super) fn is_bearable(ephemeral: Option<PortRange>, reserved: &PortSet, more: &PortSet) -> bool {
     let range = ephemeral.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
     let choosable = PortSet::from(range).minus(reserved);
     let left = choosable.minus(more).len();

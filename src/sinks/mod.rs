@@ -2,9 +2,10 @@
 //!
 //! Never: decides whether something is wrong; blocks the loop.
 //!
-//! Of the rules only their catalogue and the use of ports are known here: titles, pages, which port is used by what. Of the
-//! data planes only who owns a port.
+//! Of the rules only their catalogue and the use of ports are known here: titles, pages, which port is used by what, which
+//! ports nodes reserve, what policies have to know. Of the data planes only who owns a port.
 
+mod declared;
 pub mod events;
 mod findings_document;
 mod fleet;
@@ -20,9 +21,11 @@ mod names;
 mod npd;
 mod owner;
 mod owners;
+mod policies;
 mod remedies;
 mod report;
 mod reported_gaps;
+mod reservation;
 mod rule_pages;
 mod sarif;
 mod table;
@@ -31,6 +34,7 @@ mod topic;
 mod what_if;
 mod xml;
 
+pub use declared::{DeclaredReport, declared_schema, look_once, write_declared, write_declared_json};
 pub use findings_document::{FindingsDocument, findings_schema, write_json, write_json_with_age, write_yaml};
 pub use fleet::{AgentAnswer, Fleet, Gathering, Stopped, Wanted, fleet_schema, listed};
 pub use html_page::{PageDetail, write_html_page};
@@ -41,8 +45,12 @@ pub use map::{write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};
 pub use owner::{PortOwner, owner_schema, write_owner, write_owner_json};
 pub use owners::{NodeOwner, owners_schema, write_owners, write_owners_json};
+pub use policies::{PolicyChoices, write_policies, write_policy_values};
 pub use report::{CheckResult, Report, unread_in_words};
 pub use reported_gaps::ReportedGap;
+pub use reservation::{
+    ReservationForm, ReservationReport, reservation_file, reservation_schema, write_reservation, write_reservation_json,
+};
 pub use rule_pages::{rule_page_markdown, rule_page_text, rules_table};
 pub use sarif::write_sarif;
 pub use table::{write_fleet_rows, write_fleet_table, write_fleet_wide, write_rows, write_table, write_wide};

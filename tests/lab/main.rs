@@ -28,6 +28,7 @@ mod panels;
 mod parts;
 mod pictures;
 mod plugin;
+mod policies;
 mod prometheus;
 mod readers;
 mod refused;

@@ -5,11 +5,14 @@
 mod agents;
 mod asking;
 mod complete;
+mod declared;
 pub(super) mod findings;
 mod map;
 mod missing_endpoints;
 mod node_snapshots;
 mod owner;
+mod policies;
+mod reserve;
 mod snapshot;
 mod suggest;
 mod what_if;
@@ -29,7 +32,8 @@ use super::{
 const EXIT_CODES: &str = "\
 Exit codes:
   0   nothing that counts was found
-  1   findings of at least --min-severity (warning, unless chosen)
+  1   findings of at least --min-severity (warning, unless chosen); of reserve --check:
+      a node does not keep its NodePorts from outgoing connections
   2   no findings, but not every agent could be asked, or an agent could not look;
       so it is after Ctrl-C, and when the time is over, unless something was found (1)
   64  the command line was not understood";
@@ -59,6 +63,10 @@ pub(super) enum Action {
     Map(map::Args),
     /// Suggest NodePorts that are free on all nodes
     Suggest(suggest::Args),
+    /// Print what keeps NodePorts from outgoing connections, for all nodes in your platform's form
+    Reserve(reserve::Args),
+    /// Print admission policies against port conflicts, filled with what the agents know
+    Policies(policies::Args),
     /// Print everything that the last look at a node saw as one JSON document, for a bug report or for `replay`
     Snapshot(snapshot::Args),
     /// Judge a snapshot again, and ask what if
@@ -78,6 +86,8 @@ impl Action {
             Self::Owner(args) => owner::run(&args, console),
             Self::Map(args) => map::run(&args, console),
             Self::Suggest(args) => suggest::run(&args, console),
+            Self::Reserve(args) => reserve::run(&args, console),
+            Self::Policies(args) => policies::run(&args, console),
             Self::Snapshot(args) => snapshot::run(&args, console),
             Self::Replay(args) => replay::run(args, console),
             Self::WhatIf(args) => what_if::run(args, console),

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 
 use super::{
     agents::AgentFlags,
+    declared::NoAgentFlags,
     node_snapshots::{Behind, NodeResult, NodeResults, judge_node_snapshots},
 };
 use crate::{
@@ -23,6 +24,8 @@ pub(in crate::cli) struct Args {
     node: Vec<String>,
     #[command(flatten)]
     agent_flags: AgentFlags,
+    #[command(flatten)]
+    no_agent_flags: NoAgentFlags,
     /// The form of the output
     #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
     output: Form,
@@ -33,11 +36,15 @@ pub(in crate::cli) struct Args {
 enum Form {
     /// For people
     Text,
-    /// One JSON document, `portreeve.owners/v1`
+    /// One JSON document, `portreeve.owners/v1`, or with --no-agent `portreeve.declared/v1`
     Json,
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
+    if args.no_agent_flags.no_agent {
+        let json = args.output == Form::Json;
+        return args.no_agent_flags.tell(args.port, &args.node, &args.agent_flags, json, console);
+    }
     let NodeResults { results, partial } =
         judge_node_snapshots(&args.agent_flags, &args.node, Behind::Port(args.port.number), |snapshot| {
             // What one node shows to be free, another may have in use.

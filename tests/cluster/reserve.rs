@@ -1,0 +1,152 @@
+//! `kubectl portreeve reserve`: one list for nodes that differ, and what the kernel makes of it.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    process::Command,
+    thread,
+};
+
+use nix::sched::{CloneFlags, unshare};
+use portreeve::{
+    facts::{NodeQuery, PortRange, PortSet},
+    kernel::Host,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    fake::{Fake, Reply},
+    plugin::{Plugin, cluster, snapshot},
+};
+
+/// What an agent saw where outgoing connections choose from a range, and this is reserved.
+fn seen(node: &str, ephemeral: &str, reserved: &str) -> Reply {
+    let mut world: Value = serde_json::from_str(&snapshot(node, 29999)).expect("JSON");
+    let range: PortRange = ephemeral.parse().expect("a range");
+    let reserved: PortSet = reserved.parse().expect("a list");
+    let sysctls = &mut world["kernel"]["sysctls"];
+    sysctls["ip_local_port_range"] = json!({"seen": range});
+    sysctls["ip_local_reserved_ports"] = json!({"seen": reserved});
+    Reply::Json(world.to_string())
+}
+
+/// One node is open, two are alike and reserve something else, one has all that it needs.
+fn differing() -> Fake {
+    cluster(&["open", "some-1", "some-2", "sound"], |node, _, _| match node {
+        "open" => seen(node, "1024 65535", "2703"),
+        "sound" => seen(node, "32768 60999", ""),
+        _ => seen(node, "16384 60999", "20000-20009,30000-30999"),
+    })
+}
+
+/// The ports of the only line of a file that is no comment.
+fn list(file: &str) -> PortSet {
+    let lines: Vec<&str> = file.lines().filter(|line| !line.starts_with('#')).collect();
+    let [line] = lines[..] else { panic!("{file}") };
+    line.strip_prefix("net.ipv4.ip_local_reserved_ports = ").expect("the setting").parse().expect("a list")
+}
+
+#[test]
+fn nodes_that_differ_get_one_list_and_are_told_apart() {
+    let (fake, plugin) = (differing(), Plugin::new());
+    let (code, file, notes) = plugin.run(&fake, &["reserve"]);
+    assert_eq!(code, 0, "{notes}");
+    let wanted: PortSet = "2703,20000-20009,30000-32767".parse().expect("a list");
+    assert!(wanted.minus(&list(&file)).is_empty(), "{file}");
+    for told in [
+        "not covered  node open\n  ip_local_port_range      1024-65535\n  ip_local_reserved_ports  2703\n",
+        "not covered  2 of 4 nodes: some-1, some-2\n",
+        "  not reserved             31000-32767 (1768 ports)\n  chance per connection    1768 of 43606 (4.054 %)\n",
+        "covered  node sound\n",
+        "this speaks of the 4 agents listed in namespace portreeve, and of no node without one\n",
+    ] {
+        assert!(notes.contains(told), "{told}: {notes}");
+    }
+    let code = |words: &[&str]| plugin.run(&fake, &[&["reserve"], words].concat()).0;
+    assert_eq!(code(&["--check"]), 1);
+    assert_eq!(code(&["--check", "--node", "sound"]), 0);
+    assert_eq!(code(&["--check", "--node", "nobody"]), 2);
+    assert_eq!(code(&["--check", "--for", "talos"]), 64);
+    assert_eq!(code(&["--for", "talos", "-o", "json"]), 64);
+    assert_eq!(code(&["--for", "windows"]), 64);
+}
+
+#[test]
+fn the_document_has_each_node_and_fits_its_schema() {
+    let (fake, plugin) = (differing(), Plugin::new());
+    let (code, stdout, _) = plugin.run(&fake, &["reserve", "--check", "-o", "json"]);
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, &document["covered"]), (1, &json!(false)));
+    let lacking = document["nodes"].as_array().expect("nodes").iter();
+    let lacking: Vec<bool> = lacking.map(|node| node["notReserved"] != json!([])).collect();
+    assert_eq!(lacking, [true, true, true, false]);
+    let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/reservation.schema.json"));
+    let schema: Value = serde_json::from_str(&schema.expect("a schema")).expect("JSON");
+    jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn a_list_that_may_lack_what_a_node_reserves_says_so_in_itself() {
+    let fake = cluster(&["n1", "torn", "unready"], |node, _, _| match node {
+        "n1" => seen(node, "32768 60999", "2703"),
+        _ => Reply::Torn(r#"{"schema":"#),
+    });
+    let plugin = Plugin::new();
+    let (code, file, notes) = plugin.run(&fake, &["reserve"]);
+    assert_eq!(code, 2, "{notes}");
+    assert!(file.ends_with("\n# Incomplete: what 2 nodes reserve is not known, and not in it.\n"), "{file}");
+    assert!(notes.contains("not known of torn: ") && notes.contains("not known of unready: "), "{notes}");
+    let (code, table, _) = plugin.run(&fake, &["reserve", "--check"]);
+    assert!(
+        code == 2 && table.starts_with("covered  node n1\n"),
+        "nothing is open, but not everybody was asked: {table}"
+    );
+    let (_, stdout, _) = plugin.run(&fake, &["reserve", "-o", "json"]);
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(document["nodes"][1]["unknown"][0]["source"], "agent");
+    let nobody = cluster(&["unready"], |_, _, _| Reply::Hangup);
+    let (code, stdout, notes) = plugin.run(&nobody, &["reserve"]);
+    assert!((code, stdout.as_str()) == (2, "") && notes.contains("nothing is known"), "{notes}");
+}
+
+/// Whether the kernel finds a port for an outgoing connection, where it may choose from this range.
+fn connects(to: SocketAddr, range: &str) -> bool {
+    fs::write("/proc/sys/net/ipv4/ip_local_port_range", range).expect("a setting of this namespace");
+    match TcpStream::connect(to) {
+        Ok(_) => true,
+        Err(error) if error.kind() == ErrorKind::AddrNotAvailable => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn the_kernel_that_gets_the_file_gives_no_node_port_away_and_forgets_nothing() {
+    let (fake, plugin) = (differing(), Plugin::new());
+    let (_, file, _) = plugin.run(&fake, &["reserve"]);
+    let reserved = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("root, or a namespace in which this is root");
+        assert!(Command::new("ip").args("link set lo up".split(' ')).status().expect("iproute2").success());
+        let listener = TcpListener::bind("127.0.0.1:80").expect("an empty network");
+        let place = listener.local_addr().expect("an address");
+        let before: PortSet = "2703,20000-20009,30000-30999".parse().expect("a list");
+        fs::write("/proc/sys/net/ipv4/ip_local_reserved_ports", before.to_string()).expect("a setting");
+        assert!(connects(place, "31000 31007"), "the overlap is not reserved yet");
+
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path().join("zz-node-ports.conf");
+        fs::write(&path, file).expect("a file");
+        let applied = Command::new("sysctl").arg("-p").arg(&path).output().expect("procps");
+        assert!(applied.status.success(), "{applied:?}");
+        let sysctls = Host::at("/").read(&NodeQuery::default()).sysctls;
+        let now = sysctls.ip_local_reserved_ports.seen().expect("a setting");
+        for range in ["30000 30003", "31000 31007", "32764 32767", "20000 20009", "2703 2703"] {
+            assert!(!connects(place, range), "{range} is kept: {now}");
+        }
+        assert!(connects(place, "32760 32775"), "and no port above");
+        assert!(before.minus(now).is_empty(), "{now}");
+    });
+    reserved.join().expect("the kernel does as it is told");
+}

@@ -1,0 +1,268 @@
+//! The admission policies of `deploy/policies`, on a real API server: what each admits, warns about and denies.
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+
+use crate::parts::{ControlPlane, Plugin, enter_alone, objects, until};
+
+/// Each policy by its name.
+const POLICIES: [&str; 4] =
+    ["portreeve-host-ports", "portreeve-external-ips", "portreeve-dynamic-band", "portreeve-fixed-node-ports"];
+
+/// An API server, somebody who may do everything there, and the objects that were there before the policies.
+struct Stage {
+    cluster: ControlPlane,
+    admin: Plugin,
+}
+
+impl Stage {
+    fn with(before: &[Value]) -> Self {
+        enter_alone();
+        let cluster = ControlPlane::start();
+        let admin = Plugin::of(&cluster.kubeconfig("admin"));
+        let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        for name in ["portreeve", "shop", "big"] {
+            cluster.api().create(&namespace(name));
+        }
+        cluster.api().create(&objects::service_account());
+        for object in before {
+            cluster.api().create(object);
+        }
+        Self { cluster, admin }
+    }
+
+    /// Makes the policies, with these parameters, and waits until each is in force.
+    fn enforce(&self, action: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/policies/policies.yaml");
+        let text = fs::read_to_string(path).expect("the policies").replace("[Warn]", &format!("[{action}]"));
+        let file = self.admin.write("policies.yaml", &text);
+        let parameters = json!({
+            "nodePortFirst": "30000", "nodePortLast": "32767", "dynamicBandFirst": "30086", "dynamicBandLast": "32767",
+            "nodeAddresses": "192.0.2.1 2001:db8::1", "keptFreeOfExternalIPs": "198.51.100.0/24 fd00:96::/112",
+            "fixedNodePorts": "", "fixedNodePorts.shop": "30010-30019,32700", "fixedNodePorts.big": "0-65535",
+        });
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": parameters,
+                         "metadata": {"name": "portreeve-policies", "namespace": "portreeve"}});
+        let map = self.admin.write("parameters.json", &map.to_string());
+        let (code, _, refusal) = self.admin.types(&format!("kubectl apply -f {file} -f {map}"));
+        assert_eq!(code, 0, "{refusal}");
+        until("policies in force", || {
+            // Of those that deny an object, the server names one.
+            let tried = [
+                pod("probe", json!({"containers": [container(&json!([{"containerPort": 1, "hostPort": 30001}]))]})),
+                with_external_ip(service("probe", "default", &[(80, None)]), "192.0.2.1"),
+                service("probe", "shop", &[(80, Some(32700))]),
+                service("probe", "default", &[(80, Some(30010))]),
+            ];
+            let told: String = tried.iter().map(|object| self.told("create --dry-run=server", object).1).collect();
+            POLICIES.iter().all(|name| told.contains(&format!("'{name}'"))).then_some(())
+        });
+    }
+
+    /// Whether the API server takes an object, and what it says about it.
+    fn told(&self, verb: &str, object: &Value) -> (bool, String) {
+        let file = self.admin.write("object.json", &object.to_string());
+        let (code, _, words) = self.admin.types(&format!("kubectl {verb} -f {file}"));
+        (code == 0, words)
+    }
+
+    /// That it takes an object and says nothing of a policy.
+    #[track_caller]
+    fn admits(&self, verb: &str, object: &Value) {
+        let (taken, words) = self.told(verb, object);
+        assert!(taken && !words.contains("portreeve-"), "{words}");
+    }
+
+    /// That it takes an object, and warns in these words of a policy.
+    #[track_caller]
+    fn warns(&self, object: &Value, policy: &str, words: &str) {
+        let (taken, told) = self.told("create --dry-run=server", object);
+        assert!(taken && told.contains(&format!("'{policy}'")) && told.contains(words), "{told}");
+    }
+
+    /// That it refuses an object, in these words of a policy.
+    #[track_caller]
+    fn denies(&self, verb: &str, object: &Value, policy: &str, words: &str) {
+        let (taken, told) = self.told(verb, object);
+        assert!(!taken && told.contains(&format!("'{policy}'")) && told.contains(words), "{told}");
+    }
+}
+
+fn service(name: &str, namespace: &str, ports: &[(u16, Option<u16>)]) -> Value {
+    let ports: Vec<Value> = ports.iter().map(|(number, node_port)| objects::port(*number, *node_port)).collect();
+    let mut service = objects::service(name, &ports);
+    service["metadata"]["namespace"] = json!(namespace);
+    service
+}
+
+fn with_external_ip(mut service: Value, address: &str) -> Value {
+    service["spec"]["externalIPs"] = json!([address]);
+    service
+}
+
+fn container(ports: &Value) -> Value {
+    json!({"name": "one", "image": "one", "ports": ports})
+}
+
+fn pod(name: &str, mut spec: Value) -> Value {
+    spec["automountServiceAccountToken"] = json!(false);
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+}
+
+/// What makes pods of this spec.
+fn workload(kind: &str, version: &str, mut pods: Value) -> Value {
+    let labels = json!({"app": "one"});
+    let mut spec = json!({});
+    match kind {
+        "Job" | "CronJob" => pods["restartPolicy"] = json!("Never"),
+        "ReplicationController" => spec["selector"] = labels.clone(),
+        _ => spec["selector"] = json!({"matchLabels": labels}),
+    }
+    spec["template"] = json!({"metadata": {"labels": labels}, "spec": pods});
+    if kind == "CronJob" {
+        spec = json!({"schedule": "0 0 * * *", "jobTemplate": {"spec": spec}});
+    }
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": "one", "namespace": "default"}, "spec": spec})
+}
+
+const KINDS: [(&str, &str); 7] = [
+    ("Deployment", "apps/v1"),
+    ("DaemonSet", "apps/v1"),
+    ("StatefulSet", "apps/v1"),
+    ("ReplicaSet", "apps/v1"),
+    ("ReplicationController", "v1"),
+    ("Job", "batch/v1"),
+    ("CronJob", "batch/v1"),
+];
+
+/// A pod that has each kind of port of its node, this one.
+fn with_port(kind: &str, number: u16) -> Value {
+    match kind {
+        "hostPort" => json!({"containers": [container(&json!([{"containerPort": 80, "hostPort": number}]))]}),
+        "initContainer" => json!({"containers": [container(&json!([]))], "initContainers": [
+            {"name": "first", "image": "one", "ports": [{"containerPort": 80, "hostPort": number}]}]}),
+        _ => json!({"hostNetwork": true, "containers": [container(&json!([{"containerPort": number}]))]}),
+    }
+}
+
+#[test]
+fn each_policy_warns_of_what_it_is_about_and_says_nothing_of_the_rest() {
+    let stage = Stage::with(&[]);
+    stage.enforce("Warn");
+    for kind in ["hostPort", "initContainer", "hostNetwork"] {
+        stage.warns(
+            &pod("one", with_port(kind, 30500)),
+            POLICIES[0],
+            "port 30500 of the node is in the NodePort range",
+        );
+        stage.admits("create --dry-run=server", &pod("one", with_port(kind, 29999)));
+    }
+    stage.admits(
+        "create --dry-run=server",
+        &pod("one", json!({"containers": [container(&json!([{"containerPort": 30500}]))]})),
+    );
+    for (kind, version) in KINDS {
+        stage.warns(&workload(kind, version, with_port("hostPort", 32767)), POLICIES[0], "port 32767");
+        stage.admits("create --dry-run=server", &workload(kind, version, with_port("hostNetwork", 32768)));
+    }
+    let automatic = service("web", "default", &[(80, None)]);
+    for (address, words) in [
+        ("192.0.2.1", "192.0.2.1 is the address of a node"),
+        ("2001:DB8:0::1", "2001:db8::1 is the address of a node"),
+        ("198.51.100.7", "is in a network that is kept free"),
+        ("fd00:96::7", "is in a network that is kept free"),
+    ] {
+        stage.warns(&with_external_ip(automatic.clone(), address), POLICIES[1], words);
+    }
+    stage.admits("create --dry-run=server", &with_external_ip(automatic.clone(), "203.0.113.9"));
+    stage.admits("create --dry-run=server", &automatic);
+    stage.warns(
+        &service("web", "shop", &[(80, Some(32700))]),
+        POLICIES[2],
+        "nodePort 32700 is in the band 30086-32767",
+    );
+    stage.warns(&service("web", "default", &[(80, Some(30010))]), POLICIES[3], "it may choose none");
+    stage.warns(&service("web", "shop", &[(80, Some(30020))]), POLICIES[3], "it may choose 30010-30019,32700");
+    stage.admits("create --dry-run=server", &service("web", "shop", &[(80, Some(30019)), (81, None)]));
+}
+
+/// A pod that somebody made by himself, or so it says.
+fn made_by(kind: &str, mut pod: Value) -> Value {
+    pod["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "example.org/v1", "kind": kind, "name": "old", "uid": "u", "controller": true}]);
+    pod
+}
+
+/// What was there before the policies, each of it against one.
+fn from_before() -> [Value; 3] {
+    let old = with_external_ip(service("old", "default", &[(80, Some(31000))]), "192.0.2.1");
+    [old, pod("old", with_port("hostPort", 30600)), workload("Deployment", "apps/v1", with_port("hostNetwork", 30700))]
+}
+
+#[test]
+fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
+    let stage = Stage::with(&from_before());
+    stage.enforce("Deny");
+    stage.denies("create", &pod("new", with_port("hostPort", 30500)), POLICIES[0], "port 30500");
+    // A node fails, and an older workload makes its pods anew.
+    stage.admits("create --dry-run=server", &made_by("ReplicaSet", pod("again", with_port("hostPort", 30500))));
+    stage.denies("create", &made_by("Own", pod("new", with_port("hostPort", 30500))), POLICIES[0], "port 30500");
+    let automatic = service("new", "default", &[(80, None)]);
+    stage.denies("create", &with_external_ip(automatic.clone(), "192.0.2.1"), POLICIES[1], "of a node");
+    stage.denies("create", &service("new", "shop", &[(80, Some(32700))]), POLICIES[2], "32700");
+    stage.denies("create", &service("new", "default", &[(80, Some(30010))]), POLICIES[3], "30010");
+    stage.admits("create", &automatic);
+
+    for (kind, name) in [("service", "old"), ("pod", "old"), ("deployment", "one")] {
+        let (code, _, words) = stage.admin.types(&format!("kubectl label {kind} {name} touched=yes"));
+        assert_eq!(code, 0, "{words}");
+    }
+    let patch = |what: &str, patch: &Value| {
+        let file = stage.admin.write("patch.json", &patch.to_string());
+        let (code, _, words) = stage.admin.types(&format!("kubectl patch {what} --patch-file {file}"));
+        (code == 0, words)
+    };
+    let (taken, words) = patch("deployment one", &json!({"spec": {"replicas": 3}}));
+    assert!(taken, "{words}");
+    let (taken, words) = patch("service old", &json!({"spec": {"ports": [{"port": 81, "name": "p81"}]}}));
+    assert!(taken, "a port that nobody chose comes beside the old one: {words}");
+    let (taken, words) =
+        patch("service old", &json!({"spec": {"ports": [{"port": 82, "name": "p82", "nodePort": 31001}]}}));
+    assert!(!taken && words.contains("nodePort 31001"), "{words}");
+    let (taken, words) = patch("service old", &json!({"spec": {"externalIPs": ["192.0.2.1", "198.51.100.1"]}}));
+    assert!(!taken && words.contains("198.51.100.1") && !words.contains("192.0.2.1 is"), "{words}");
+    let more =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "one", "ports": [{"containerPort": 30701}]}]}}}});
+    let (taken, words) = patch("deployment one", &more);
+    assert!(!taken && words.contains("port 30701"), "{words}");
+
+    // A policy without its parameters judges nothing.
+    let (code, ..) = stage.admin.types("kubectl -n portreeve delete configmap portreeve-policies");
+    assert_eq!(code, 0);
+    until("no parameters", || {
+        let (taken, _) = stage.told("create --dry-run=server", &pod("new", with_port("hostPort", 30500)));
+        taken.then_some(())
+    });
+}
+
+#[test]
+fn objects_with_a_thousand_ports_are_judged_within_the_servers_bound() {
+    let many = |first: u16| -> Vec<(u16, Option<u16>)> { (0..1000).map(|n| (n + 1, Some(first + n))).collect() };
+    let ports: Vec<Value> = (0..1000).map(|n| json!({"containerPort": 30000 + n})).collect();
+    let ports = json!({"hostNetwork": true, "containers": [container(&json!(ports))]});
+    let old = service("big", "big", &many(30100));
+    let stage = Stage::with(&[old.clone(), workload("Deployment", "apps/v1", ports.clone())]);
+    stage.enforce("Deny");
+    stage.denies("create", &pod("big", ports), POLICIES[0], "port 30000 of the node");
+    stage.denies("create", &service("bigger", "big", &many(31500)), POLICIES[2], "nodePort 31500 is");
+    for what in ["service big -n big", "deployment one"] {
+        let (code, _, words) = stage.admin.types(&format!("kubectl label {what} touched=yes"));
+        assert_eq!(code, 0, "{words}");
+    }
+    stage.admits("replace", &old);
+    let mut moved = old;
+    moved["spec"]["ports"][999]["nodePort"] = json!(32600);
+    stage.denies("replace", &moved, POLICIES[2], "nodePort 32600 is");
+    drop(stage.cluster);
+}
