@@ -63,6 +63,7 @@ pub use endpoints_needed::endpoints_needed;
 pub use free_ports::FreePorts;
 pub use limits::Limits;
 pub use node_query::node_query;
+pub use pods::workload as made_by;
 pub use port_usage::{Choice, PortUsage, PortUse, port_usage};
 pub use rule::{Patience, Rule};
 pub use socket_needs::{Ports, SocketNeed, node_ports_or_default};
@@ -104,6 +105,14 @@ pub static RULES: &[&Rule] = &[
     &listener_in_node_port_range::RULE,
     &node_port_range_covers_daemons::RULE,
     &own_port_taken::RULE,
+];
+
+/// Rules that judge manifests, too: what they say of Services and workloads holds before these are created.
+pub static OF_MANIFESTS: &[&Rule] = &[
+    &node_port_claimed_twice::RULE,
+    &host_port_claimed_twice::RULE,
+    &node_port_outside_range::RULE,
+    &fixed_node_port_in_dynamic_band::RULE,
 ];
 
 /// Facts that take long to read, or that few rules look at.

@@ -38,14 +38,14 @@ use super::{
     each_service::each_service,
     free_ports::free_port,
     pods::WithPods,
-    remedies::{choose_another_health_check_port, move_service},
+    remedies::another_number,
     told::Told,
     wording::{MOST_LISTED, listed},
 };
 use crate::{
     dataplane::service_port,
     facts::{ContainerPort, Protocol, Service, ServicePort, Snapshot, Source, View, Workload},
-    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -273,29 +273,13 @@ fn evidence(
     for (other, _) in others {
         evidence = evidence.value("also claimed by", format!("{}, {number}/{}", other.words(), other.protocol()));
     }
-    evidence = evidence.remedy(another_number(claim, alternative));
+    evidence = evidence.remedy(another_number(alternative, claim.service, claim.port));
     // Where there are several, moving one of them ends nothing.
     match others {
         [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
             "give {workload} another port of the node, outside the NodePort range, in its template"
         ))),
         _ => evidence,
-    }
-}
-
-/// A Service of a file that is no cluster's cannot be patched.
-fn another_number(claim: &Claim<'_>, alternative: Option<u16>) -> Remedy {
-    match (claim.service.uid.is_some(), claim.port) {
-        (true, Some(port)) => move_service(alternative, claim.service, port),
-        (true, None) => choose_another_health_check_port(claim.service),
-        (false, _) => {
-            let Service { namespace, name, .. } = claim.service;
-            let field = claim.field();
-            Step::advice(format!(
-                "write another {field} into Service {namespace}/{name}, or leave it out and let the API server choose"
-            ))
-            .into()
-        }
     }
 }
 
