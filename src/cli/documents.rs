@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     rules::RULES,
-    sinks::{findings_schema, fleet_schema, metrics::metrics_page, owner_schema, owners_schema, rule_page_markdown},
+    sinks::{
+        findings_schema, fleet_schema, lint_schema, metrics::metrics_page, owner_schema, owners_schema,
+        rule_page_markdown,
+    },
 };
 
 /// Every generated document: its path below `docs/`, and its text.
@@ -19,6 +22,7 @@ pub fn generated_documents() -> Vec<(String, String)> {
         ("rules/README.md".to_owned(), rules_index()),
         ("schema/findings.schema.json".to_owned(), format!("{:#}\n", findings_schema().to_value())),
         ("schema/fleet.schema.json".to_owned(), format!("{:#}\n", fleet_schema().to_value())),
+        ("schema/lint.schema.json".to_owned(), format!("{:#}\n", lint_schema().to_value())),
         ("schema/owner.schema.json".to_owned(), format!("{:#}\n", owner_schema().to_value())),
         ("schema/owners.schema.json".to_owned(), format!("{:#}\n", owners_schema().to_value())),
     ];

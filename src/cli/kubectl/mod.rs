@@ -21,7 +21,7 @@ pub(super) use complete::complete;
 
 use super::{
     console::{Console, ConsoleFlags},
-    replay, rules,
+    lint, replay, rules,
 };
 
 /// The exit codes, for the help text.
@@ -62,6 +62,8 @@ pub(super) enum Action {
     Snapshot(snapshot::Args),
     /// Judge a snapshot again, and ask what if
     Replay(replay::Args),
+    /// Judge manifests before they are applied: files, folders, or the output of `helm template`
+    Lint(Box<lint::Args>),
     /// List the rules, or explain one
     Rules(rules::Args),
     /// Explain a rule
@@ -77,6 +79,7 @@ impl Action {
             Self::Suggest(args) => suggest::run(&args, console),
             Self::Snapshot(args) => snapshot::run(&args, console),
             Self::Replay(args) => replay::run(args, console),
+            Self::Lint(args) => lint::run(*args, console),
             Self::Rules(args) => rules::run(args, console),
             Self::Explain(args) => args.run(console),
         }

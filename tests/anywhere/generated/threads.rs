@@ -138,7 +138,6 @@ fn row(served: &[Served], name: &str) -> [String; 3] {
         UNSERVED.iter().find(|it| it.threads.contains(&name)).unwrap_or_else(|| panic!("{name} has no reason"));
     let reason = match unserved.reason {
         Reason::WaitsFor(class) => format!("*not yet:* {class}"),
-        Reason::Lint => "*not yet:* `lint` will speak of manifests before they are refused".to_owned(),
         Reason::OutOfReach(why) => format!("*out of reach:* {why}"),
     };
     [unserved.symptom.to_owned(), reason, String::new()]

@@ -6,6 +6,7 @@ mod cilium;
 mod crowded;
 mod health;
 mod host_network;
+mod lint;
 mod listeners;
 mod objects;
 mod proxies;
@@ -33,8 +34,6 @@ pub(crate) struct Unserved {
 pub(crate) enum Reason {
     /// No rule speaks of this yet.
     WaitsFor(&'static str),
-    /// The manifests are refused, and never become objects that a look could see.
-    Lint,
     /// What happens is not on a node, or no more.
     OutOfReach(&'static str),
 }
@@ -119,7 +118,7 @@ pub(crate) const CLASSES: [Class; 12] = [
     ),
     (
         "Numbers that are allocated",
-        "The API server refuses a Service and says the number, but not who has it. `owner` says who. `lint` will say it before.",
+        "The API server refuses a Service and says the number, but not who has it. `owner` says who, and `lint` says it before.",
         &[
             "1Password/connect-helm-charts#22",
             "istio/istio#6050",

@@ -36,11 +36,6 @@ pub(crate) const UNSERVED: &[Unserved] = &[
         reason: OLD_PORTMAP,
     },
     Unserved {
-        threads: &["ansible/awx-operator#814", "redpanda-data/helm-charts#1124"],
-        symptom: "an operator asks for a nodePort that is allocated, and says so only in its log",
-        reason: Reason::Lint,
-    },
-    Unserved {
         threads: &["kubernetes/community#8883"],
         symptom: "kube-proxy on Windows cannot have port 10256",
         reason: Reason::OutOfReach("a node with Windows: Portreeve reads Linux"),

@@ -1,0 +1,56 @@
+//! An external IP of a Service is an address that the cluster has for something else.
+//!
+//! ## Why it hurts
+//! Every node gives the connections to an external IP to the Service. Where the address is a Node's, connections to that node's own
+//! daemons on this port go to the Service too, from every pod and every other node. Where it is another Service's cluster IP, that
+//! Service loses its connections on this port.
+//!
+//! ## Silent when
+//! the manifests are compared with no cluster, or neither a Node nor another Service has the address.
+//!
+//! ## Fix
+//! Have an address that is nobody's, or a Service of type LoadBalancer.
+
+use super::{Linted, rule::LintRule};
+use crate::{
+    facts::Claimed,
+    findings::{Evidence, PlacedFinding, Severity, Step},
+};
+
+pub(super) const RULE: LintRule = LintRule::new(
+    "external-ip-in-cluster",
+    "An external IP is a Node's address or a cluster IP",
+    Severity::Warning,
+    include_str!("external_ip_in_cluster.rs"),
+    check,
+);
+
+fn check(linted: &Linted) -> Vec<PlacedFinding> {
+    let nodes = linted.nodes().unwrap_or_default();
+    let services = linted.snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
+    let mut findings = Vec::new();
+    for (manifest, claim) in linted.claims() {
+        let Claimed::ExternalIp(ip) = claim.what else { continue };
+        let node = nodes.iter().find(|node| node.addresses.iter().any(|it| it.ip == ip));
+        let other = || {
+            services.iter().find(|it| {
+                it.cluster_ips.contains(&ip) && (&it.namespace, &it.name) != (&manifest.namespace, &manifest.name)
+            })
+        };
+        let whose = match node {
+            Some(node) => format!("an address of Node {}", node.name),
+            None => match other() {
+                Some(service) => format!("the cluster IP of Service {}/{}", service.namespace, service.name),
+                None => continue,
+            },
+        };
+        let summary =
+            format!("external IP {ip} of {manifest} is {whose}: the Service gets connections meant for that.");
+        let evidence = Evidence::new(Severity::Warning, summary)
+            .in_cluster()
+            .value("address", format!("{ip}, {whose}"))
+            .remedy(Step::advice(format!("have an address in {manifest} that nobody else has")));
+        findings.push(linted.finding(RULE.id, (manifest, claim), evidence));
+    }
+    findings
+}

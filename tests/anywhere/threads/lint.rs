@@ -1,0 +1,51 @@
+//! Manifests that the API server refuses, and that never become objects which a look could see.
+
+use crate::cli::{binary, ended};
+use crate::lint::folder;
+
+/// What `lint` says of a manifest next to a cluster.
+fn lint(manifest: &str, cluster: &str) -> String {
+    let files = folder(&[("rendered.yaml", manifest), ("cluster.yaml", cluster)]);
+    let arguments = ["lint", "rendered.yaml", "--against", "cluster.yaml"];
+    let (code, stdout, stderr) = ended(binary().current_dir(files.path()).args(arguments));
+    assert_eq!((code, stderr.as_str()), (1, ""), "{stdout}");
+    // Lines are broken where they are full.
+    stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn service(name: &str, uid: &str, ports: &str) -> String {
+    let (namespace, name) = name.split_once('/').expect("namespace/name");
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}{uid}}}\nspec:\n  type: NodePort\n  \
+         ports:\n  - {ports}\n---\n"
+    )
+}
+
+/// Thread: ansible/awx-operator#814
+/// Symptom: an operator asks for a nodePort that is allocated, and says so only in its log
+/// Says: `portreeve lint` names, at the line of the number, the Service that has it, and numbers that are free
+#[test]
+fn awx_operator_814() {
+    let wanted = service("awx/awx-service", "", "{name: http, port: 80, nodePort: 30080}");
+    let there = service("shop/frontend", ", uid: u1", "{name: http, port: 80, nodePort: 30080}");
+    let said = lint(&wanted, &there);
+    assert!(said.contains("rendered.yaml:7:38 WARNING Service awx/awx-service, port 30080/tcp"), "{said}");
+    assert!(said.contains("also nodePort of shop/frontend port http: the"), "{said}");
+    assert!(said.contains("free 30000, 30001, 30002"), "{said}");
+}
+
+/// Thread: redpanda-data/helm-charts#1124
+/// Symptom: a second release of a chart is refused for the nodePorts of its listeners, which are written into its values
+/// Says: `portreeve lint` names the first release at each of the numbers
+#[test]
+fn helm_charts_1124() {
+    let ports = "{name: kafka, port: 9094, nodePort: 31092}\n  - {name: admin, port: 9645, nodePort: 31644}";
+    let said =
+        lint(&service("two/redpanda-external", "", ports), &service("one/redpanda-external", ", uid: u1", ports));
+    for (place, port, name) in [("7:41", "31092", "kafka"), ("8:41", "31644", "admin")] {
+        assert!(
+            said.contains(&format!("rendered.yaml:{place} WARNING Service two/redpanda-external, port {port}/tcp"))
+        );
+        assert!(said.contains(&format!("also nodePort of one/redpanda-external port {name}:")), "{said}");
+    }
+}
