@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use ipnet::IpNet;
 
 use super::{
     console::Console,
@@ -61,6 +62,9 @@ pub(super) struct Args {
     /// The API server's --service-node-port-range, unless what is compared with says it [default: 30000-32767]
     #[arg(long, value_name = "FIRST-LAST", help_heading = "Cluster")]
     node_port_range: Option<PortRange>,
+    /// Where the API server allocates cluster IPs, like 10.96.0.0/12; may be given several times
+    #[arg(long = "service-cidr", value_name = "CIDR", help_heading = "Cluster")]
+    service_cidrs: Vec<IpNet>,
     /// The form of the output
     #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Table)]
     output: Form,
@@ -140,7 +144,7 @@ impl Args {
         around.cluster.node_port_range = Reading::Seen(NodePortRange { source: RangeSource::Flag, ..range.clone() });
         let against = (source == Source::Cluster).then(|| around.cluster.origin.clone());
         let objects = manifests.len();
-        let linted = Linted::new(manifests, facts, around, source);
+        let linted = Linted::new(manifests, facts, around, source).with_service_cidrs(self.service_cidrs);
         let (findings, unknown) = lint(&linted);
         if objects == 0 && failures.is_empty() {
             console.print_note("no object was judged: none is a Service, a Pod or has the template of one");

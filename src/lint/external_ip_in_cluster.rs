@@ -6,7 +6,8 @@
 //! Service loses its connections on this port.
 //!
 //! ## Silent when
-//! the manifests are compared with no cluster, or neither a Node nor another Service has the address.
+//! - the manifests are compared with no cluster, and `--service-cidr` names no network;
+//! - no Node and no other Service has the address, and no such network has it.
 //!
 //! ## Fix
 //! Have an address that is nobody's, or a Service of type LoadBalancer.
@@ -39,13 +40,15 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         };
         let whose = match node {
             Some(node) => format!("an address of Node {}", node.name),
-            None => match other() {
-                Some(service) => format!("the cluster IP of Service {}/{}", service.namespace, service.name),
-                None => continue,
+            None => match (other(), linted.service_cidrs.iter().find(|cidr| cidr.contains(&ip))) {
+                (Some(service), _) => format!("the cluster IP of Service {}/{}", service.namespace, service.name),
+                (None, Some(cidr)) => format!("in {cidr}, of which the API server makes cluster IPs"),
+                (None, None) => continue,
             },
         };
-        let summary =
-            format!("external IP {ip} of {manifest} is {whose}: the Service gets connections meant for that.");
+        let summary = format!(
+            "external IP {ip} of {manifest} is {whose}: the Service gets connections that are meant for others."
+        );
         let evidence = Evidence::new(Severity::Warning, summary)
             .in_cluster()
             .value("address", format!("{ip}, {whose}"))

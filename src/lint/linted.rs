@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use ipnet::IpNet;
+
 use crate::{
     facts::{Claim, ClusterFacts, Manifest, Node, Pod, Reading, Service, Snapshot},
     findings::{Evidence, PlacedFinding, RuleId},
@@ -31,6 +33,8 @@ pub struct Linted {
     there: BTreeSet<(String, String, String)>,
     /// Numbers that nobody has, where a cluster tells.
     free: Vec<u16>,
+    /// Where the API server allocates cluster IPs, as far as somebody says.
+    pub(super) service_cidrs: Vec<IpNet>,
 }
 
 impl Linted {
@@ -67,7 +71,14 @@ impl Linted {
             Source::Nowhere => Vec::new(),
             Source::Cluster => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
         };
-        Self { manifests, snapshot: around, there, free }
+        Self { manifests, snapshot: around, there, free, service_cidrs: Vec::new() }
+    }
+
+    /// Says where the API server allocates cluster IPs.
+    #[must_use]
+    pub fn with_service_cidrs(mut self, cidrs: Vec<IpNet>) -> Self {
+        self.service_cidrs = cidrs;
+        self
     }
 
     /// Every field that claims something, with its object.

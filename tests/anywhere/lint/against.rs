@@ -78,6 +78,12 @@ fn an_external_ip_is_compared_with_nodes_and_cluster_ips() {
     assert_eq!(with_cluster(&of("10.96.0.10")).len(), 1);
     assert_eq!(with_cluster(&of("192.0.2.77")), [""; 0]);
     assert_eq!(found(&of("192.0.2.2"), &[]), [""; 0]);
+    let in_network =
+        |network: &str| found(&of("192.0.2.2"), &["--service-cidr", "fd00::/112", "--service-cidr", network]);
+    assert_eq!(in_network("192.0.2.0/24").len(), 1);
+    assert_eq!(in_network("192.0.3.0/24"), [""; 0]);
+    let (code, _, stderr) = lint(&[("a.yaml", "")], &["a.yaml", "--service-cidr", "10.96.0.0/40"]);
+    assert_eq!(code, 64, "{stderr}");
 }
 
 #[test]

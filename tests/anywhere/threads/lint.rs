@@ -49,3 +49,53 @@ fn helm_charts_1124() {
         assert!(said.contains(&format!("also nodePort of one/redpanda-external port {name}:")), "{said}");
     }
 }
+
+/// What threads of other classes hit, as it was written: each is found before it is applied.
+#[test]
+fn what_was_refused_is_found_where_it_is_written() {
+    let of = |name: &str, ports: &str| service(name, "", ports);
+    let there = |name: &str, port: u16| service(name, ", uid: u", &format!("{{name: p, port: 80, nodePort: {port}}}"));
+    for (thread, manifest, cluster, says) in [
+        (
+            "connect-helm-charts#22",
+            of("b/onepassword", "{port: 8080, nodePort: 31080}"),
+            there("a/onepassword", 31080),
+            "a/onepassword",
+        ),
+        (
+            "istio#6050",
+            of("istio/gateway", "{port: 80, nodePort: 31380}"),
+            there("shop/backend", 31380),
+            "shop/backend",
+        ),
+        ("KubeCube#285", of("kubecube/nginx", "{port: 80, nodePort: 30080}"), there("nginx/web", 30080), "nginx/web"),
+        ("rancher#18989", of("a/app", "{port: 80, nodePort: 30500}"), there("b/app", 30500), "b/app"),
+        ("velero#1950", of("istio/gateway", "{port: 80, nodePort: 30001}"), there("shop/web", 30001), "shop/web"),
+        (
+            "coturn-chart#75",
+            of("a/tcp", "{port: 30030, nodePort: 30030}")
+                + &of("a/udp", "{port: 30030, protocol: UDP, nodePort: 30030}"),
+            there("shop/web", 30000),
+            "a/udp",
+        ),
+        (
+            "bitnami/charts#2564",
+            of("a/mysql", "{port: 3306, nodePort: 32001}") + &of("a/mysql-slave", "{port: 3306, nodePort: 32001}"),
+            there("shop/web", 30000),
+            "a/mysql-slave",
+        ),
+        (
+            "kubernetes#135439",
+            of(
+                "a/dns",
+                "{name: u, port: 53, protocol: UDP, nodePort: 30053}\n  - {name: t, port: 5353, nodePort: 30053}",
+            ),
+            there("shop/web", 30000),
+            "a/dns port u",
+        ),
+    ] {
+        let said = lint(&manifest, &cluster);
+        assert!(said.contains("WARNING") && said.contains("Rule node-port-claimed-twice"), "{thread}: {said}");
+        assert!(said.contains(&format!("is also nodePort of {says}")), "{thread}: {said}");
+    }
+}
