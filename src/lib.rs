@@ -21,6 +21,8 @@ pub mod rules; // why it is wrong
 
 pub mod ledger; // since when
 
+pub mod lint; // what manifests would break
+
 pub mod sinks; // reports
 
 pub mod agent; // gathers, judges and keeps the board

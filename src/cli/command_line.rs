@@ -20,7 +20,7 @@ use super::demo;
 use super::{
     agent, check, completion,
     console::{Colour, Console, ConsoleFlags},
-    descriptors, kubectl, man, map, owner, replay, rules, snapshot, suggest,
+    descriptors, kubectl, lint, man, map, owner, replay, rules, snapshot, suggest,
     usage_error::UsageError,
 };
 use crate::facts::text;
@@ -32,7 +32,7 @@ const FAILED: u8 = 2;
 
 /// The exit codes, for the help text.
 const EXIT_CODES: &str = "\
-Exit codes of check, findings, replay and snapshot:
+Exit codes of check, findings, lint, replay and snapshot:
   0   nothing that counts was found
   1   findings of at least --min-severity (warning, unless chosen)
   2   no findings, but a configured source, a core reader or an agent failed, or nobody
@@ -73,6 +73,8 @@ enum Action {
     Owner(owner::Args),
     /// Suggest NodePorts that are free, as far as a look at this node tells
     Suggest(suggest::Args),
+    /// Judge manifests before they are applied: files, folders, or the output of `helm template`
+    Lint(Box<lint::Args>),
     /// List what the agents of all nodes find, asked through the API server
     Findings(Box<kubectl::findings::Args>),
     /// List the rules, or explain one
@@ -141,6 +143,7 @@ impl Action {
             Self::Map(args) => map::run(args, console),
             Self::Owner(args) => owner::run(args, console),
             Self::Suggest(args) => suggest::run(args, console),
+            Self::Lint(args) => lint::run(*args, console),
             Self::Findings(args) => kubectl::findings::run(&args, console),
             Self::Rules(args) => rules::run(args, console),
             Self::Explain(args) => args.run(console),

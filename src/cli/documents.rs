@@ -9,8 +9,8 @@ use super::{
 use crate::{
     rules::RULES,
     sinks::{
-        declared_schema, findings_schema, fleet_schema, metrics::metrics_page, owner_schema, owners_schema,
-        reservation_schema, rule_page_markdown, what_if_schema,
+        declared_schema, findings_schema, fleet_schema, lint_schema, metrics::metrics_page, owner_schema,
+        owners_schema, reservation_schema, rule_page_markdown, what_if_schema,
     },
 };
 
@@ -23,6 +23,7 @@ pub fn generated_documents() -> Vec<(String, String)> {
         ("schema/declared.schema.json".to_owned(), format!("{:#}\n", declared_schema().to_value())),
         ("schema/findings.schema.json".to_owned(), format!("{:#}\n", findings_schema().to_value())),
         ("schema/fleet.schema.json".to_owned(), format!("{:#}\n", fleet_schema().to_value())),
+        ("schema/lint.schema.json".to_owned(), format!("{:#}\n", lint_schema().to_value())),
         ("schema/owner.schema.json".to_owned(), format!("{:#}\n", owner_schema().to_value())),
         ("schema/owners.schema.json".to_owned(), format!("{:#}\n", owners_schema().to_value())),
         ("schema/what-if.schema.json".to_owned(), format!("{:#}\n", what_if_schema().to_value())),

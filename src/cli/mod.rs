@@ -19,6 +19,7 @@ mod free_ports;
 pub mod fuzzing;
 mod impossible;
 mod kubectl;
+mod lint;
 mod man;
 mod map;
 mod map_output;

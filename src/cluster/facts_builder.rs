@@ -160,6 +160,14 @@ impl FactsBuilder {
         self.reject_fields(source, format_args!("{place}: {what} {title}"), errors);
     }
 
+    /// Adds an object with the template of pods, of whatever kind.
+    pub(super) fn add_workload(&mut self, place: &str, kind: WorkloadKind, object: SlimObject) {
+        let title = object.title();
+        let mut errors = FieldErrors::default();
+        self.workloads.extend(convert::workload(kind, object, &mut errors).map(Arc::new));
+        self.reject_fields(Source::Pods, format_args!("{place}: {} {title}", kind.name()), errors);
+    }
+
     /// Adds a Node that was read whole.
     pub(super) fn add_node(&mut self, place: &str, node: v1::Node) {
         let mut errors = FieldErrors::default();

@@ -123,7 +123,7 @@ pub(super) fn read_from(
 }
 
 /// Line and column of the first byte that is not UTF-8.
-fn first_strange_byte(bytes: &[u8]) -> Option<(u64, u64)> {
+pub(super) fn first_strange_byte(bytes: &[u8]) -> Option<(u64, u64)> {
     let error = str::from_utf8(bytes).err()?;
     error.error_len()?;
     let before = &bytes[..error.valid_up_to()];
@@ -247,6 +247,23 @@ fn yaml_error(
     strange: Option<(u64, u64)>,
     error: &serde_saphyr::Error,
 ) -> Error {
+    let Fault { line, column, what } = yaml_fault(lines, strange, error);
+    Error::Malformed { place: place.to_owned(), line, column, what }
+}
+
+/// Where a document is broken, and how.
+pub(super) struct Fault {
+    pub(super) line: u64,
+    pub(super) column: u64,
+    pub(super) what: String,
+}
+
+/// The same of a parser's error in the document of these lines; `strange` is where the input is not UTF-8.
+pub(super) fn yaml_fault(
+    lines: RangeInclusive<u64>,
+    strange: Option<(u64, u64)>,
+    error: &serde_saphyr::Error,
+) -> Fault {
     let at = error.location().map(|at| (lines.start() + at.line().saturating_sub(1), at.column()));
     let (at, what) = match error.without_snippet() {
         serde_saphyr::Error::IOError { cause } if cause.kind() == ErrorKind::InvalidData => {
@@ -259,7 +276,7 @@ fn yaml_error(
         }
     };
     let (line, column) = at.unwrap_or((*lines.end(), 1));
-    Error::Malformed { place: place.to_owned(), line, column, what: text::clean(&what, MESSAGE) }
+    Fault { line, column, what: text::clean(&what, MESSAGE) }
 }
 
 /// What a file does not hold is unknown. A whole List without Services is different: it shows that there are none.

@@ -37,6 +37,7 @@ mod input;
 mod input_meter;
 mod jitter;
 mod managed_fields;
+mod manifest_files;
 mod manifests;
 mod mapping;
 mod memory;
@@ -76,6 +77,7 @@ pub use self::{
     declared::Declared,
     input::{Accepted, Input, OpenInput},
     jitter::jitter,
+    manifest_files::{ManifestFiles, read_manifests},
     permissions::{ACCESS, Grant, REVIEWS},
     reconnecting_client::client,
     reviews::{NotReviewed, Review, Reviewer, TOKEN_HEADER},

@@ -12,6 +12,11 @@ pub(super) fn streamed() -> Options {
     options(usize::MAX)
 }
 
+/// For a document that is held as a tree: a List of ten thousand objects has less.
+pub(super) fn tree() -> Options {
+    options(2_000_000)
+}
+
 /// For a document that is held as text.
 pub(super) fn embedded() -> Options {
     options(100_000)

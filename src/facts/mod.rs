@@ -5,6 +5,7 @@
 mod cluster;
 #[cfg(test)]
 pub(crate) mod healthy;
+mod manifest;
 mod masquerade;
 pub mod names;
 mod node;
@@ -15,6 +16,7 @@ mod reading;
 mod snapshot;
 mod sockets;
 pub mod text;
+mod unread;
 mod vantage;
 mod version;
 mod workload;
@@ -23,6 +25,7 @@ pub use cluster::{
     API_SERVER, Claimant, ClusterFacts, Endpoint, EndpointPort, EndpointSlice, ForCilium, Node, NodeAddress,
     NodeAddressKind, NodePortRange, Overrides, RangeClaim, RangeSource, Service, ServiceKind, ServicePort,
 };
+pub use manifest::{Claim, Claimed, Manifest, Place};
 pub use masquerade::{Masquerade, MasqueradedFlow};
 pub use node::{
     Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter,

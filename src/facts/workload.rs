@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ContainerPort, pods::node_ports};
 
-/// An object of group `apps` with the template of its pods, where these want ports of a node. Read from files only.
+/// An object with the template of its pods, or a Pod that somebody wrote, where these want ports of a node. Read from files only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     /// `kind`.
@@ -45,12 +45,38 @@ pub enum WorkloadKind {
     DaemonSet,
     Deployment,
     StatefulSet,
+    ReplicaSet,
+    Job,
+    CronJob,
+    Pod,
 }
 
 impl WorkloadKind {
-    /// The kind of this name.
+    /// Every kind.
+    pub const ALL: [Self; 7] =
+        [Self::DaemonSet, Self::Deployment, Self::StatefulSet, Self::ReplicaSet, Self::Job, Self::CronJob, Self::Pod];
+
+    /// The kind of this name, of those whose pods are made and kept: what stands between them and their pods is not told twice.
     pub fn of(kind: &str) -> Option<Self> {
         [Self::DaemonSet, Self::Deployment, Self::StatefulSet].into_iter().find(|it| it.name() == kind)
+    }
+
+    /// The group of the kind in `apiVersion`.
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::DaemonSet | Self::Deployment | Self::StatefulSet | Self::ReplicaSet => "apps",
+            Self::Job | Self::CronJob => "batch",
+            Self::Pod => "",
+        }
+    }
+
+    /// The way to the spec of its pods.
+    pub fn pod_spec(self) -> &'static str {
+        match self {
+            Self::Pod => "spec",
+            Self::CronJob => "spec.jobTemplate.spec.template.spec",
+            _ => "spec.template.spec",
+        }
     }
 
     /// Kubernetes' word for it.
@@ -59,6 +85,10 @@ impl WorkloadKind {
             Self::DaemonSet => "DaemonSet",
             Self::Deployment => "Deployment",
             Self::StatefulSet => "StatefulSet",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::Job => "Job",
+            Self::CronJob => "CronJob",
+            Self::Pod => "Pod",
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types.
 
 mod evidence;
+mod placed;
 mod remedy;
 mod scope;
 mod severity;
@@ -14,6 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use evidence::{Evidence, Impact};
+pub use placed::PlacedFinding;
 pub use remedy::{Remedy, Step, StepKind};
 pub use scope::Scope;
 pub use severity::Severity;

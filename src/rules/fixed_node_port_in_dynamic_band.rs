@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{
     dataplane::service_port,
-    facts::{Gap, Service, ServicePort, Source, View, Why},
-    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
+    facts::{Gap, PortRange, Service, ServicePort, Source, View, Why},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -62,20 +62,36 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         .filter_map(|(service, port, number)| {
             let verdict = match port.fixed {
                 Some(false) => return None,
-                Some(true) => Verdict::Problem(
-                    evidence(service, port, number)
+                Some(true) => {
+                    let evidence = evidence(service, port, number)
                         .value("static band", fixed)
                         .value("dynamic band", bands.dynamic)
-                        .value("NodePort range", range_in_words(range))
-                        .remedy(move_service(alternative, service, port))
-                        .remedy(Step::advice("leave nodePort out and let the API server choose")),
-                ),
+                        .value("NodePort range", range_in_words(range));
+                    Verdict::Problem(
+                        remedies(fixed, alternative, service, port).into_iter().fold(evidence, Evidence::remedy),
+                    )
+                }
                 None => Verdict::Unknown(no_managed_fields()),
             };
             let subject = Subject::service(service);
             Some(Judgement { subject, port: Some(number), protocol: Some(port.protocol), verdict })
         })
         .collect())
+}
+
+/// What to write instead; one of a file that is no cluster's cannot be patched.
+fn remedies(fixed: PortRange, alternative: Option<u16>, service: &Service, port: &ServicePort) -> Vec<Remedy> {
+    let Service { namespace, name, uid, .. } = service;
+    let leave = "leave nodePort out and let the API server choose";
+    match uid {
+        Some(_) => vec![move_service(alternative, service, port), Step::advice(leave).into()],
+        None => vec![
+            Step::advice(format!(
+                "write a number of the static band, {fixed}, into Service {namespace}/{name}, or {leave}"
+            ))
+            .into(),
+        ],
+    }
 }
 
 fn no_managed_fields() -> Gap {
@@ -92,7 +108,10 @@ fn evidence(service: &Service, port: &ServicePort, number: u16) -> Evidence {
     Evidence::new(Severity::Info, summary)
         .in_cluster()
         .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol))
-        .value("chosen by", "a client, say the object's managedFields")
+        .value(
+            "chosen by",
+            if service.uid.is_some() { "a client, say the object's managedFields" } else { "the manifest" },
+        )
 }
 
 #[cfg(test)]
@@ -122,6 +141,15 @@ mod tests {
         assert_eq!(evidence.scope, Scope::Cluster);
         assert!(evidence.values.contains(&("static band", "30000-30085".to_owned())), "{evidence:?}");
         assert!(evidence.remedies[0].steps[0].text.contains("\"value\":30000"), "{:?}", evidence.remedies);
+    }
+
+    #[test]
+    fn one_that_is_still_to_be_created_is_rewritten_where_it_is_written() {
+        let mut world = world(30086, Some(true));
+        objects(&mut world.cluster.services)[0].uid = None;
+        let evidence = expect_problem(&RULE, &world, &subject());
+        assert_eq!(evidence.remedies.len(), 1);
+        assert!(evidence.remedies[0].steps[0].text.starts_with("write a number of the static band, 30000-30085, into"));
     }
 
     #[test]

@@ -68,6 +68,7 @@ pub use fleet_reservation::{FleetReservation, NodeReservation, ReservedList};
 pub use free_ports::{FreePorts, free_port};
 pub use limits::Limits;
 pub use node_query::node_query;
+pub use pods::workload as made_by;
 pub use policy_parameters::PolicyParameters;
 pub use port_advice::{Advice, port_advice};
 pub use port_usage::{Choice, PortUsage, PortUse, port_usage};
@@ -111,6 +112,14 @@ pub static RULES: &[&Rule] = &[
     &listener_in_node_port_range::RULE,
     &node_port_range_covers_daemons::RULE,
     &own_port_taken::RULE,
+];
+
+/// Rules that judge manifests, too: what they say of Services and workloads holds before these are created.
+pub static OF_MANIFESTS: &[&Rule] = &[
+    &node_port_claimed_twice::RULE,
+    &host_port_claimed_twice::RULE,
+    &node_port_outside_range::RULE,
+    &fixed_node_port_in_dynamic_band::RULE,
 ];
 
 /// Facts that take long to read, or that few rules look at.

@@ -38,14 +38,14 @@ use super::{
     each_service::each_service,
     free_ports::free_port,
     pods::WithPods,
-    remedies::{choose_another_health_check_port, move_service},
+    remedies::another_number,
     told::Told,
     wording::{MOST_LISTED, listed},
 };
 use crate::{
     dataplane::service_port,
     facts::{ContainerPort, Protocol, Service, ServicePort, Snapshot, Source, View, Workload},
-    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
+    findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -59,6 +59,9 @@ pub(super) static RULE: Rule = Rule {
     page: include_str!("node_port_claimed_twice.rs"),
     check,
 };
+
+/// With so many others of its number a claim is compared: a file may hold one number a hundred thousand times.
+const MOST_COMPARED: usize = 256;
 
 fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
@@ -83,7 +86,8 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let mut told = Told::of(snapshot, Source::Services);
     for (number, claims) in by_number {
         for claim in &claims {
-            let others = claims.iter().filter_map(|other| Some((Other::Claim(*other), claim.clash(other)?)));
+            let others = claims.iter().take(MOST_COMPARED);
+            let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(other)?)));
             // Nobody here serves the nodePort of another proxy's Service.
             let workloads = wanted.get(&(number, claim.protocol())).filter(|_| claim.service.proxy_name.is_none());
             let workloads = workloads.into_iter().flatten();
@@ -273,29 +277,13 @@ fn evidence(
     for (other, _) in others {
         evidence = evidence.value("also claimed by", format!("{}, {number}/{}", other.words(), other.protocol()));
     }
-    evidence = evidence.remedy(another_number(claim, alternative));
+    evidence = evidence.remedy(another_number(alternative, claim.service, claim.port));
     // Where there are several, moving one of them ends nothing.
     match others {
         [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
             "give {workload} another port of the node, outside the NodePort range, in its template"
         ))),
         _ => evidence,
-    }
-}
-
-/// A Service of a file that is no cluster's cannot be patched.
-fn another_number(claim: &Claim<'_>, alternative: Option<u16>) -> Remedy {
-    match (claim.service.uid.is_some(), claim.port) {
-        (true, Some(port)) => move_service(alternative, claim.service, port),
-        (true, None) => choose_another_health_check_port(claim.service),
-        (false, _) => {
-            let Service { namespace, name, .. } = claim.service;
-            let field = claim.field();
-            Step::advice(format!(
-                "write another {field} into Service {namespace}/{name}, or leave it out and let the API server choose"
-            ))
-            .into()
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! ## Why it hurts
 //! The range was changed, or the Service came from elsewhere. It goes on working, since nothing takes a port away, but
 //! the next one who re-creates it gets *provided port is not in the valid range*, and whatever relies on the range (a
-//! firewall, `ip_local_reserved_ports`, Cilium) does not cover it.
+//! firewall, `ip_local_reserved_ports`, Cilium) does not cover it. A Service of a file that is no cluster's is refused already.
 //!
 //! ## Silent when
 //! every nodePort and healthCheckNodePort lies inside. If the range is not known, a port outside the default only shows
@@ -17,7 +17,7 @@ use super::{
     Limits, Patience, Rule,
     free_ports::free_port,
     node_ports::{known_range, range_in_words},
-    remedies::{choose_another_health_check_port, move_service},
+    remedies::another_number,
 };
 use crate::{
     dataplane::service_port,
@@ -75,20 +75,17 @@ fn evidence(
         Some(port) => format!("nodePort {number}/{}", port.protocol),
         None => format!("healthCheckNodePort {number}"),
     };
-    let summary = format!(
-        "{what} of {name} lies outside the NodePort range {}: it works only until the Service is created anew.",
-        range.range
-    );
+    let end = match service.uid.is_some() {
+        true => "it works only until the Service is created anew",
+        false => "the API server refuses to create that",
+    };
+    let summary = format!("{what} of {name} lies outside the NodePort range {}: {end}.", range.range);
     let evidence = Evidence::new(Severity::Warning, summary)
         .in_cluster()
         .value("service", format!("{name} type {}, {what}", service.kind.name()))
         .value("NodePort range", range_in_words(range));
-    let evidence = match port {
-        Some(port) => evidence.remedy(move_service(alternative, service, port)),
-        None => evidence.remedy(choose_another_health_check_port(service)),
-    };
     let extend = "extend --service-node-port-range of every kube-apiserver so that it holds the port";
-    evidence.remedy(Step::advice(extend))
+    evidence.remedy(another_number(alternative, service, port)).remedy(Step::advice(extend))
 }
 
 #[cfg(test)]
@@ -118,6 +115,15 @@ mod tests {
         );
         assert!(evidence.values.contains(&("NodePort range", "30000-32767 (kube-apiserver /flagz)".to_owned())));
         assert!(evidence.remedies[0].steps[0].text.contains("patch service web"), "{:?}", evidence.remedies);
+    }
+
+    #[test]
+    fn one_that_is_still_to_be_created_is_refused() {
+        let mut world = world(40000);
+        crate::facts::healthy::objects(&mut world.cluster.services)[0].uid = None;
+        let evidence = expect_problem(&RULE, &world, &subject());
+        assert!(evidence.summary.ends_with("30000-32767: the API server refuses to create that."), "{evidence:?}");
+        assert!(evidence.remedies[0].steps[0].text.starts_with("write another nodePort into Service default/web"));
     }
 
     #[test]

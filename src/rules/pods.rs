@@ -50,7 +50,7 @@ impl<'a> WithPods<'a> {
 
 /// The kind and the name of what is rolled out: a Deployment names each of its ReplicaSets after itself and a hash.
 /// Nothing rolls out static pods.
-pub(super) fn workload(controller: &Controller) -> Option<(&str, &str)> {
+pub fn workload(controller: &Controller) -> Option<(&str, &str)> {
     let (kind, name) = (controller.kind.as_str(), controller.name.as_str());
     match kind {
         _ if controller.is_node() => None,

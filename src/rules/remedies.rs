@@ -37,6 +37,23 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     }
 }
 
+/// Gives a Service another nodePort, or another healthCheckNodePort where it is about no port. One of a file that is no cluster's
+/// cannot be patched.
+pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<&ServicePort>) -> Remedy {
+    match (service.uid.is_some(), port) {
+        (true, Some(port)) => move_service(free, service, port),
+        (true, None) => choose_another_health_check_port(service),
+        (false, _) => {
+            let Service { namespace, name, .. } = service;
+            let field = if port.is_some() { "nodePort" } else { "healthCheckNodePort" };
+            Step::advice(format!(
+                "write another {field} into Service {namespace}/{name}, or leave it out and let the API server choose"
+            ))
+            .into()
+        }
+    }
+}
+
 /// Takes a claimed address back from the Service.
 pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
     release_to(

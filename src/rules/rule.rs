@@ -37,7 +37,12 @@ impl Rule {
 
     /// Its documentation in Markdown: the head of its source file.
     pub fn documentation(&self) -> String {
-        self.page.lines().map_while(|line| line.strip_prefix("//!")).fold(String::new(), |mut text, line| {
+        Self::head(self.page)
+    }
+
+    /// The documentation at the head of a source file.
+    pub fn head(page: &str) -> String {
+        page.lines().map_while(|line| line.strip_prefix("//!")).fold(String::new(), |mut text, line| {
             text.push_str(line.strip_prefix(' ').unwrap_or(line));
             text.push('\n');
             text

@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{
     facts::{
-        Gap, Mode, Protocol, RangeSource, Source, Why,
+        Gap, Mode, NodePortRange, Protocol, RangeSource, Source, Why,
         text::{self, clean},
     },
-    findings::{Finding, Remedy, Scope, Severity, Step, StepKind, Subject, Vantage},
+    findings::{Evidence, Finding, Remedy, Scope, Severity, Step, StepKind, Subject, Vantage},
 };
 
 /// Findings and unknowns of one look at one node. A field that does not apply is absent.
@@ -70,7 +70,7 @@ struct Proxy {
 /// The NodePort range.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Range {
+pub(super) struct Range {
     /// The lowest port.
     first: u16,
     /// The highest port.
@@ -211,16 +211,23 @@ impl FindingsDocument {
                 node_port_addresses: config
                     .map(|config| config.node_port_addresses.iter().map(|address| tidy(address)).collect()),
             }),
-            node_port_range: snapshot.cluster.node_port_range.seen().map(|range| Range {
-                first: range.range.first,
-                last: range.range.last,
-                source: tidy(&range.place),
-                source_kind: range.source,
-            }),
+            node_port_range: snapshot.cluster.node_port_range.seen().map(Range::of),
             findings: report.findings().map(Problem::of).collect(),
             unknown: unknown.collect(),
         }
     }
+}
+
+impl Range {
+    pub(super) fn of(range: &NodePortRange) -> Self {
+        let NodePortRange { range, source, place } = range;
+        Self { first: range.first, last: range.last, source: tidy(place), source_kind: *source }
+    }
+}
+
+/// The pieces of evidence, safe to print.
+pub(super) fn values(evidence: &Evidence) -> Vec<Value> {
+    evidence.values.iter().map(|(name, value)| Value { name: (*name).to_owned(), value: tidy(value) }).collect()
 }
 
 impl Problem {
@@ -235,11 +242,7 @@ impl Problem {
             protocol: key.protocol,
             outcome: evidence.outcome.to_owned(),
             summary: tidy(&evidence.summary),
-            evidence: evidence
-                .values
-                .iter()
-                .map(|(name, value)| Value { name: (*name).to_owned(), value: tidy(value) })
-                .collect(),
+            evidence: values(evidence),
             affects: evidence.affects.iter().copied().collect(),
             remedy: lines(&evidence.remedies).map(|(word, step)| joined(word, &tidy(&step.text))).collect(),
             remedies: evidence.remedies.iter().map(tidy_remedy).collect(),

@@ -14,6 +14,7 @@ mod indented_json;
 mod indispensable;
 mod junit;
 mod likeness;
+mod lint;
 mod look_age;
 mod map;
 pub mod metrics;
@@ -40,6 +41,9 @@ pub use fleet::{AgentAnswer, Fleet, Gathering, Stopped, Wanted, fleet_schema, li
 pub use html_page::{PageDetail, write_html_page};
 pub use junit::write_junit;
 pub use likeness::gaps_alike;
+pub use lint::{
+    lint_result, lint_schema, write_annotations, write_lint_json, write_lint_junit, write_lint_sarif, write_lint_yaml,
+};
 pub use look_age::LookAge;
 pub use map::{write_map, write_svg};
 pub use npd::{NPD_LINE, npd_line};
@@ -53,7 +57,10 @@ pub use reservation::{
 };
 pub use rule_pages::{rule_page_markdown, rule_page_text, rules_table};
 pub use sarif::write_sarif;
-pub use table::{write_fleet_rows, write_fleet_table, write_fleet_wide, write_rows, write_table, write_wide};
+pub use table::{
+    write_fleet_rows, write_fleet_table, write_fleet_wide, write_lint_rows, write_lint_table, write_lint_wide,
+    write_rows, write_table, write_wide,
+};
 pub use terminal::Style;
 #[cfg(target_os = "linux")] // for `demo`
 pub(crate) use terminal::{Ink, tidy, wrap};

@@ -11,8 +11,8 @@ use super::{
     terminal::tidy,
 };
 use crate::{
-    findings::{Finding, Severity},
-    rules::{RULES, Rule},
+    findings::{Finding, RuleId, Severity},
+    rules::RULES,
 };
 
 /// Writes one run: the catalogue of rules, a result per finding, a notification per gap.
@@ -36,33 +36,38 @@ pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
             notification
         })
         .collect();
-    let log = json!({
+    let rules = RULES.iter().map(|rule| descriptor(rule.id, rule.title, &rule.documentation(), rule.ceiling));
+    let rules: Vec<Value> = rules.collect();
+    let invocation = json!({
+        "executionSuccessful": report.failures().is_empty(),
+        "startTimeUtc": format!("{:.0}", report.snapshot.at),
+        "toolExecutionNotifications": notifications,
+    });
+    let results: Vec<Value> = report.findings().map(|finding| result(report, finding)).collect();
+    write_indented_json(&log(&rules, &invocation, &results), out)
+}
+
+/// A log of one run.
+pub(super) fn log(rules: &[Value], invocation: &Value, results: &[Value]) -> Value {
+    json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [{
-            "tool": { "driver": {
-                "name": "portreeve",
-                "version": env!("CARGO_PKG_VERSION"),
-                "rules": RULES.iter().map(|rule| descriptor(rule)).collect::<Vec<_>>(),
-            }},
-            "invocations": [{
-                "executionSuccessful": report.failures().is_empty(),
-                "startTimeUtc": format!("{:.0}", report.snapshot.at),
-                "toolExecutionNotifications": notifications,
-            }],
-            "results": report.findings().map(|finding| result(report, finding)).collect::<Vec<_>>(),
+            "tool": { "driver": { "name": "portreeve", "version": env!("CARGO_PKG_VERSION"), "rules": rules }},
+            "invocations": [invocation],
+            "results": results,
         }],
-    });
-    write_indented_json(&log, out)
+    })
 }
 
-fn descriptor(rule: &Rule) -> Value {
+/// A rule of the catalogue.
+pub(super) fn descriptor(id: RuleId, title: &str, documentation: &str, ceiling: Severity) -> Value {
     json!({
-        "id": rule.id,
-        "name": rule.id.reason(),
-        "shortDescription": { "text": rule.title },
-        "help": { "text": rule.documentation(), "markdown": rule.documentation() },
-        "defaultConfiguration": { "level": level(rule.ceiling) },
+        "id": id,
+        "name": id.reason(),
+        "shortDescription": { "text": title },
+        "help": { "text": documentation, "markdown": documentation },
+        "defaultConfiguration": { "level": level(ceiling) },
     })
 }
 
@@ -96,7 +101,7 @@ fn result(report: &Report<'_>, finding: &Finding) -> Value {
     })
 }
 
-fn level(severity: Severity) -> &'static str {
+pub(super) fn level(severity: Severity) -> &'static str {
     match severity {
         Severity::Critical => "error",
         Severity::Warning => "warning",

@@ -11,6 +11,7 @@ mod documents;
 mod fuzz_door;
 mod generated;
 mod hostile;
+mod lint;
 mod manifests;
 mod manifests_broken;
 mod manifests_pods;

@@ -12,6 +12,7 @@ mod events;
 mod fake;
 mod fleet;
 mod hostile;
+mod lint;
 mod nodes;
 mod plugin;
 mod policies;

@@ -25,7 +25,7 @@ pub(super) use complete::complete;
 
 use super::{
     console::{Console, ConsoleFlags},
-    replay, rules,
+    lint, replay, rules,
 };
 
 /// The exit codes, for the help text.
@@ -73,6 +73,8 @@ pub(super) enum Action {
     Replay(replay::Args),
     /// Judge all nodes as they would be with another proxy mode, range or reservation, and tell what changes
     WhatIf(what_if::Args),
+    /// Judge manifests before they are applied: files, folders, or the output of `helm template`
+    Lint(Box<lint::Args>),
     /// List the rules, or explain one
     Rules(rules::Args),
     /// Explain a rule
@@ -91,6 +93,7 @@ impl Action {
             Self::Snapshot(args) => snapshot::run(&args, console),
             Self::Replay(args) => replay::run(args, console),
             Self::WhatIf(args) => what_if::run(args, console),
+            Self::Lint(args) => lint::run(*args, console),
             Self::Rules(args) => rules::run(args, console),
             Self::Explain(args) => args.run(console),
         }

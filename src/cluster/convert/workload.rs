@@ -24,9 +24,10 @@ pub(in crate::cluster) fn workload(
     if replicas == Some(&0) || desired == Some(&0) {
         return None;
     }
-    let template = spec.template.take("spec.template", errors).unwrap_or_default();
-    let spec = template.spec.take("spec.template.spec", errors).unwrap_or_default();
-    let host_network = spec.host_network.take("spec.template.spec.hostNetwork", errors).unwrap_or(false);
+    let path = kind.pod_spec();
+    let template = spec.template.take(path.trim_end_matches(".spec"), errors).unwrap_or_default();
+    let spec = template.spec.take(path, errors).unwrap_or_default();
+    let host_network = spec.host_network.take(format_args!("{path}.hostNetwork"), errors).unwrap_or(false);
     let required = spec.affinity.seen().and_then(|it| it.node.seen()).and_then(|it| it.required.seen());
     let (mut selects, mut avoids) = required.map(demands).unwrap_or_default();
     selects.extend(selected(&spec.node_selector));
@@ -39,7 +40,7 @@ pub(in crate::cluster) fn workload(
         texts.dedup();
     });
     let containers = (spec.containers, spec.init_containers);
-    let (ports, _) = ports_of_the_node(containers, "spec.template.spec", host_network, errors);
+    let (ports, _) = ports_of_the_node(containers, path, host_network, errors);
     if ports.is_empty() {
         return None;
     }

@@ -54,6 +54,9 @@ fn every_command() {
             all.extend(commands(move_service(Some(30005), &service, port)));
         }
         all.extend(commands(move_service(None, &service, &service.ports[0])));
+        all.extend(commands(another_number(Some(30005), &service, Some(&service.ports[0]))));
+        all.extend(commands(another_number(None, &service, None)));
+        all.extend(commands(another_number(None, &Service { uid: None, ..service.clone() }, None)));
         all.extend(commands(release(&claims(&service)[0])));
         all.extend(commands(release_all(claims(&service).iter().take(1).collect())));
         all.extend(commands(keep_external_ips_out()));

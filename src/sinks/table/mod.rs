@@ -3,6 +3,7 @@
 mod finding;
 mod fleet;
 mod list;
+mod manifests;
 mod not_read;
 mod one_node;
 mod page;
@@ -16,5 +17,6 @@ pub(super) use self::{
 };
 pub use self::{
     fleet::{write_fleet_rows, write_fleet_table, write_fleet_wide},
+    manifests::{write_lint_rows, write_lint_table, write_lint_wide},
     one_node::{write_rows, write_table, write_wide},
 };

@@ -14,7 +14,7 @@ pub(super) struct File {
 pub(super) type Complaint = String;
 
 /// Each room and the rooms that it may know.
-pub(super) const ROOMS: [(&str, &[&str]); 10] = [
+pub(super) const ROOMS: [(&str, &[&str]); 11] = [
     ("facts", &[]),
     ("findings", &["facts"]),
     ("dataplane", &["facts"]),
@@ -22,10 +22,11 @@ pub(super) const ROOMS: [(&str, &[&str]); 10] = [
     ("ledger", &["facts", "findings"]),
     ("kernel", &["facts"]),
     ("cluster", &["facts"]),
+    ("lint", &["facts", "findings", "dataplane", "rules"]),
     // The registry only: a rule's title, ceiling and page belong into reports.
-    ("sinks", &["facts", "findings", "dataplane", "rules", "ledger"]),
+    ("sinks", &["facts", "findings", "dataplane", "rules", "lint", "ledger"]),
     ("agent", &["facts", "findings", "dataplane", "rules", "ledger", "kernel", "cluster", "sinks"]),
-    ("cli", &["facts", "findings", "dataplane", "rules", "ledger", "kernel", "cluster", "sinks", "agent"]),
+    ("cli", &["facts", "findings", "dataplane", "rules", "lint", "ledger", "kernel", "cluster", "sinks", "agent"]),
 ];
 
 /// The rooms that do input and output.

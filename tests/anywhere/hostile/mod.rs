@@ -3,6 +3,7 @@
 
 mod arguments;
 mod configurations;
+mod lint;
 mod manifests;
 mod snapshots;
 
@@ -107,10 +108,11 @@ const RANGES: [&str; 14] = [
 #[test]
 fn every_hostile_input_ends_as_it_should_with_one_clean_line() {
     let directory = TempDir::new().expect("a directory");
-    let cases: Vec<Case> = [manifests::cases(), snapshots::cases(), arguments::cases(), configurations::cases()]
-        .into_iter()
-        .flatten()
-        .collect();
+    let cases: Vec<Case> =
+        [manifests::cases(), snapshots::cases(), arguments::cases(), configurations::cases(), lint::cases()]
+            .into_iter()
+            .flatten()
+            .collect();
     let complaints: Vec<String> = cases.iter().filter_map(|case| case.complaint(&directory)).collect();
     assert!(complaints.is_empty(), "{} of {}:\n{}", complaints.len(), cases.len(), complaints.join("\n"));
     assert!(cases.len() >= 300, "{}", cases.len());

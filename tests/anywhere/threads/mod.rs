@@ -6,6 +6,7 @@ mod cilium;
 mod crowded;
 mod health;
 mod host_network;
+mod lint;
 mod listeners;
 mod objects;
 mod proxies;
@@ -118,7 +119,7 @@ pub(crate) const CLASSES: [Class; 12] = [
     ),
     (
         "Numbers that are allocated",
-        "The API server refuses a Service and says the number, but not who has it. `owner` says who, and what to do.",
+        "The API server refuses a Service and says the number, but not who has it. `owner` says who, and what to do; `lint` says it before.",
         &[
             "1Password/connect-helm-charts#22",
             "istio/istio#6050",

@@ -1,0 +1,230 @@
+//! `lint`: judges manifests before they are applied, alone or together with what is in a cluster.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use ipnet::IpNet;
+
+use super::{
+    console::Console,
+    replay,
+    report::CountFlags,
+    values::{configured_range, duration, environment},
+};
+use crate::{
+    agent::now,
+    cluster::{self, Accepted, ApiServer, ClusterSource, Input, ManifestFiles, SourceOptions, read_manifests},
+    facts::{
+        self, Gap, KernelFacts, NodePortRange, Overrides, OwnPort, PortRange, RangeSource, Reading, SNAPSHOT_SCHEMA,
+        Snapshot, Why, names,
+    },
+    lint::{LintReport, Linted, Source, lint},
+    sinks,
+};
+
+/// The word that stands for the cluster of the kubeconfig.
+const CLUSTER: &str = "cluster";
+/// So many bytes of a file show whether it is a snapshot, whose schema comes first.
+const BEGINNING: u64 = 4096;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Files, folders (*.yaml, *.yml and *.json below them), or - for standard input
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// The namespace of objects that name none
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = namespace)]
+    namespace: Option<String>,
+    /// Compare with what is there: the word `cluster`, a file of its objects, or a snapshot
+    ///
+    /// An object of the same kind, namespace and name is updated, and no conflict. Of a cluster, Services and Nodes are
+    /// read; a file may hold Pods, too; a snapshot has the listeners of its node.
+    #[arg(long, value_name = "WHAT", help_heading = "Cluster")]
+    against: Option<PathBuf>,
+    /// The kubeconfig for `--against cluster`, instead of $KUBECONFIG or ~/.kube/config
+    #[arg(long, value_name = "FILE", help_heading = "Cluster", requires = "against")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig
+    #[arg(long, value_name = "NAME", help_heading = "Cluster", requires = "against")]
+    context: Option<String>,
+    /// Reach the API server here instead, with the same credentials
+    #[arg(long = "apiserver", value_name = "URL", help_heading = "Cluster", requires = "against")]
+    api_server: Option<ApiServer>,
+    /// How long the API server may be silent: until an answer begins, and until more of it comes
+    #[arg(long, value_name = "DURATION", help_heading = "Cluster", default_value = "10s", value_parser = duration)]
+    request_timeout: Duration,
+    /// The API server's --service-node-port-range, unless what is compared with says it [default: 30000-32767]
+    #[arg(long, value_name = "FIRST-LAST", help_heading = "Cluster")]
+    node_port_range: Option<PortRange>,
+    /// Where the API server allocates cluster IPs, like 10.96.0.0/12; may be given several times
+    #[arg(long = "service-cidr", value_name = "CIDR", help_heading = "Cluster")]
+    service_cidrs: Vec<IpNet>,
+    /// The form of the output
+    #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Table)]
+    output: Form,
+    #[command(flatten)]
+    counting: CountFlags,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// What is wrong, where, and what to write instead
+    Table,
+    /// The same with all evidence
+    Wide,
+    /// One document, `portreeve.lint/v1`
+    Json,
+    /// The same document
+    Yaml,
+    /// Test cases for a pipeline
+    Junit,
+    /// For code scanning, SARIF 2.1.0
+    Sarif,
+    /// Annotations of GitHub Actions
+    Github,
+}
+
+pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { output, counting, .. } = args;
+    let report = args.report(console)?;
+    if let Some(first) = report.failures.first() {
+        let more = match report.failures.len() {
+            1 => String::new(),
+            several => format!(" (and {} more)", several - 1),
+        };
+        console.print_error(&anyhow::anyhow!("{}{more}", first.detail));
+    }
+    let style = &console.style;
+    console.write(|out| match output {
+        Form::Table | Form::Wide if counting.no_headers => sinks::write_lint_rows(&report, out),
+        Form::Table => sinks::write_lint_table(&report, style, out),
+        Form::Wide => sinks::write_lint_wide(&report, style, out),
+        Form::Json => sinks::write_lint_json(&report, out),
+        Form::Yaml => sinks::write_lint_yaml(&report, out),
+        Form::Junit => sinks::write_lint_junit(&report, out),
+        Form::Sarif => sinks::write_lint_sarif(&report, out),
+        Form::Github => sinks::write_annotations(&report, out),
+    })?;
+    Ok(counting.end(sinks::lint_result(&report), report.failures.is_empty()))
+}
+
+impl Args {
+    fn report(self, console: &Console) -> anyhow::Result<LintReport> {
+        let Self { paths, namespace, against, kubeconfig, context, api_server, request_timeout, .. } = self;
+        let here = env::current_dir().unwrap_or_default();
+        // Services that show findings at lines find a file from the root of a repository.
+        let relative = |path: PathBuf| path.strip_prefix(&here).map_or(path.clone(), PathBuf::from);
+        let paths: Vec<PathBuf> = paths.into_iter().map(relative).collect();
+        let ManifestFiles { facts, manifests, files, skipped } = read_manifests(&paths, namespace.as_deref());
+        let mut failures = facts.rejected.clone();
+        let source = if against.is_some() { Source::Cluster } else { Source::Nowhere };
+        let options = SourceOptions {
+            services: Vec::new(),
+            kubeconfig,
+            context,
+            api_server,
+            request_timeout: Some(request_timeout),
+        };
+        let mut around = match against {
+            None => alone(),
+            Some(what) => around(&what, options)?,
+        };
+        if source == Source::Cluster {
+            failures.extend(unread(&around));
+        }
+        let range = range(self.node_port_range, &around);
+        // Whoever says nothing of the range is told what the default refuses.
+        around.cluster.node_port_range = Reading::Seen(NodePortRange { source: RangeSource::Flag, ..range.clone() });
+        let against = (source == Source::Cluster).then(|| around.cluster.origin.clone());
+        let objects = manifests.len();
+        let linted = Linted::new(manifests, facts, around, source).with_service_cidrs(self.service_cidrs);
+        let (findings, unknown) = lint(&linted);
+        if objects == 0 && failures.is_empty() {
+            console.print_note("no object was judged: none is a Service, a Pod or has the template of one");
+        }
+        let min_severity = self.counting.min_severity;
+        Ok(LintReport { findings, failures, unknown, files, objects, skipped, range, against, min_severity })
+    }
+}
+
+/// What is there.
+fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
+    if what.as_os_str() == CLUSTER {
+        let source = ClusterSource::discover(options, &environment());
+        if source == ClusterSource::None {
+            bail!("--against cluster: no cluster is configured, wanted --kubeconfig, $KUBECONFIG or ~/.kube/config");
+        }
+        let facts = cluster::read_now(&source, None, "").context("starting the runtime")?;
+        return Ok(Snapshot { cluster: facts, ..alone() });
+    }
+    let input = Input::from(what.to_owned());
+    let beginning = beginning(&input).with_context(|| format!("--against {input}"))?;
+    if String::from_utf8_lossy(&beginning).contains(SNAPSHOT_SCHEMA) {
+        return replay::read(what);
+    }
+    let facts = cluster::read_now(&ClusterSource::Files(vec![input]), None, "").context("starting the runtime")?;
+    Ok(Snapshot { cluster: facts, ..alone() })
+}
+
+/// The first bytes of a file, which is read again afterwards.
+fn beginning(input: &Input) -> std::io::Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    input.open(Accepted::RegularFiles)?.take(BEGINNING).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Nothing is there, and no node was looked at.
+fn alone() -> Snapshot {
+    let cluster = cluster::read_now(&ClusterSource::None, None, "").expect("no cluster needs no runtime");
+    Snapshot {
+        schema: SNAPSHOT_SCHEMA.to_owned(),
+        at: now(),
+        whole_at: None,
+        overrides: Overrides::default(),
+        kernel: KernelFacts::not_asked(),
+        cluster,
+        own_port: OwnPort::not_asked(),
+    }
+}
+
+/// What had to be readable of what is compared with. A file need not hold Pods and Nodes; settings are nothing that is compared.
+fn unread(around: &Snapshot) -> Vec<Gap> {
+    let cluster = &around.cluster;
+    let beside = [cluster.pods.gap(), cluster.nodes.gap()].into_iter().flatten().filter(|gap| gap.why != Why::NotAsked);
+    let compared = [facts::Source::Services, facts::Source::Pods, facts::Source::Nodes];
+    let rejected = cluster.rejected.iter().filter(|gap| compared.contains(&gap.source));
+    let all = cluster.services.gap().into_iter().chain(beside).chain(rejected);
+    let mut unread: Vec<Gap> = Vec::new();
+    for gap in all.cloned() {
+        // One failure leaves several facts unknown.
+        if !unread.iter().any(|known| known.detail == gap.detail) {
+            unread.push(gap);
+        }
+    }
+    unread
+}
+
+/// The range that a person names, or that the cluster shows, or the default.
+fn range(named: Option<PortRange>, around: &Snapshot) -> NodePortRange {
+    let shown = around.cluster.node_port_range.seen().filter(|range| range.source != RangeSource::Assumed);
+    match (named, shown) {
+        (Some(range), _) => configured_range(range, "--node-port-range"),
+        (None, Some(range)) => range.clone(),
+        (None, None) => NodePortRange::assumed(),
+    }
+}
+
+fn namespace(name: &str) -> Result<String, String> {
+    match names::is_label(name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("wanted {}", names::LABEL_WORDS)),
+    }
+}

@@ -1,0 +1,290 @@
+//! Manifests as somebody wrote them: files, folders and standard input, with the place of every field that claims a port.
+//!
+//! The objects become the same facts as those of any other file. Each document is held as a tree while it is read, within
+//! bounds; one that is broken loses nothing of the others.
+
+mod claims;
+mod folder;
+mod node;
+
+use std::{
+    collections::BTreeMap,
+    io::{BufReader, Cursor},
+    ops::RangeInclusive,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use serde::{Deserialize, de::DeserializeSeed};
+
+use self::{
+    claims::Lines,
+    node::{Node, Value},
+};
+use super::{
+    facts_builder::FactsBuilder,
+    input::{Accepted, Input},
+    manifests::{Fault, first_strange_byte, yaml_fault},
+    object_reader::ObjectReader,
+    slim_object::SlimObject,
+    yaml_documents::Documents,
+    yaml_options,
+};
+use crate::facts::{Claim, ClusterFacts, Gap, Manifest, Reading, Source, Why, WorkloadKind, names, text};
+
+/// The longest file that is read, in bytes.
+const LONGEST: u64 = 32 << 20;
+/// How deep Lists may stand in Lists.
+const DEEPEST: usize = 8;
+/// Broken documents of one file that are named; where they are broken without end, the first ones tell enough.
+const MOST_ERRORS: usize = 16;
+/// The kinds that are skipped are counted by name, so many of them.
+const MOST_KINDS: usize = 1_000;
+/// What a file is for.
+const WANTED: &str = "Kubernetes objects in YAML or JSON; the templates of a chart have to be rendered first";
+
+/// What was found in files.
+#[derive(Clone, Debug)]
+pub struct ManifestFiles {
+    /// The objects as facts; among [`ClusterFacts::rejected`] is what could not be read.
+    pub facts: ClusterFacts,
+    /// The objects as they are written, in their order.
+    pub manifests: Vec<Manifest>,
+    /// How many files were read.
+    pub files: usize,
+    /// How many objects of other kinds there were, by kind; a document without one has the empty kind.
+    pub skipped: BTreeMap<String, usize>,
+}
+
+/// Reads files and folders. An object without a namespace goes to `namespace`. One that fails is named, and loses nothing of
+/// the others.
+pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFiles {
+    let mut reader = Reader { namespace, ..Reader::default() };
+    for path in paths {
+        let named = Input::from(path.clone()).to_string();
+        match folder::files(path) {
+            Ok(files) if files.is_empty() => reader.fail(format!("{named}: holds no file *.yaml, *.yml or *.json")),
+            Ok(files) => files.iter().for_each(|file| reader.read(file)),
+            Err(error) => reader.fail(format!("{named}: cannot be read: {error}")),
+        }
+    }
+    let Reader { facts, manifests, files, skipped, .. } = reader;
+    let origin = paths.iter().map(|path| Input::from(path.clone()).to_string()).collect::<Vec<_>>().join(", ");
+    let mut facts = facts.finish(origin, true, None);
+    // Whoever writes a manifest writes its nodePort. What came from a cluster says itself who chose it.
+    if let Reading::Seen(services) = &mut facts.services {
+        for service in services.iter_mut().filter(|service| service.uid.is_none()) {
+            Arc::make_mut(service).ports.iter_mut().for_each(|port| port.fixed = Some(port.node_port.is_some()));
+        }
+    }
+    ManifestFiles { facts, manifests, files, skipped }
+}
+
+#[derive(Default)]
+struct Reader<'a> {
+    namespace: Option<&'a str>,
+    facts: FactsBuilder,
+    manifests: Vec<Manifest>,
+    files: usize,
+    skipped: BTreeMap<String, usize>,
+}
+
+impl Reader<'_> {
+    fn fail(&mut self, what: String) {
+        self.facts.reject(Gap::new(Source::Services, Why::Malformed, what));
+    }
+
+    fn read(&mut self, input: &Input) {
+        let file: Arc<str> = input.to_string().into();
+        self.files += 1;
+        let bytes = match input.read(Accepted::Anything, LONGEST) {
+            Ok(bytes) => bytes,
+            Err(error) => return self.fail(format!("{file}: cannot be read: {error}")),
+        };
+        let bytes = match bytes.as_slice() {
+            [0xfe, 0xff, ..] | [0xff, 0xfe, ..] => return self.fail(format!("{file}: is UTF-16, wanted UTF-8")),
+            [0xef, 0xbb, 0xbf, bytes @ ..] => bytes,
+            bytes => bytes,
+        };
+        let mut documents = Documents::new(BufReader::new(Cursor::new(bytes)));
+        let (mut found, mut errors) = (0_usize, 0_usize);
+        // Bytes in memory do not fail.
+        while let Ok(true) = documents.advance() {
+            let first = documents.line();
+            let node = serde_saphyr::with_deserializer_from_reader_with_options(
+                &mut documents,
+                yaml_options::tree(),
+                |parser| Node::deserialize(parser),
+            );
+            match node {
+                Ok(node) => {
+                    let lines = Lines { file: &file, first };
+                    found += self.document(node, None, DEEPEST, &lines);
+                }
+                Err(error) => {
+                    found += 1;
+                    errors += 1;
+                    let lines = first..=documents.line();
+                    if errors <= MOST_ERRORS {
+                        self.broken(&file, lines, first_strange_byte(bytes), &error);
+                    }
+                }
+            }
+        }
+        if errors > MOST_ERRORS {
+            self.fail(format!("{file}: {} more documents are broken", errors - MOST_ERRORS));
+        }
+        if found == 0 {
+            self.fail(format!("{file}: holds nothing, wanted {WANTED}"));
+        }
+    }
+
+    fn broken(
+        &mut self,
+        file: &str,
+        lines: RangeInclusive<u64>,
+        strange: Option<(u64, u64)>,
+        error: &serde_saphyr::Error,
+    ) {
+        let Fault { line, column, what } = yaml_fault(lines, strange, error);
+        self.fail(format!("{file}:{line}:{column}: {what}; wanted {WANTED}"));
+    }
+
+    /// Takes a document, an item of a List or a List, and returns how many objects were found.
+    fn document(&mut self, node: Node, inherited: Option<&str>, depth: usize, lines: &Lines<'_>) -> usize {
+        let written = node.field("kind").and_then(Node::text);
+        let kind = written.or(inherited).unwrap_or_default().to_owned();
+        match node.value {
+            Value::Null => 0,
+            Value::List(items) if inherited.is_none() => self.items(items, None, depth, lines),
+            Value::Mapping(mut fields) if kind.is_empty() || kind.ends_with("List") => {
+                let items =
+                    fields.iter_mut().find(|(key, node)| key == "items" && matches!(node.value, Value::List(_)));
+                match items.map(|(_, node)| &mut node.value) {
+                    Some(Value::List(items)) => {
+                        let of = kind.strip_suffix("List").filter(|of| !of.is_empty());
+                        self.items(std::mem::take(items), of, depth, lines)
+                    }
+                    _ => self.skip(&kind),
+                }
+            }
+            Value::Mapping(_) => self.object(&kind, node, lines),
+            Value::Flag(_) | Value::Number(_) | Value::Fraction(_) | Value::Text(_) | Value::List(_) => {
+                let place = lines.place(&node);
+                self.fail(format!("{place}: is no Kubernetes object, wanted {WANTED}"));
+                1
+            }
+        }
+    }
+
+    fn items(&mut self, items: Vec<Node>, kind: Option<&str>, depth: usize, lines: &Lines<'_>) -> usize {
+        let Some(depth) = depth.checked_sub(1) else {
+            self.fail(format!("{}: Lists stand too deep in Lists", lines.file));
+            return 1;
+        };
+        // An empty List is an answer.
+        items.into_iter().map(|item| self.document(item, kind, depth, lines)).sum::<usize>().max(1)
+    }
+
+    fn skip(&mut self, kind: &str) -> usize {
+        let kind = text::clean(kind, text::NAME);
+        if self.skipped.len() < MOST_KINDS || self.skipped.contains_key(&kind) {
+            *self.skipped.entry(kind).or_default() += 1;
+        } else {
+            *self.skipped.entry("others".to_owned()).or_default() += 1;
+        }
+        1
+    }
+
+    fn object(&mut self, kind: &str, mut node: Node, lines: &Lines<'_>) -> usize {
+        let version = node.field("apiVersion").and_then(Node::text).unwrap_or_default();
+        let group = version.split_once('/').map_or("", |(group, _)| group).to_owned();
+        let is_of = |wanted: &str| group.is_empty() || group == wanted;
+        let workload = WorkloadKind::ALL.into_iter().find(|it| it.name() == kind && is_of(it.group()));
+        if workload.is_none() && (kind, group.as_str()) != ("Service", "") {
+            let group = if group.is_empty() { String::new() } else { format!(".{group}") };
+            return self.skip(&format!("{kind}{group}"));
+        }
+        // What its controller made is told of the controller.
+        if workload.is_some() && is_controlled(&node) {
+            return self.skip(&format!("{kind} of a controller"));
+        }
+        name(&mut node, self.namespace);
+        let place = lines.place(&node);
+        match workload {
+            None => {
+                self.note("Service", &node, |node| claims::of_service(node, lines));
+                let facts = &mut self.facts;
+                read(kind, &node, &mut |object| facts.add(&place.to_string(), object));
+            }
+            Some(workload) => {
+                self.note(workload.name(), &node, |node| claims::of_pods(workload, node, lines));
+                let facts = &mut self.facts;
+                let add = &mut |object| facts.add_workload(&place.to_string(), workload, object);
+                read(kind, &with_template(workload, node), add);
+            }
+        }
+        1
+    }
+
+    /// Keeps the object as it is written. One with an impossible name is rejected by whoever converts it.
+    fn note(&mut self, kind: &'static str, node: &Node, claims: impl FnOnce(&Node) -> Vec<Claim>) {
+        let of = |path| node.at_path(path).and_then(Node::text).unwrap_or_default().to_owned();
+        let (name, namespace) = (of("metadata.name"), Some(of("metadata.namespace")).filter(|it| !it.is_empty()));
+        let namespace = namespace.unwrap_or_else(|| "default".to_owned());
+        if names::is_subdomain(&name) && names::is_label(&namespace) {
+            let replicas = node.at_path("spec.replicas").and_then(Node::number);
+            // Without pods nobody wants their ports.
+            let claims = if replicas == Some(0) { Vec::new() } else { claims(node) };
+            self.manifests.push(Manifest { kind, namespace, name, replicas, claims });
+        }
+    }
+}
+
+/// Hands the object, which may have its kind of its List, on to whoever converts those of other sources.
+fn read(kind: &str, node: &Node, sink: &mut dyn FnMut(SlimObject)) {
+    // A tree in memory has no errors of its own: what is wrong in a field stays in the field.
+    drop(ObjectReader { kind: Some(kind), closed: true, sink }.deserialize(node));
+}
+
+fn is_controlled(node: &Node) -> bool {
+    let owners = node.at_path("metadata.ownerReferences").map_or(&[][..], Node::items);
+    owners.iter().any(|owner| owner.field("controller").is_some_and(Node::is_true))
+}
+
+/// Writes into an object what the API server would: the namespace that it goes to, and a name of the one that it generates.
+fn name(node: &mut Node, namespace: Option<&str>) {
+    let at = node.at;
+    let Value::Mapping(fields) = &mut node.value else { return };
+    let Some((_, metadata)) = fields.iter_mut().find(|(key, _)| key == "metadata") else { return };
+    let generated = metadata.field("generateName").and_then(Node::text).map(|it| it.trim_end_matches('-').to_owned());
+    let lacks = |key| metadata.field(key).is_none();
+    let (lacks_name, lacks_namespace) = (lacks("name"), lacks("namespace"));
+    let Value::Mapping(fields) = &mut metadata.value else { return };
+    let mut put = |key: &str, text: &str| {
+        fields.push((key.to_owned(), Node { at, value: Value::Text(text.to_owned()) }));
+    };
+    if let Some(generated) = generated.filter(|_| lacks_name) {
+        put("name", &generated);
+    }
+    if let Some(namespace) = namespace.filter(|_| lacks_namespace) {
+        put("namespace", namespace);
+    }
+}
+
+/// The object with the spec of its pods where a Deployment has it.
+fn with_template(kind: WorkloadKind, node: Node) -> Node {
+    let at = node.at;
+    let mapping = |fields: Vec<(&str, Node)>| Node {
+        at,
+        value: Value::Mapping(fields.into_iter().map(|(key, node)| (key.to_owned(), node)).collect()),
+    };
+    let part = |path: &str| node.at_path(path).cloned();
+    let spec = match kind {
+        WorkloadKind::Pod => part("spec").map(|spec| mapping(vec![("template", mapping(vec![("spec", spec)]))])),
+        WorkloadKind::CronJob => part("spec.jobTemplate.spec"),
+        _ => return node,
+    };
+    let parts = [("metadata", part("metadata")), ("spec", spec)];
+    mapping(parts.into_iter().filter_map(|(key, node)| Some((key, node?))).collect())
+}

@@ -1,0 +1,61 @@
+//! An external IP of a Service is an address that the cluster has for something else.
+//!
+//! ## Why it hurts
+//! Every node gives the connections to an external IP to the Service. Where the address is a Node's, connections to that node's own
+//! daemons on this port go to the Service too, from every pod and every other node. Where it is another Service's cluster IP, that
+//! Service loses its connections on this port.
+//!
+//! ## Silent when
+//! - the manifests are compared with no cluster, and `--service-cidr` names no network;
+//! - no Node and no other Service has the address, and no such network has it.
+//!
+//! ## Fix
+//! Have an address that is nobody's, or a Service of type LoadBalancer.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use super::{Linted, rule::LintRule};
+use crate::{
+    facts::{Claimed, Node, Service},
+    findings::{Evidence, PlacedFinding, Severity, Step},
+};
+
+pub(super) const RULE: LintRule = LintRule::new(
+    "external-ip-in-cluster",
+    "An external IP is a Node's address or a cluster IP",
+    Severity::Warning,
+    include_str!("external_ip_in_cluster.rs"),
+    check,
+);
+
+fn check(linted: &Linted) -> Vec<PlacedFinding> {
+    let nodes = linted.nodes().unwrap_or_default();
+    let nodes: HashMap<IpAddr, &Node> =
+        nodes.into_iter().flat_map(|node| node.addresses.iter().map(move |it| (it.ip, node))).collect();
+    let services = linted.snapshot.cluster.services.seen().into_iter().flatten().map(AsRef::as_ref);
+    let services: HashMap<IpAddr, &Service> =
+        services.flat_map(|service: &Service| service.cluster_ips.iter().map(move |ip| (*ip, service))).collect();
+    let mut findings = Vec::new();
+    for (manifest, claim) in linted.claims() {
+        let Claimed::ExternalIp(ip) = claim.what else { continue };
+        let is_other = |it: &&&Service| (&it.namespace, &it.name) != (&manifest.namespace, &manifest.name);
+        let other = || services.get(&ip).filter(is_other);
+        let whose = match nodes.get(&ip) {
+            Some(node) => format!("an address of Node {}", node.name),
+            None => match (other(), linted.service_cidrs.iter().find(|cidr| cidr.contains(&ip))) {
+                (Some(service), _) => format!("the cluster IP of Service {}/{}", service.namespace, service.name),
+                (None, Some(cidr)) => format!("in {cidr}, of which the API server makes cluster IPs"),
+                (None, None) => continue,
+            },
+        };
+        let summary = format!(
+            "external IP {ip} of {manifest} is {whose}: the Service gets connections that are meant for others."
+        );
+        let evidence = Evidence::new(Severity::Warning, summary)
+            .in_cluster()
+            .value("address", format!("{ip}, {whose}"))
+            .remedy(Step::advice(format!("have an address in {manifest} that nobody else has")));
+        findings.push(linted.finding(RULE.id, (manifest, claim), evidence));
+    }
+    findings
+}

@@ -1,0 +1,24 @@
+//! Manifests before they are applied: what the API server will refuse, and what will conflict once it is there.
+//!
+//! Never: reads a file or a cluster, remembers, logs. What holds of objects that are there already is a rule of `rules`, which
+//! judges here what the manifests would make; rules of this room are about manifests alone.
+//!
+//! To add a rule, copy `host_port_with_replicas.rs`, and add its `mod` line, its entry in `catalogue.rs` and its line in
+//! `docs/lint.md`.
+
+mod catalogue;
+mod external_ip_in_cluster;
+mod host_port_taken;
+mod host_port_with_replicas;
+mod linted;
+mod listener_on_port;
+mod pod_port_in_node_port_range;
+mod pod_port_of_daemon;
+mod report;
+mod rule;
+mod shared;
+
+pub use catalogue::lint_rules;
+pub use linted::{Linted, Source};
+pub use report::{LintReport, lint};
+pub use rule::LintRule;

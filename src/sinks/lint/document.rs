@@ -1,0 +1,167 @@
+//! Findings in manifests as one document, `portreeve.lint/v1`: JSON and YAML. Within v1 fields are only ever added.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::Serialize;
+
+use super::remedy;
+use crate::{
+    facts::{Place, Protocol},
+    findings::{PlacedFinding, Remedy, Severity},
+    lint::LintReport,
+    sinks::{
+        findings_document::{Range, Unknown, Value, tidy_remedy, values},
+        indented_json::write_indented_json,
+        terminal::tidy,
+    },
+};
+
+/// What was found in manifests. A field that does not apply is absent.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "Portreeve findings in manifests")]
+struct LintDocument {
+    /// Always `portreeve.lint/v1`.
+    #[schemars(extend("const" = "portreeve.lint/v1"))]
+    schema: String,
+    /// How many files were read.
+    files: usize,
+    /// How many objects were judged.
+    objects: usize,
+    /// How many others there were, by kind and group; a document without a kind has the empty one.
+    skipped: BTreeMap<String, usize>,
+    /// The NodePort range.
+    node_port_range: Range,
+    /// What the manifests were compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<String>,
+    /// What is wrong, by file and line.
+    findings: Vec<PlacedProblem>,
+    /// Rules that could not tell of some object.
+    unknown: Vec<Unknown>,
+    /// What could not be read.
+    failures: Vec<Unknown>,
+}
+
+/// One finding, in words that are safe to print.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct PlacedProblem {
+    /// The file, as it was named; `standard input`.
+    file: String,
+    /// The line of the very field, from 1.
+    line: u64,
+    /// Its column in characters, from 1.
+    column: u64,
+    /// The way to the field.
+    field: String,
+    /// The rule's name.
+    rule: String,
+    /// How bad it is.
+    severity: Severity,
+    /// Whom it is about, `Service shop/web`.
+    object: String,
+    /// The port it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    /// The protocol it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<Protocol>,
+    /// What is wrong, in one stable sentence.
+    summary: String,
+    /// What was compared, in reading order; a name may come more than once.
+    evidence: Vec<Value>,
+    /// What to change, in words: `then` leads to a further step, `or` to another remedy.
+    remedy: Vec<String>,
+    /// The same as data, most direct first; each remedy is enough.
+    remedies: Vec<Remedy>,
+    /// Fields of other objects that have a part in it.
+    related: Vec<Related>,
+}
+
+/// A field of another object.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Related {
+    /// Its file.
+    file: String,
+    /// Its line.
+    line: u64,
+    /// Its column.
+    column: u64,
+    /// Its object.
+    object: String,
+}
+
+/// Writes the document as indented JSON and a line end.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_lint_json(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
+    write_indented_json(&LintDocument::of(report), out)
+}
+
+/// Writes the document as YAML.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_lint_yaml(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
+    let text = serde_saphyr::to_string(&LintDocument::of(report)).map_err(io::Error::other)?;
+    writeln!(out, "{}", text.trim_end())
+}
+
+/// The JSON Schema (draft 2020-12) of the document.
+pub fn lint_schema() -> Schema {
+    schema_for!(LintDocument)
+}
+
+impl LintDocument {
+    fn of(report: &LintReport) -> Self {
+        let unknown =
+            report.unknown.iter().map(|(rule, gap)| Unknown { rule: Some(rule.to_string()), ..Unknown::of(gap) });
+        Self {
+            schema: "portreeve.lint/v1".to_owned(),
+            files: report.files,
+            objects: report.objects,
+            skipped: report.skipped.iter().map(|(kind, count)| (tidy(kind), *count)).collect(),
+            node_port_range: Range::of(&report.range),
+            against: report.against.as_deref().map(tidy),
+            findings: report.reported().map(PlacedProblem::of).collect(),
+            unknown: unknown.collect(),
+            failures: report.failures.iter().map(Unknown::of).collect(),
+        }
+    }
+}
+
+impl PlacedProblem {
+    fn of(finding: &PlacedFinding) -> Self {
+        let Place { file, line, column } = &finding.place;
+        let evidence = &finding.evidence;
+        Self {
+            file: tidy(file),
+            line: *line,
+            column: *column,
+            field: finding.field.clone(),
+            rule: finding.rule.to_string(),
+            severity: evidence.severity,
+            object: tidy(&finding.object),
+            port: finding.port,
+            protocol: finding.protocol,
+            summary: tidy(&evidence.summary),
+            evidence: values(evidence),
+            remedy: remedy(finding),
+            remedies: evidence.remedies.iter().map(tidy_remedy).collect(),
+            related: finding.related.iter().map(|(place, object)| Related::of(place, object)).collect(),
+        }
+    }
+}
+
+impl Related {
+    fn of(Place { file, line, column }: &Place, object: &str) -> Self {
+        Self { file: tidy(file), line: *line, column: *column, object: tidy(object) }
+    }
+}

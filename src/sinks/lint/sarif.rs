@@ -1,0 +1,122 @@
+//! SARIF 2.1.0 (OASIS) with the place of each field, as code scanning services take it.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::remedy;
+use crate::{
+    facts::Place,
+    findings::PlacedFinding,
+    lint::{LintReport, LintRule, lint_rules},
+    sinks::{
+        indented_json::write_indented_json,
+        sarif::{descriptor, level, log},
+        terminal::tidy,
+    },
+};
+
+/// Writes one run: the catalogue of rules, a result per finding, a notification per failure.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
+    let rules: Vec<LintRule> = lint_rules().collect();
+    let notifications = report.failures.iter().map(|gap| {
+        json!({
+            "level": "error",
+            "message": { "text": tidy(&gap.detail) },
+            "properties": { "source": gap.source, "why": gap.why },
+        })
+    });
+    let unknown = report.unknown.iter().map(|(rule, gap)| {
+        json!({
+            "level": "note",
+            "message": { "text": tidy(&gap.detail) },
+            "associatedRule": { "id": rule },
+            "properties": { "source": gap.source, "why": gap.why },
+        })
+    });
+    let invocation = json!({
+        "executionSuccessful": report.failures.is_empty(),
+        "toolExecutionNotifications": notifications.chain(unknown).collect::<Vec<_>>(),
+    });
+    let results = report.reported().map(|finding| {
+        let index = rules.iter().position(|rule| rule.id == finding.rule);
+        result(finding, index)
+    });
+    let results: Vec<Value> = results.collect();
+    let rules = rules.iter().map(|rule| descriptor(rule.id, rule.title, &rule.documentation(), rule.ceiling));
+    write_indented_json(&log(&rules.collect::<Vec<_>>(), &invocation, &results), out)
+}
+
+fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
+    let evidence = &finding.evidence;
+    let remedy: String = remedy(finding).iter().map(|line| format!("\n{line}")).collect();
+    let object = tidy(&finding.object);
+    let related = finding
+        .related
+        .iter()
+        .map(|(place, object)| json!({ "physicalLocation": physical(place), "message": { "text": tidy(object) } }));
+    json!({
+        "ruleId": finding.rule,
+        "ruleIndex": index,
+        "level": level(evidence.severity),
+        "message": { "text": format!("{}{remedy}", tidy(&evidence.summary)) },
+        "locations": [{
+            "physicalLocation": physical(&finding.place),
+            "logicalLocations": [{
+                "name": finding.field,
+                "fullyQualifiedName": format!("{object} {}", finding.field),
+                "kind": "member",
+            }],
+        }],
+        "relatedLocations": related.collect::<Vec<_>>(),
+        // A line that moves makes no other problem.
+        "partialFingerprints": {
+            "portreeve.lint/v1": format!("{}/{object}/{}", finding.rule, finding.field),
+        },
+        "properties": {
+            "severity": evidence.severity,
+            "evidence": evidence.values.iter().map(|(name, value)| json!([name, tidy(value)])).collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn physical(Place { file, line, column }: &Place) -> Value {
+    json!({
+        "artifactLocation": { "uri": uri(file) },
+        "region": { "startLine": line, "startColumn": column },
+    })
+}
+
+/// A path as a reference of RFC 3986. A relative one stays relative: services find the file from the root of the repository.
+fn uri(path: &str) -> String {
+    let path = path.strip_prefix("./").unwrap_or(path);
+    let mut uri = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            uri.push(char::from(byte));
+        } else {
+            uri.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::uri;
+
+    #[test]
+    fn a_path_is_a_relative_reference() {
+        for (path, wanted) in [
+            ("./deploy/a b.yaml", "deploy/a%20b.yaml"),
+            ("a:b/ä%.yaml", "a%3Ab/%C3%A4%25.yaml"),
+            ("/tmp/x.yaml", "/tmp/x.yaml"),
+            ("standard input", "standard%20input"),
+        ] {
+            assert_eq!(uri(path), wanted);
+        }
+    }
+}

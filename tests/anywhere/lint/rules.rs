@@ -1,0 +1,154 @@
+//! Each rule of manifests: where it fires, and where it is silent.
+
+use super::{containers, found, sentence, service, workload};
+
+const NOTHING: [&str; 0] = [];
+
+#[test]
+fn one_node_port_of_two_services_is_told_at_both() {
+    let both = service("shop/web", "nodePort: 30080") + &service("api", "nodePort: 30080");
+    assert_eq!(
+        found(&both, &[]),
+        [
+            "6:32 warning node-port-claimed-twice Service shop/web 30080/tcp",
+            "13:32 warning node-port-claimed-twice Service default/api 30080/tcp",
+        ]
+    );
+    let apart = service("shop/web", "nodePort: 30080") + &service("api", "nodePort: 30081");
+    assert_eq!(found(&apart, &[]), NOTHING);
+    // One object that is there twice.
+    let copies = service("web", "nodePort: 30080") + &service("web", "nodePort: 30080");
+    assert_eq!(found(&copies, &[]), NOTHING);
+    // Another protocol makes no other number where another Service has it.
+    let udp = service("web", "nodePort: 30080") + &service("dns", "protocol: UDP, nodePort: 30080");
+    assert_eq!(found(&udp, &[]).len(), 2);
+}
+
+#[test]
+fn two_protocols_of_one_number_need_one_port() {
+    let two = |port: u16| {
+        let second = format!("nodePort: 30053}}, {{name: b, protocol: UDP, port: {port}, nodePort: 30053");
+        service("dns", &second)
+    };
+    assert_eq!(found(&two(80), &[]), NOTHING);
+    let lines = found(&two(81), &[]);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].ends_with("node-port-claimed-twice Service default/dns 30053/tcp"), "{lines:?}");
+    assert!(lines[1].ends_with("node-port-claimed-twice Service default/dns 30053/udp"), "{lines:?}");
+}
+
+#[test]
+fn a_health_check_is_a_number_like_any_other() {
+    let health = |number: u16| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: lb}}\nspec:\n  type: LoadBalancer\n  \
+             healthCheckNodePort: {number}\n  externalTrafficPolicy: Local\n  ports: [{{port: 80, nodePort: 30081}}]\n"
+        )
+    };
+    let both = |number| service("web", "nodePort: 30080") + &health(number);
+    assert_eq!(
+        found(&both(30080), &[]),
+        [
+            "6:32 warning node-port-claimed-twice Service default/web 30080/tcp",
+            "13:24 warning node-port-claimed-twice Service default/lb 30080/tcp",
+        ]
+    );
+    assert_eq!(found(&both(30079), &[]), NOTHING);
+    assert_eq!(found(&health(40000), &[]), ["6:24 warning node-port-outside-range Service default/lb 40000/tcp"]);
+}
+
+#[test]
+fn a_number_outside_the_range_is_refused() {
+    let line = "6:32 warning node-port-outside-range Service default/web 32768/tcp";
+    let manifest = service("web", "nodePort: 32768");
+    assert_eq!(found(&manifest, &[]), [line]);
+    assert_eq!(found(&manifest, &["--node-port-range", "32768-40000"]), NOTHING);
+    assert!(sentence(&manifest, "node-port-outside-range", &[]).ends_with("the API server refuses to create that."));
+    for inside in ["30000", "30085"] {
+        assert_eq!(found(&service("web", &format!("nodePort: {inside}")), &[]), NOTHING);
+    }
+}
+
+#[test]
+fn a_written_number_in_the_dynamic_band_is_information() {
+    let line = "6:32 info fixed-node-port-in-dynamic-band Service default/web 30086/tcp";
+    let manifest = service("web", "nodePort: 30086");
+    assert_eq!(found(&manifest, &[]), [line]);
+    // A small range has no bands, and a wide one another static band.
+    assert_eq!(found(&manifest, &["--node-port-range", "30080-30090"]), NOTHING);
+    assert_eq!(found(&manifest, &["--node-port-range", "30000-34095"]), NOTHING);
+    // What came from a cluster tells itself who chose the number.
+    let chosen = manifest.replace("{name: web,", "{name: web, uid: u, managedFields: [],");
+    assert_eq!(found(&chosen, &[]), NOTHING);
+}
+
+#[test]
+fn a_host_port_that_a_node_port_has_is_told_at_the_service() {
+    let agent = |port: &str| workload("DaemonSet", "agent", "", &containers(port));
+    let web = service("web", "nodePort: 30080");
+    let both = web.clone() + &agent("containerPort: 80, hostPort: 30080");
+    assert_eq!(found(&both, &[]), ["6:32 warning node-port-claimed-twice Service default/web 30080/tcp"]);
+    assert_eq!(found(&(web + &agent("containerPort: 80, hostPort: 8080")), &[]), NOTHING);
+}
+
+#[test]
+fn two_daemon_sets_with_one_host_port_are_told_at_both() {
+    let of = |name: &str, port: &str| workload("DaemonSet", name, "", &containers(port));
+    let both = of("one", "containerPort: 80, hostPort: 8080") + &of("two", "containerPort: 81, hostPort: 8080");
+    assert_eq!(
+        found(&both, &[]),
+        [
+            "5:74 warning host-port-claimed-twice DaemonSet default/one 8080/tcp",
+            "11:74 warning host-port-claimed-twice DaemonSet default/two 8080/tcp",
+        ]
+    );
+    for other in ["containerPort: 81, hostPort: 8081", "containerPort: 81, hostPort: 8080, protocol: UDP"] {
+        assert_eq!(found(&(of("one", "containerPort: 80, hostPort: 8080") + &of("two", other)), &[]), NOTHING);
+    }
+    let pools = |pool: &str| {
+        let pods = format!("nodeSelector: {{pool: {pool}}}, {}", containers("containerPort: 80, hostPort: 8080"));
+        workload("DaemonSet", pool, "", &pods)
+    };
+    assert_eq!(found(&(pools("a") + &pools("b")), &[]), NOTHING);
+}
+
+#[test]
+fn a_pods_port_in_the_range_is_told_on_whatever_way_it_is_the_nodes() {
+    let host_port = workload("DaemonSet", "agent", "", &containers("containerPort: 80, hostPort: 31000"));
+    assert_eq!(found(&host_port, &[]), ["5:74 warning pod-port-in-node-port-range DaemonSet default/agent 31000/tcp"]);
+    let pods = format!("hostNetwork: true, {}", containers("containerPort: 31000"));
+    let host_network = workload("Deployment", "edge", "", &pods);
+    assert_eq!(
+        found(&host_network, &[]),
+        ["5:79 warning pod-port-in-node-port-range Deployment default/edge 31000/tcp"]
+    );
+    assert_eq!(found(&host_port, &["--node-port-range", "20000-30000"]), NOTHING);
+    let own = workload("DaemonSet", "agent", "", &containers("containerPort: 31000"));
+    assert_eq!(found(&own, &[]), NOTHING, "a port of the pod's own network");
+}
+
+#[test]
+fn several_pods_of_one_workload_cannot_have_one_port_of_a_node() {
+    let of = |kind: &str, replicas: &str, port: &str| workload(kind, "web", replicas, &containers(port));
+    let port = "containerPort: 80, hostPort: 8080";
+    for kind in ["Deployment", "StatefulSet", "ReplicaSet"] {
+        let lines = found(&of(kind, "replicas: 3, ", port), &[]);
+        assert_eq!(lines, [format!("5:87 info host-port-with-replicas {kind} default/web 8080/tcp")]);
+        assert_eq!(found(&of(kind, "replicas: 1, ", port), &[]), NOTHING);
+        assert_eq!(found(&of(kind, "", port), &[]), NOTHING);
+        assert_eq!(found(&of(kind, "replicas: 0, ", "containerPort: 80, hostPort: 31000"), &[]), NOTHING);
+        assert_eq!(found(&of(kind, "replicas: 3, ", "containerPort: 80"), &[]), NOTHING);
+    }
+}
+
+#[test]
+fn ports_of_daemons_are_known() {
+    let of = |port: &str| workload("DaemonSet", "agent", "", &format!("hostNetwork: true, {}", containers(port)));
+    for (port, severity) in [(10250, "warning"), (10256, "warning"), (9100, "info"), (6443, "info")] {
+        let lines = found(&of(&format!("containerPort: {port}")), &[]);
+        assert_eq!(lines, [format!("5:79 {severity} pod-port-of-daemon DaemonSet default/agent {port}/tcp")]);
+    }
+    assert_eq!(found(&of("containerPort: 9100, protocol: UDP"), &[]), NOTHING);
+    assert_eq!(found(&of("containerPort: 9101"), &[]), NOTHING);
+    assert_eq!(found(&workload("Deployment", "metrics", "", &containers("containerPort: 10250")), &[]), NOTHING);
+}
