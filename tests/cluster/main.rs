@@ -22,3 +22,4 @@ mod streamed;
 mod waiting_pods;
 mod watch;
 mod watch_failures;
+mod what_if;

@@ -299,7 +299,7 @@ pub(crate) fn snapshot(node: &str, port: u16) -> String {
 }
 
 /// A cluster of two nodes whose agents tell what they saw, and one more that does not.
-fn seen() -> Fake {
+pub(crate) fn seen() -> Fake {
     cluster(&["n1", "n2", "odd"], |node, path, _| match (node, path) {
         ("odd", _) => Reply::Json(r#"{"schema":"portreeve.snapshot/v1"}"#.to_owned()),
         (_, "/snapshot") => Reply::Json(snapshot(node, if node == "n1" { 30000 } else { 30001 })),
@@ -325,25 +325,6 @@ fn a_port_is_owned_on_each_node_by_whoever_its_agent_saw() {
     let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/owners.schema.json"));
     let schema: Value = serde_json::from_str(&schema.expect("a schema")).expect("JSON");
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
-}
-
-#[test]
-fn what_would_be_lost_in_another_mode_is_told_once_for_all_nodes() {
-    let (fake, plugin) = (seen(), Plugin::new());
-    let (code, text, notes) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=nftables"]);
-    assert_eq!(code, 1, "{text}{notes}");
-    assert!(text.starts_with("what if proxy_mode=nftables; 2 of 3 nodes judged"), "{text}");
-    let lost = "30080/tcp (Service default/web), from its loopback to 127.0.0.1: pod now, then refused\n    2 of 2 nodes: n1, n2";
-    assert!(text.contains(lost), "{text}");
-    assert!(notes.contains("odd could not be judged"), "{notes}");
-
-    let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "n1"]);
-    assert!(code == 0 && text.ends_with("nothing would be otherwise\n"), "{text}");
-    let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=nftables", "-o", "json"]);
-    let document: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!((code, &document["answers"][0]["nodes"]), (1, &json!(["n1", "n2"])), "{text}");
-    let (code, _, error) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=nftable"]);
-    assert!(code != 0 && error.contains("nftable"), "{error}");
 }
 
 #[test]
