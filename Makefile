@@ -93,7 +93,7 @@ COUNT_CELLS := awk '{ cells += $$2; wrong += $$3; print } END { print "all", cel
 # Behind Cilium those settings that answer differently: `make cilium` asks in all.
 verdicts: tools lab guest agent ## Ask packets about every verdict, behind Cilium and in a guest with ipvs too, and count the cells; needs root
 	rm -rf target/tmp/verdicts
-	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs:: behind_cilium::often:: behind_cilium::live:: behind_cilium::host_port::
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs:: behind_cilium::often:: behind_cilium::live:: behind_cilium::host_port:: behind_cilium::masquerade::
 	@$(COUNT_CELLS)
 
 cilium: tools lab agent ## Ask packets about every verdict behind Cilium alone, in all its settings, and count the cells; needs root

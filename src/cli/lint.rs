@@ -94,12 +94,9 @@ enum Form {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { output, counting, .. } = args;
     let report = args.report(console)?;
-    if let Some(first) = report.failures.first() {
-        let more = match report.failures.len() {
-            1 => String::new(),
-            several => format!(" (and {} more)", several - 1),
-        };
-        console.print_error(&anyhow::anyhow!("{}{more}", first.detail));
+    let are_rows = counting.no_headers && matches!(output, Form::Table | Form::Wide);
+    for failure in errors(&report.failures, are_rows) {
+        console.print_error(&anyhow::Error::msg(failure));
     }
     let style = &console.style;
     console.write(|out| match output {
@@ -113,6 +110,16 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Form::Github => sinks::write_annotations(&report, out),
     })?;
     Ok(counting.end(sinks::lint_result(&report), report.failures.is_empty()))
+}
+
+/// The failures as errors: each of them where the output has none, else the first.
+fn errors(failures: &[Gap], each: bool) -> Vec<String> {
+    match failures {
+        [first, others @ ..] if !each && !others.is_empty() => {
+            vec![format!("{} (and {} more)", first.detail, others.len())]
+        }
+        all => all.iter().map(|gap| gap.detail.clone()).collect(),
+    }
 }
 
 impl Args {
@@ -142,7 +149,10 @@ impl Args {
         let range = range(self.node_port_range, &around);
         // Whoever says nothing of the range is told what the default refuses.
         around.cluster.node_port_range = Reading::Seen(NodePortRange { source: RangeSource::Flag, ..range.clone() });
-        let against = (source == Source::Cluster).then(|| around.cluster.origin.clone());
+        let against = (source == Source::Cluster).then(|| match around.cluster.pods.gap() {
+            Some(gap) if gap.why == Why::NotAsked => format!("{}, without its Pods", around.cluster.origin),
+            _ => around.cluster.origin.clone(),
+        });
         let objects = manifests.len();
         let linted = Linted::new(manifests, facts, around, source).with_service_cidrs(self.service_cidrs);
         let (findings, unknown) = lint(&linted);

@@ -3,6 +3,8 @@
 //! ## Why it hurts
 //! The API server accepts the DaemonSet. Its pod stays Pending on each node where another pod has the port.
 //!
+//! It is information where the DaemonSet does not tolerate every taint: taints are not read, and the node may have one.
+//!
 //! ## Silent when
 //! - the manifests are compared with no cluster, or its pods are not known: of a live cluster they are not read;
 //! - the pod is of the same DaemonSet, or has ended;
@@ -28,6 +30,9 @@ pub(super) const RULE: LintRule = LintRule::new(
     check,
 );
 
+/// A toleration of every taint, as [`Workload::tolerates`] has it: no key, `Exists`, no value, no effect.
+const EVERYTHING: &str = " Exists  ";
+
 fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let everywhere = |workload: &&Workload| {
         workload.kind == WorkloadKind::DaemonSet && workload.selects.is_empty() && workload.avoids.is_empty()
@@ -51,10 +56,13 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
             let Some((pod, _)) = own.and_then(|(_, own)| meets(own)) else { continue };
             let Pod { namespace, name: pod, node, .. } = pod;
             let node = node.as_deref().unwrap_or("a node");
-            let summary = format!(
-                "port {number}/{protocol} of {manifest} is taken by pod {namespace}/{pod} on {node}: there its pod stays Pending."
-            );
-            let evidence = Evidence::new(Severity::Warning, summary)
+            let (severity, end) = match workload.tolerates.iter().any(|it| it == EVERYTHING) {
+                true => (Severity::Warning, "there its pod stays Pending"),
+                false => (Severity::Info, "its pod stays Pending there, unless a taint keeps it away from that node"),
+            };
+            let summary =
+                format!("port {number}/{protocol} of {manifest} is taken by pod {namespace}/{pod} on {node}: {end}.");
+            let evidence = Evidence::new(severity, summary)
                 .in_cluster()
                 .value("taken by", format!("pod {namespace}/{pod} on {node}"))
                 .remedy(Step::advice(format!("give {manifest} another port of the node than {number}/{protocol}")));

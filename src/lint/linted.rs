@@ -1,11 +1,14 @@
 //! What is judged: manifests, and the cluster that they would make, together with what is there already.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use ipnet::IpNet;
 
 use crate::{
-    facts::{Claim, ClusterFacts, Manifest, Node, Pod, Reading, Service, Snapshot},
+    facts::{Claim, ClusterFacts, Manifest, Node, Pod, Reading, Service, ServiceKind, Snapshot},
     findings::{Evidence, PlacedFinding, RuleId},
     rules::{FreePorts, made_by},
 };
@@ -37,6 +40,23 @@ pub struct Linted {
     pub(super) service_cidrs: Vec<IpNet>,
 }
 
+/// An update that leaves a number out keeps the one that is there (Kubernetes 1.36 pkg/registry/core/service/storage
+/// `patchAllocatedValues`: nodePorts by the name of the port).
+fn keep_numbers(service: &mut Service, before: &Service) {
+    if !matches!(service.kind, ServiceKind::NodePort | ServiceKind::LoadBalancer) {
+        return;
+    }
+    let written: BTreeSet<u16> = service.ports.iter().filter_map(|port| port.node_port).collect();
+    for port in service.ports.iter_mut().filter(|port| port.node_port.is_none()) {
+        let of_name = before.ports.iter().find(|it| it.name == port.name).and_then(|it| it.node_port);
+        port.node_port = of_name.filter(|number| !written.contains(number));
+        port.fixed = Some(false);
+    }
+    if service.kind == ServiceKind::LoadBalancer && service.external_local {
+        service.health_check_node_port = service.health_check_node_port.or(before.health_check_node_port);
+    }
+}
+
 impl Linted {
     /// Puts the facts of manifests into a snapshot of what is there. An object of the manifests takes the place of the one
     /// that has its name.
@@ -50,12 +70,24 @@ impl Linted {
         };
         let mut services: Vec<Arc<Service>> = cluster.services.seen().cloned().unwrap_or_default();
         services.iter().for_each(|it| note("Service", &it.namespace, &it.name));
-        services.retain(|it| !names.contains(&("Service", &it.namespace, &it.name)));
+        let mut updated = BTreeMap::new();
+        services.retain(|it| {
+            let is_updated = names.contains(&("Service", &it.namespace, &it.name));
+            if is_updated {
+                updated.insert((it.namespace.clone(), it.name.clone()), Arc::clone(it));
+            }
+            !is_updated
+        });
         // Who chose the numbers that are there is not asked here.
         for service in services.iter_mut().map(Arc::make_mut) {
             service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
         }
-        services.extend(facts.services.seen().into_iter().flatten().cloned());
+        services.extend(facts.services.seen().into_iter().flatten().cloned().map(|mut service| {
+            if let Some(before) = updated.get(&(service.namespace.clone(), service.name.clone())) {
+                keep_numbers(Arc::make_mut(&mut service), before);
+            }
+            service
+        }));
         cluster.services = Reading::Seen(services);
         cluster.workloads.iter().for_each(|it| note(it.kind.name(), &it.namespace, &it.name));
         cluster.workloads.retain(|it| !names.contains(&(it.kind.name(), &it.namespace, &it.name)));

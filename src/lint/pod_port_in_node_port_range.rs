@@ -41,7 +41,9 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
             continue;
         }
         let (what, end) = match claim.what {
-            Claimed::HostPort(..) => ("hostPort", "a Service may be given the number, and Cilium does not serve it"),
+            Claimed::HostPort(..) => {
+                ("hostPort", "a Service may be given the number, and Cilium in place of kube-proxy would not serve it")
+            }
             _ => ("host network port", "a Service may be given the number, and then gets the connections"),
         };
         let range = format!("{} ({})", range.range, range.place);

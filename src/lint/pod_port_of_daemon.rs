@@ -51,7 +51,7 @@ const DAEMONS: [(u16, Protocol, &str, Severity); 24] = [
     (10248, Tcp, "kubelet", Warning),
     (10249, Tcp, "kube-proxy", Warning),
     (10250, Tcp, "kubelet", Warning),
-    (10255, Tcp, "kubelet", Warning),
+    (10255, Tcp, "kubelet, where its read-only port is on", Info),
     (10256, Tcp, "kube-proxy", Warning),
     (10257, Tcp, "kube-controller-manager", Info),
     (10259, Tcp, "kube-scheduler", Info),

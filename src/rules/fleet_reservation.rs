@@ -121,14 +121,14 @@ impl FleetReservation {
     /// When every list would leave too few ports to outgoing connections of a node, or is too long to be written at once:
     /// why, for people.
     pub fn list(&self) -> Result<ReservedList, String> {
-        let all = |ports: fn(&NodeReservation) -> PortSet| {
+        let union_of = |ports: fn(&NodeReservation) -> PortSet| {
             self.nodes.iter().fold(PortSet::default(), |all, node| all.union(&ports(node)))
         };
-        let kept = all(|node| node.reserved.clone());
-        let servers = all(|node| node.exposed.minus(&node.range.range.into()));
-        let ranges = all(|node| node.range.range.into());
+        let kept = union_of(|node| node.reserved.clone());
+        let servers = union_of(|node| node.exposed.minus(&node.range.range.into()));
+        let ranges = union_of(|node| node.range.range.into());
         let wide = ReservedList { ports: kept.union(&servers).union(&ranges), whole_range: true };
-        let of_services = kept.union(&servers).union(&all(|node| node.allocated.clone()));
+        let of_services = kept.union(&servers).union(&union_of(|node| node.allocated.clone()));
         let narrow = ReservedList { ports: of_services, whole_range: false };
         self.check(&wide).map(|()| wide).or_else(|_| self.check(&narrow).map(|()| narrow))
     }

@@ -11,6 +11,9 @@ use crate::facts::{Gap, NodeAddressKind, PortRange, RangeSource, Snapshot};
 /// The most addresses that are taken of one node: it may make them up.
 const MOST_ADDRESSES: usize = 16;
 
+/// The longest list of addresses, in bytes: kube-apiserver takes 100,000 characters of an expression.
+const LONGEST: usize = 50_000;
+
 /// What the looks at some nodes show of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyParameters {
@@ -53,7 +56,16 @@ impl PolicyParameters {
         (ranges.len() > 1).then(|| ranges.join(", "))
     }
 
-    /// The parameters, by their names in a ConfigMap. What is not known for certain has none, and its policy judges nothing.
+    /// How many addresses of nodes there are, where they are too many to be listed.
+    pub fn too_many_addresses(&self) -> Option<usize> {
+        (self.address_list().len() > LONGEST).then_some(self.addresses.len())
+    }
+
+    fn address_list(&self) -> String {
+        self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The parameters, by their names. What is not known for certain has none, and its policy judges nothing.
     pub fn data(&self) -> BTreeMap<String, String> {
         let mut data = BTreeMap::new();
         let mut range = |name: &str, ranges: &BTreeSet<PortRange>| {
@@ -66,9 +78,9 @@ impl PolicyParameters {
         if self.ranges.len() == 1 {
             range("dynamicBand", &self.dynamic_bands);
         }
-        if !self.addresses.is_empty() {
-            let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
-            data.insert("nodeAddresses".to_owned(), addresses.join(" "));
+        let addresses = self.address_list();
+        if !addresses.is_empty() && self.too_many_addresses().is_none() {
+            data.insert("nodeAddresses".to_owned(), addresses);
         }
         data
     }
@@ -103,6 +115,16 @@ mod tests {
         assert_eq!([value("dynamicBandFirst"), value("dynamicBandLast")], ["30086", "32767"]);
         assert_eq!(value("nodeAddresses"), [PRIMARY[0], PEER, PRIMARY[1]].join(" "));
         assert_eq!(of(&[Snapshot::healthy()]).data()["nodeAddresses"], PRIMARY.join(" "), "n2 has no agent to say so");
+    }
+
+    #[test]
+    fn more_addresses_than_fit_are_no_parameter_and_are_counted() {
+        let mut parameters = of(&[Snapshot::healthy()]);
+        assert_eq!(parameters.too_many_addresses(), None);
+        parameters.addresses =
+            (0..4000).map(|it| IpAddr::from([192, 168, (it / 250) as u8, (it % 250) as u8])).collect();
+        assert_eq!(parameters.too_many_addresses(), Some(4000));
+        assert!(!parameters.data().contains_key("nodeAddresses"));
     }
 
     #[test]

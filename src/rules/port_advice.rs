@@ -4,6 +4,8 @@
 
 use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr, sync::Arc};
 
+use ipnet::IpNet;
+
 use super::{
     Limits, RULES, ask,
     remedies::{choose_another_health_check_port, endpoints_of, move_service},
@@ -83,7 +85,9 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     }
     let node_port = |by: Option<usize>| claimants.get(by?).filter(|it| it.claim == Claim::NodePort);
     let served = answers.iter().filter(|it| (it.from, &it.outcome) == (Vantage::Remote, &Ok(Outcome::Pod)));
-    let (to, service) = served.into_iter().find_map(|it| Some((it.to, &node_port(it.by)?.name)))?;
+    let served: Vec<(IpAddr, &String)> =
+        served.into_iter().filter_map(|it| Some((it.to, &node_port(it.by)?.name))).collect();
+    let (to, service) = *served.first()?;
     // A Service need not have the other family.
     let nobody = answers.iter().filter(|it| it.by.is_none() && it.outcome == Ok(Outcome::Refused));
     let unserved: BTreeSet<IpAddr> = nobody.map(|it| it.to).filter(|ip| Family::of(*ip) == Family::of(to)).collect();
@@ -92,18 +96,37 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
         false => format!(", not of {}", listed(&unserved)),
     };
     let mut remedies = vec![Step::advice(format!("connect to port {port} of {to}{instead}")).into()];
-    let beyond: Vec<&IpAddr> = unserved.iter().filter(|ip| !ip.is_loopback()).collect();
-    if let (false, Ok(mode)) = (beyond.is_empty(), snapshot.proxy_mode()) {
-        let setting = match mode.value {
-            Mode::Cilium => "nodeport-addresses of Cilium",
-            _ => "nodePortAddresses of kube-proxy",
-        };
-        remedies.push(Step::advice(format!("write {} into {setting}, to have it served there", listed(beyond))).into());
-    }
+    let served: Vec<IpAddr> = served.into_iter().map(|(ip, _)| ip).collect();
+    remedies.extend(served_there(snapshot, &served, &unserved));
     let case = format!(
         "if {port}/{protocol} seems closed: no process listens there, and none has to, since the proxy leads connections to {service}"
     );
     Some(Advice { case, remedies })
+}
+
+/// How NodePorts are served on other addresses than those that serve them now. The setting takes networks alone, and those
+/// that are written replace its default (kubernetes 1.36 pkg/proxy/apis/config/validation
+/// `validateKubeProxyNodePortAddress`).
+fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAddr>) -> Option<Remedy> {
+    let beyond: Vec<IpAddr> = unserved.iter().copied().filter(|ip| !ip.is_loopback()).collect();
+    let mode = snapshot.proxy_mode().ok().filter(|_| !beyond.is_empty())?;
+    let setting = match mode.value {
+        Mode::Cilium => "nodeport-addresses of Cilium",
+        _ => "nodePortAddresses of kube-proxy",
+    };
+    let addresses = &snapshot.kernel.interfaces.seen()?.addresses;
+    let network = |ip: &IpAddr| {
+        let address = addresses.iter().find(|it| it.ip == *ip)?;
+        Some(IpNet::new(address.ip, address.prefix).ok()?.trunc())
+    };
+    let networks = |of: &[IpAddr]| listed(of.iter().filter_map(network).collect::<BTreeSet<IpNet>>());
+    let known = snapshot.proxy_config().ok().map(|config| &config.node_port_addresses);
+    let has_networks = known.is_some_and(|it| it.iter().any(|text| text != "primary"));
+    let words = match has_networks {
+        true => format!("add {} to {setting}", networks(&beyond)),
+        false => format!("write the networks {} into {setting}", networks(&[served, &beyond[..]].concat())),
+    };
+    Some(Step::advice(format!("{words}, to have NodePorts served there, on every node that has this setting")).into())
 }
 
 /// What to do where a Service has the number that another one wants.
@@ -135,7 +158,7 @@ mod tests {
     use crate::{
         dataplane::owner,
         facts::{
-            Protocol,
+            Protocol, Reading,
             healthy::{World, objects},
         },
     };
@@ -185,11 +208,18 @@ mod tests {
         let [closed, _] = &advice(&web(|it| it).with_mode(Mode::Nftables))[..] else { panic!("two cases") };
         let wanted = [
             "connect to port 30080 of 192.0.2.1, not of 127.0.0.1, 192.0.2.2",
-            "write 192.0.2.2 into nodePortAddresses of kube-proxy, to have it served there",
+            "write the networks 192.0.2.0/24, 2001:db8::/64 into nodePortAddresses of kube-proxy, to have NodePorts served there, on every \
+             node that has this setting",
         ];
         assert_eq!(texts(closed), wanted);
+        let mut narrow = web(|it| it);
+        if let Reading::Seen(config) = &mut narrow.kernel.proxy.config {
+            config.node_port_addresses = vec!["192.0.2.1/32".to_owned()];
+        }
+        let [closed, _] = &advice(&narrow)[..] else { panic!("two cases") };
+        assert!(texts(closed)[1].starts_with("add 192.0.2.0/24 to nodePortAddresses of kube-proxy"), "{closed:?}");
         let [closed, _] = &advice(&web(|it| it).with_mode(Mode::Cilium))[..] else { panic!("two cases") };
-        assert!(texts(closed)[1].ends_with("into nodeport-addresses of Cilium, to have it served there"));
+        assert!(texts(closed)[1].contains("into nodeport-addresses of Cilium, to have"));
     }
 
     #[test]

@@ -6,45 +6,55 @@ use crate::rules::PolicyParameters;
 
 /// The policies and their bindings, which the chart has too.
 const POLICIES: &str = include_str!("../../deploy/policies/policies.yaml");
-/// What the namespace of the parameters is there, and what becomes of a violation.
-const PLACE: &str = "    namespace: portreeve\n";
+/// What becomes of a violation there.
 const ACTION: &str = "validationActions: [Warn]\n";
+/// The indent of parameters in it.
+const INDENT: &str = "        ";
+
+/// What the chart takes for the default range's; where it is not known, that has to be said.
+const RANGES: [&str; 4] = ["nodePortFirst", "nodePortLast", "dynamicBandFirst", "dynamicBandLast"];
 
 /// What cannot be known, and a person decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyChoices {
     /// What becomes of a violation: `Warn`, `Deny` or `Audit`.
     pub action: &'static str,
-    /// The namespace of the parameters.
-    pub namespace: String,
     /// Parameters that are chosen, by their names.
     pub parameters: BTreeMap<String, String>,
 }
 
 impl PolicyChoices {
-    /// What is known and what is chosen; a choice goes first. No name and no value has anything to quote.
-    fn data(&self, known: &PolicyParameters, indent: &str) -> String {
+    /// What is known and what is chosen; a choice goes first.
+    fn data(&self, known: &PolicyParameters) -> BTreeMap<String, String> {
         let mut data = known.data();
         data.extend(self.parameters.clone());
-        let lines = data.iter().map(|(name, value)| format!("{indent}{name}: \"{value}\"\n"));
-        let lines: String = lines.collect();
-        if lines.is_empty() { format!("{indent}{{}}\n") } else { lines }
+        data
     }
 }
 
-/// Writes the policies, their bindings and their parameters.
+/// Writes the policies with their parameters, and their bindings.
 ///
 /// # Errors
 /// When the writer fails.
 pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &mut dyn Write) -> io::Result<()> {
-    let PolicyChoices { action, namespace, .. } = choices;
-    let policies = POLICIES.replace(PLACE, &format!("    namespace: {namespace}\n"));
-    out.write_all(policies.replace(ACTION, &format!("validationActions: [{action}]\n")).as_bytes())?;
-    write!(
-        out,
-        "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: portreeve-policies\n  namespace: {namespace}\ndata:\n{}",
-        choices.data(known, "  ")
-    )
+    let data = choices.data(known);
+    let action = format!("validationActions: [{}]\n", choices.action);
+    for line in POLICIES.replace(ACTION, &action).lines() {
+        match parameters(line, &data) {
+            Some(parameters) => writeln!(out, "{INDENT}{parameters}")?,
+            None => writeln!(out, "{line}")?,
+        }
+    }
+    Ok(())
+}
+
+/// Of a line with parameters, those that are known: of a name and of what comes after it and a dot. JSON is CEL as well.
+fn parameters(line: &str, data: &BTreeMap<String, String>) -> Option<String> {
+    let defaults = line.strip_prefix(INDENT).filter(|it| it.starts_with("{\""))?;
+    let defaults: BTreeMap<String, String> = serde_json::from_str(defaults).expect("a line of parameters is JSON");
+    let is_taken = |name: &str| defaults.contains_key(name.split('.').next().unwrap_or_default());
+    let taken: BTreeMap<&String, &String> = data.iter().filter(|(name, _)| is_taken(name)).collect();
+    Some(serde_json::to_string(&taken).expect("text is JSON"))
 }
 
 /// Writes the same as values of the chart.
@@ -52,10 +62,9 @@ pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &m
 /// # Errors
 /// When the writer fails.
 pub fn write_policy_values(known: &PolicyParameters, choices: &PolicyChoices, out: &mut dyn Write) -> io::Result<()> {
-    write!(
-        out,
-        "policies:\n  enabled: true\n  action: {}\n  parameters:\n{}",
-        choices.action,
-        choices.data(known, "    ")
-    )
+    let mut data: BTreeMap<String, String> = RANGES.map(|name| (name.to_owned(), String::new())).into();
+    data.extend(choices.data(known));
+    writeln!(out, "policies:\n  enabled: true\n  action: {}\n  parameters:", choices.action)?;
+    // No name and no value has anything to quote.
+    data.iter().try_for_each(|(name, value)| writeln!(out, "    {name}: \"{value}\""))
 }

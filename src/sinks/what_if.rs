@@ -55,6 +55,9 @@ struct Change {
     now: &'static str,
     /// Who would answer.
     then: &'static str,
+    /// Whose the port would be, where that is somebody else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    then_of: Option<String>,
 }
 
 /// A change, and where.
@@ -65,6 +68,28 @@ struct Changed {
     /// An address of the first of the nodes that was asked about.
     example: IpAddr,
     /// The nodes on which it would be so.
+    nodes: Vec<Arc<str>>,
+}
+
+/// What is not known of the nodes as they would be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct NotKnown {
+    /// The port and its protocol; absent where a fact of the node is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<Protocol>,
+    /// Why.
+    detail: String,
+}
+
+/// The same, and where.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+struct NotKnownOn {
+    #[serde(flatten)]
+    what: NotKnown,
+    /// The nodes on which it is not known.
     nodes: Vec<Arc<str>>,
 }
 
@@ -87,6 +112,8 @@ struct WhatIfDocument<'a> {
     begins: &'a [Incident],
     /// What is wrong now and would not be.
     ends: &'a [Incident],
+    /// What is not known of the nodes as they would be.
+    unknown: &'a [NotKnownOn],
 }
 
 /// The JSON Schema of the document.
@@ -96,7 +123,10 @@ pub fn what_if_schema() -> Schema {
 
 /// Who answers on the ports of a node, now and then, node by node.
 #[derive(Debug, Default)]
-pub struct Answers(BTreeMap<Change, (IpAddr, BTreeSet<Arc<str>>)>);
+pub struct Answers {
+    changes: BTreeMap<Change, (IpAddr, BTreeSet<Arc<str>>)>,
+    unknown: BTreeMap<NotKnown, BTreeSet<Arc<str>>>,
+}
 
 impl Answers {
     /// Takes in a port of a node, as it is and as it would be.
@@ -106,22 +136,29 @@ impl Answers {
             then.answers.iter().map(|it| ((it.from, it.to), it)).collect();
         for before in &now.answers {
             let Some(after) = after.get(&(before.from, before.to)) else { continue };
+            if let Err(gap) = &after.outcome {
+                let what = NotKnown { port: Some(now.port), protocol: Some(now.protocol), detail: tidy(&gap.detail) };
+                self.unknown.entry(what).or_default().insert(Arc::clone(&node));
+            }
+            let claimant = |of: &Ownership, it: &Answered| Some(tidy(&of.claimants.get(it.by?)?.name));
+            let (of, then_of) = (claimant(now, before), claimant(then, after));
             let (was, is) = (word(before), word(after));
-            if was == is {
+            // Of two Services with one number another one may win.
+            if was == is && (of == then_of || after.outcome.is_err()) {
                 continue;
             }
-            let claimant = |of: &Ownership, it: &Answered| Some(of.claimants.get(it.by?)?.name.clone());
-            let of = claimant(now, before).or_else(|| claimant(then, after));
             let change = Change {
                 port: now.port,
                 protocol: now.protocol,
-                of: tidy(&of.unwrap_or_default()),
                 from: before.from,
                 to: place(snapshot, before.to),
                 now: was,
                 then: is,
+                then_of: then_of.clone().filter(|it| of.as_ref().is_some_and(|of| of != it)),
+                of: of.or(then_of).unwrap_or_default(),
             };
-            self.0.entry(change).or_insert_with(|| (before.to, BTreeSet::new())).1.insert(Arc::clone(&node));
+            let nodes = &mut self.changes.entry(change).or_insert_with(|| (before.to, BTreeSet::new())).1;
+            nodes.insert(Arc::clone(&node));
         }
     }
 }
@@ -146,15 +183,22 @@ pub struct WhatIf {
     answers: Vec<Changed>,
     begins: Vec<Incident>,
     ends: Vec<Incident>,
+    unknown: Vec<NotKnownOn>,
 }
 
 impl WhatIf {
     /// Of the same agents, as they are and as they would be.
     pub fn of(supposed: Vec<String>, answers: Answers, now: &Fleet, then: &Fleet) -> Self {
-        let answers = answers.0.into_iter().map(|(change, (example, nodes))| Changed {
+        let Answers { changes, unknown } = answers;
+        let answers = changes.into_iter().map(|(change, (example, nodes))| Changed {
             change,
             example,
             nodes: nodes.into_iter().collect(),
+        });
+        let of_ports = unknown.into_iter().map(|(what, nodes)| NotKnownOn { what, nodes: nodes.into_iter().collect() });
+        let unseen = then.unseen.iter().filter(|reason| reason.is_failure).map(|reason| NotKnownOn {
+            what: NotKnown { port: None, protocol: None, detail: reason.detail.clone() },
+            nodes: reason.nodes.clone(),
         });
         Self {
             supposed,
@@ -163,15 +207,16 @@ impl WhatIf {
             answers: answers.collect(),
             begins: then.beyond(now),
             ends: now.beyond(then),
+            unknown: of_ports.chain(unseen).collect(),
         }
     }
 
-    /// Whether somebody would lose something, else whether all nodes could be judged.
+    /// Whether somebody would lose something, else whether all of all nodes could be judged.
     pub fn result(&self) -> CheckResult {
         let loses = self.answers.iter().any(|it| is_loss(&it.change));
         if loses || self.begins.iter().any(|it| it.problem.severity >= Severity::Warning) {
             CheckResult::Findings
-        } else if self.agents > 0 && self.judged == self.agents {
+        } else if self.agents > 0 && self.judged == self.agents && self.unknown.is_empty() {
             CheckResult::Clear
         } else {
             CheckResult::NotChecked
@@ -183,10 +228,10 @@ impl WhatIf {
     /// # Errors
     /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { supposed, agents, judged, answers, begins, ends } = self;
+        let Self { supposed, agents, judged, answers, begins, ends, unknown } = self;
         let (agents, judged) = (*agents, *judged);
         let schema = "portreeve.what-if/v1";
-        write_indented_json(&WhatIfDocument { schema, supposed, agents, judged, answers, begins, ends }, out)
+        write_indented_json(&WhatIfDocument { schema, supposed, agents, judged, answers, begins, ends, unknown }, out)
     }
 
     /// Writes it for people: first who would lose, then who would gain, then what would be wrong, and what no more.
@@ -194,12 +239,17 @@ impl WhatIf {
     /// # Errors
     /// When the writer fails.
     pub fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let Self { supposed, agents, judged, answers, begins, ends } = self;
+        let Self { supposed, agents, judged, answers, begins, ends, unknown } = self;
         let heading = format!("what if {}; {judged} of {agents} nodes judged", tidy(&supposed.join(" ")));
         writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
         let (lost, others): (Vec<&Changed>, Vec<&Changed>) = answers.iter().partition(|it| is_loss(&it.change));
         if lost.is_empty() && others.is_empty() && begins.is_empty() && ends.is_empty() {
-            return writeln!(out, "nothing would be otherwise");
+            let words = match (unknown.is_empty() && judged == agents, *judged) {
+                (true, _) => "nothing would be otherwise",
+                (false, 0) => "nothing is known: no node could be judged",
+                (false, _) => "nothing would be otherwise, as far as it could be judged",
+            };
+            writeln!(out, "{words}")?;
         }
         self.write_answers("Would lose an answer: tell these clients first", &lost, style, out)?;
         self.write_answers("Would have another answer", &others, style, out)?;
@@ -209,7 +259,25 @@ impl WhatIf {
                 write_incidents(incidents, *judged, style, out)?;
             }
         }
+        self.write_unknown(style, out)
+    }
+
+    fn write_unknown(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        if self.unknown.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\n{}", style.paint(Ink::Heading, "Not known"))?;
+        for NotKnownOn { what: NotKnown { port, protocol, detail }, nodes } in &self.unknown {
+            let of = port.zip(*protocol).map_or_else(String::new, |(port, protocol)| format!("{port}/{protocol}: "));
+            writeln!(out, "  {of}{detail}")?;
+            self.write_nodes(nodes, style, out)?;
+        }
         Ok(())
+    }
+
+    fn write_nodes(&self, nodes: &[Arc<str>], style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let names = format!("{} of {} nodes: {}", nodes.len(), self.judged, first_names(nodes, NAMED));
+        writeln!(out, "    {}", style.paint(Ink::Faint, &names))
     }
 
     fn write_answers(&self, title: &str, answers: &[&Changed], style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -218,16 +286,16 @@ impl WhatIf {
         }
         writeln!(out, "\n{}", style.paint(Ink::Heading, title))?;
         for Changed { change, example, nodes } in answers {
-            let Change { port, protocol, of, from, to, now, then } = change;
+            let Change { port, protocol, of, from, to, now, then, then_of } = change;
             let to = match to {
                 Place::Loopback => example.to_string(),
                 Place::NodeAddress => "the Node's address".to_owned(),
                 Place::OtherAddress => format!("other addresses, such as {example}"),
             };
             let whose = if of.is_empty() { String::new() } else { format!(" ({of})") };
-            writeln!(out, "  {port}/{protocol}{whose}, from {from} to {to}: {now} now, then {then}")?;
-            let names = format!("{} of {} nodes: {}", nodes.len(), self.judged, first_names(nodes, NAMED));
-            writeln!(out, "    {}", style.paint(Ink::Faint, &names))?;
+            let then_of = then_of.as_ref().map_or_else(String::new, |it| format!(" ({it})"));
+            writeln!(out, "  {port}/{protocol}{whose}, from {from} to {to}: {now} now, then {then}{then_of}")?;
+            self.write_nodes(nodes, style, out)?;
         }
         Ok(())
     }

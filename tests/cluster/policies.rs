@@ -1,6 +1,6 @@
 //! `kubectl portreeve policies`: what the agents know stands in the parameters, and what is chosen beside it.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     fake::{Fake, Reply},
@@ -15,6 +15,24 @@ fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
+/// The parameters of all policies.
+fn parameters(text: &str) -> Value {
+    let objects = documents(text);
+    let policies = objects.iter().filter(|it| it["kind"] == "ValidatingAdmissionPolicy");
+    let all = policies.map(|policy| {
+        let variables = policy["spec"]["variables"].as_array().expect("variables");
+        let of = variables.iter().find(|it| it["name"] == "parameters").expect("parameters");
+        let text = of["expression"].as_str().expect("text");
+        serde_json::from_str::<Map<String, Value>>(text).expect("JSON")
+    });
+    all.reduce(|mut all, more| {
+        all.extend(more);
+        all
+    })
+    .expect("policies")
+    .into()
+}
+
 #[test]
 fn policies_come_with_the_range_the_band_the_addresses_and_what_is_chosen() {
     let (fake, plugin) = (told(), Plugin::new());
@@ -26,28 +44,23 @@ fn policies_come_with_the_range_the_band_the_addresses_and_what_is_chosen() {
     let policies = of_kind("ValidatingAdmissionPolicy");
     let bindings = of_kind("ValidatingAdmissionPolicyBinding");
     assert_eq!((policies.len(), bindings.len()), (4, 4));
-    let maps = of_kind("ConfigMap");
-    let [map] = maps[..] else { panic!("{text}") };
+    assert_eq!(objects.len(), 8);
     for (policy, binding) in policies.iter().zip(bindings) {
         assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
         assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
-        let reference = &binding["spec"]["paramRef"];
-        assert_eq!(
-            ["name", "namespace"].map(|it| &reference[it]),
-            ["name", "namespace"].map(|it| &map["metadata"][it])
-        );
     }
     let wanted = json!({
         "nodePortFirst": "30000", "nodePortLast": "32767", "dynamicBandFirst": "30086", "dynamicBandLast": "32767",
         "keptFreeOfExternalIPs": "10.96.0.0/16", "fixedNodePorts": "30000-30085", "fixedNodePorts.shop": "",
     });
-    let mut data = map["data"].clone();
+    let all = parameters(&text);
+    let mut data = all.clone();
     let addresses = data.as_object_mut().expect("data").remove("nodeAddresses").expect("addresses");
     assert!(addresses.as_str().is_some_and(|it| it.split(' ').any(|ip| ip == "192.0.2.1")), "{addresses}");
     assert_eq!(data, wanted);
     let (_, values, _) = plugin.run(&fake, &[&["policies", "-o", "values"], &chosen[..]].concat());
     let values = &documents(&values)[0]["policies"];
-    assert_eq!(values["parameters"], map["data"]);
+    assert_eq!(values["parameters"], all);
     assert_eq!((&values["enabled"], &values["action"]), (&json!(true), &json!("Deny")));
     for wrong in [["--fixed", "Shop=1"], ["--keep-free", "10.0.0.0/33"], ["--action", "block"]] {
         assert_eq!(plugin.run(&fake, &[&["policies"], &wrong[..]].concat()).0, 64, "{wrong:?}");
@@ -63,5 +76,8 @@ fn what_no_agent_tells_is_no_parameter_and_is_said() {
     let nobody = cluster(&[], |_, _, _| Reply::Hangup);
     let (code, text, notes) = plugin.run(&nobody, &["policies"]);
     assert!(code == 2 && notes.contains("no agent told"), "{notes}");
-    assert_eq!(documents(&text).last().expect("a map")["data"], json!({}));
+    assert_eq!(parameters(&text), json!({}));
+    let (_, values, _) = plugin.run(&nobody, &["policies", "-o", "values"]);
+    let unknown = json!({"nodePortFirst": "", "nodePortLast": "", "dynamicBandFirst": "", "dynamicBandLast": ""});
+    assert_eq!(documents(&values)[0]["policies"]["parameters"], unknown, "else those of the chart would be taken");
 }

@@ -16,6 +16,9 @@ fn what_would_be_lost_in_another_mode_is_told_once_for_all_nodes() {
 
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "n1"]);
     assert!(code == 0 && text.ends_with("nothing would be otherwise\n"), "{text}");
+    // None of the nodes that were asked for could be judged.
+    let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "odd"]);
+    assert!(code == 2 && text.ends_with("nothing is known: no node could be judged\n"), "{text}");
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=nftables", "-o", "json"]);
     let document: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!((code, &document["answers"][0]["nodes"]), (1, &json!(["n1", "n2"])), "{text}");

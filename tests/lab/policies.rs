@@ -32,21 +32,34 @@ impl Stage {
         Self { cluster, admin }
     }
 
-    /// Makes the policies, with these parameters, and waits until each is in force.
-    fn enforce(&self, action: &str) {
+    /// Makes the policies with these parameters.
+    fn enforce_with(&self, action: &str, addresses: &str) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/policies/policies.yaml");
         let text = fs::read_to_string(path).expect("the policies").replace("[Warn]", &format!("[{action}]"));
-        let file = self.admin.write("policies.yaml", &text);
-        let parameters = json!({
-            "nodePortFirst": "30000", "nodePortLast": "32767", "dynamicBandFirst": "30086", "dynamicBandLast": "32767",
-            "nodeAddresses": "192.0.2.1 2001:db8::1", "keptFreeOfExternalIPs": "198.51.100.0/24 fd00:96::/112",
-            "fixedNodePorts": "", "fixedNodePorts.shop": "30010-30019,32700", "fixedNodePorts.big": "0-65535",
+        let own = [
+            (r#""nodeAddresses": """#, format!(r#""nodeAddresses": "{addresses}""#)),
+            (
+                r#""keptFreeOfExternalIPs": """#,
+                r#""keptFreeOfExternalIPs": "198.51.100.0/24 fd00:96::/112""#.to_owned(),
+            ),
+            (
+                r#"{"fixedNodePorts": "0-65535"}"#,
+                r#"{"fixedNodePorts": "", "fixedNodePorts.shop": "30010-30019,32700", "fixedNodePorts.big": "0-65535"}"#
+                    .to_owned(),
+            ),
+        ];
+        let text = own.iter().fold(text, |text, (default, own)| {
+            assert!(text.contains(default), "{default}");
+            text.replace(default, own)
         });
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": parameters,
-                         "metadata": {"name": "portreeve-policies", "namespace": "portreeve"}});
-        let map = self.admin.write("parameters.json", &map.to_string());
-        let (code, _, refusal) = self.admin.types(&format!("kubectl apply -f {file} -f {map}"));
+        let file = self.admin.write("policies.yaml", &text);
+        let (code, _, refusal) = self.admin.types(&format!("kubectl apply -f {file}"));
         assert_eq!(code, 0, "{refusal}");
+    }
+
+    /// Makes the policies, and waits until each is in force.
+    fn enforce(&self, action: &str) {
+        self.enforce_with(action, "192.0.2.1 2001:db8::1");
         until("policies in force", || {
             // Of those that deny an object, the server names one.
             let tried = [
@@ -237,12 +250,51 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     let (taken, words) = patch("deployment one", &more);
     assert!(!taken && words.contains("port 30701"), "{words}");
 
-    // A policy without its parameters judges nothing.
-    let (code, ..) = stage.admin.types("kubectl -n portreeve delete configmap portreeve-policies");
-    assert_eq!(code, 0);
-    until("no parameters", || {
-        let (taken, _) = stage.told("create --dry-run=server", &pod("new", with_port("hostPort", 30500)));
-        taken.then_some(())
+    // A policy without its parameters judges nothing, and one with words for numbers neither.
+    for parameters in ["{}", r#"{"nodePortFirst": "first", "nodePortLast": "32767"}"#] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/policies/policies.yaml");
+        let text = fs::read_to_string(path).expect("the policies").replace("[Warn]", "[Deny]");
+        let text: Vec<&str> =
+            text.lines().map(|line| if line.starts_with("        {\"nodePort") { parameters } else { line }).collect();
+        let text = text.join("\n").replace(&format!("\n{parameters}"), &format!("\n        {parameters}"));
+        let file = stage.admin.write("without.yaml", &text);
+        assert_eq!(stage.admin.types(&format!("kubectl apply -f {file}")).0, 0);
+        until("no parameters", || {
+            let (taken, _) = stage.told("create --dry-run=server", &pod("new", with_port("hostPort", 30500)));
+            taken.then_some(())
+        });
+    }
+}
+
+/// kube-apiserver loses ConfigMaps that are parameters once a policy has had no binding (kubernetes#141015).
+#[test]
+fn policies_that_are_made_anew_judge_as_before() {
+    let stage = Stage::with(&[]);
+    for _ in 0..2 {
+        stage.enforce("Deny");
+        let file =
+            stage.admin.write("again.yaml", &fs::read_to_string("deploy/policies/policies.yaml").expect("policies"));
+        assert_eq!(stage.admin.types(&format!("kubectl delete -f {file}")).0, 0);
+        until("no policies", || {
+            let (taken, _) = stage.told("create --dry-run=server", &pod("new", with_port("hostPort", 30500)));
+            taken.then_some(())
+        });
+    }
+}
+
+#[test]
+fn as_many_addresses_as_the_plugin_lists_are_within_the_servers_bounds() {
+    let stage = Stage::with(&[]);
+    let mut addresses: Vec<String> = (0..).map(|it| format!("2001:db8::{it:x}")).take(3_000).collect();
+    addresses.insert(0, "192.0.2.1".to_owned());
+    let list = addresses.join(" ");
+    assert!(list.len() > 40_000, "{}", list.len());
+    stage.enforce_with("Deny", &list);
+    let last = addresses.last().expect("addresses");
+    let object = with_external_ip(service("probe", "default", &[(80, None)]), last);
+    until("the last of them is denied", || {
+        let (taken, told) = stage.told("create --dry-run=server", &object);
+        (!taken && told.contains(last.as_str())).then_some(())
     });
 }
 

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
 
-use anyhow::bail;
 use clap::ValueEnum;
 use ipnet::IpNet;
 
@@ -82,9 +81,6 @@ impl FromStr for Fixed {
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let choices = args.choices();
-    if !is_label(&choices.namespace) {
-        bail!("{:?} is no namespace, wanted {LABEL_WORDS}", choices.namespace);
-    }
     let mut known = PolicyParameters::default();
     let NodeResults { results, partial } = judge_node_snapshots(&args.agent_flags, &[], Behind::NoPort, |snapshot| {
         known.absorb(snapshot);
@@ -109,13 +105,29 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         console.print_note(&format!("agents tell different NodePort ranges, and the policies know none: {ranges}"));
     }
     if known.is_assumed {
-        console.print_note("the NodePort range is assumed to be the default: no source names it");
+        console.print_note(
+            "the NodePort range is assumed to be the default: no source names it; compare it with kube-apiserver's \
+             --service-node-port-range",
+        );
+    }
+    let too_many = known.too_many_addresses();
+    if let Some(count) = too_many {
+        console.print_note(&format!(
+            "{count} addresses of nodes are too many for a policy, which knows none: name their networks with --keep-free"
+        ));
     }
     if let Some(partial) = &partial {
         console.print_note(partial);
     }
     console.print_note(&format!("this speaks of {agents}, and of no node without one"));
-    let is_whole = !is_blank && unread.is_empty() && disagreement.is_none() && partial.is_none();
+    // Who warns of a number that is free does no harm; who refuses it does.
+    let is_certain = !known.is_assumed || args.action != Action::Deny;
+    let is_whole = !is_blank
+        && is_certain
+        && unread.is_empty()
+        && disagreement.is_none()
+        && too_many.is_none()
+        && partial.is_none();
     Ok(ExitCode::from(if is_whole { CheckResult::Clear } else { CheckResult::NotChecked } as u8))
 }
 
@@ -135,7 +147,7 @@ impl Args {
             Action::Deny => "Deny",
             Action::Audit => "Audit",
         };
-        PolicyChoices { action, namespace: self.agent_flags.agent_namespace().to_owned(), parameters }
+        PolicyChoices { action, parameters }
     }
 }
 

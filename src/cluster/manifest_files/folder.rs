@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::cluster::input::Input;
+use crate::cluster::input::{Accepted, Input};
 
 /// How files of manifests end.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
@@ -15,21 +15,28 @@ const MOST: usize = 100_000;
 /// The deepest folder that is looked into, counted from the one that a person named.
 const DEEPEST: usize = 64;
 
+/// What a path leads to.
+pub(super) struct Found {
+    pub(super) files: Vec<Input>,
+    /// What a person named may be a pipe. What a folder happens to hold may not: nobody may write into it.
+    pub(super) accepted: Accepted,
+}
+
 /// The files of a path: itself, or those below a folder by their names. Links to folders are not followed, and what begins
 /// with a dot was not meant.
 ///
 /// # Errors
 /// When a folder cannot be listed, or holds too much.
-pub(super) fn files(path: &Path) -> io::Result<Vec<Input>> {
+pub(super) fn files(path: &Path) -> io::Result<Found> {
     let input = Input::from(path.to_owned());
     if input == Input::Stdin || !fs::metadata(path)?.is_dir() {
-        return Ok(vec![input]);
+        return Ok(Found { files: vec![input], accepted: Accepted::Anything });
     }
     let mut files = Vec::new();
     collect(path, DEEPEST, &mut files)?;
     // Of the folder that a person is in, the names alone say where they are.
     let named = files.into_iter().map(|path| path.strip_prefix(".").map_or(path.clone(), PathBuf::from));
-    Ok(named.map(Input::File).collect())
+    Ok(Found { files: named.map(Input::File).collect(), accepted: Accepted::RegularFiles })
 }
 
 fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -19,6 +19,7 @@ use serde::{Deserialize, de::DeserializeSeed};
 
 use self::{
     claims::Lines,
+    folder::Found,
     node::{Node, Value},
 };
 use super::{
@@ -63,8 +64,10 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
     for path in paths {
         let named = Input::from(path.clone()).to_string();
         match folder::files(path) {
-            Ok(files) if files.is_empty() => reader.fail(format!("{named}: holds no file *.yaml, *.yml or *.json")),
-            Ok(files) => files.iter().for_each(|file| reader.read(file)),
+            Ok(Found { files, .. }) if files.is_empty() => {
+                reader.fail(format!("{named}: holds no file *.yaml, *.yml or *.json"));
+            }
+            Ok(Found { files, accepted }) => files.iter().for_each(|file| reader.read(file, accepted)),
             Err(error) => reader.fail(format!("{named}: cannot be read: {error}")),
         }
     }
@@ -94,10 +97,10 @@ impl Reader<'_> {
         self.facts.reject(Gap::new(Source::Services, Why::Malformed, what));
     }
 
-    fn read(&mut self, input: &Input) {
+    fn read(&mut self, input: &Input, accepted: Accepted) {
         let file: Arc<str> = input.to_string().into();
         self.files += 1;
-        let bytes = match input.read(Accepted::Anything, LONGEST) {
+        let bytes = match input.read(accepted, LONGEST) {
             Ok(bytes) => bytes,
             Err(error) => return self.fail(format!("{file}: cannot be read: {error}")),
         };

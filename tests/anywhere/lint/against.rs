@@ -40,6 +40,13 @@ fn a_number_that_the_cluster_has_is_named_with_its_owner_and_free_ones() {
 fn an_object_of_the_same_name_is_an_update() {
     assert_eq!(with_cluster(&service("shop/web", "nodePort: 30080")), [""; 0]);
     assert_eq!(with_cluster(&service("other/web", "nodePort: 30080")).len(), 1);
+    // It keeps the numbers that it leaves out, by the names of its ports, while it has NodePorts.
+    let left_out = |port: &str| service("shop/web", port) + &service("api", "nodePort: 30080");
+    let told = |port: &str| with_cluster(&left_out(port));
+    assert_eq!(told("targetPort: 8080"), ["13:32 warning node-port-claimed-twice Service default/api 30080/tcp"]);
+    assert_eq!(told("name: other"), [""; 0]);
+    assert_eq!(told("nodePort: 30081"), [""; 0]);
+    assert_eq!(with_cluster(&left_out("targetPort: 8080").replacen("type: NodePort", "type: ClusterIP", 1)), [""; 0]);
     let log = |port: &str| {
         workload("DaemonSet", "log", "", &containers(port)).replace("name: log", "name: log, namespace: kube-system")
     };
@@ -50,7 +57,12 @@ fn an_object_of_the_same_name_is_an_update() {
 fn a_host_port_that_a_pod_has_is_told() {
     let other = |pods: &str| workload("DaemonSet", "ship", "", pods);
     let port = containers("containerPort: 80, hostPort: 2020");
-    assert_eq!(with_cluster(&other(&port)), ["5:74 warning host-port-taken DaemonSet default/ship 2020/tcp"]);
+    assert_eq!(with_cluster(&other(&port)), ["5:74 info host-port-taken DaemonSet default/ship 2020/tcp"]);
+    let everywhere = other(&format!("{port}, tolerations: [{{operator: Exists}}]"));
+    assert_eq!(with_cluster(&everywhere), ["5:74 warning host-port-taken DaemonSet default/ship 2020/tcp"]);
+    let some = other(&format!("{port}, tolerations: [{{operator: Exists, effect: NoSchedule}}]"));
+    assert_eq!(with_cluster(&some).len(), 1);
+    assert!(with_cluster(&some)[0].contains(" info "), "a node may have a taint that keeps it away");
     assert_eq!(with_cluster(&other(&format!("nodeSelector: {{pool: a}}, {port}"))), [""; 0]);
     assert_eq!(with_cluster(&other(&containers("containerPort: 80, hostPort: 2021"))), [""; 0]);
     assert_eq!(with_cluster(&workload("Deployment", "ship", "", &port)), [""; 0]);

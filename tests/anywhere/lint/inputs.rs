@@ -1,11 +1,13 @@
 //! What is read: every kind, files and folders, standard input, JSON, Lists, and documents that are broken.
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
+    io::Write as _,
     os::unix::fs::symlink,
     process::{Output, Stdio},
 };
 
+use nix::{sys::stat::Mode, unistd::mkfifo};
 use serde_json::Value;
 
 use super::{containers, folder, found, lint, service, workload};
@@ -68,6 +70,26 @@ fn a_folder_is_read_with_what_is_below_it() {
     let (code, _, stderr) = lint(&[], &["nowhere.yaml"]);
     assert_eq!(code, 2);
     assert!(stderr.starts_with("error: nowhere.yaml: cannot be read: No such file"), "{stderr}");
+}
+
+#[test]
+fn a_pipe_is_read_where_it_is_named_and_keeps_nobody_waiting_in_a_folder() {
+    let files = folder(&[("deploy/a.yaml", &service("web", "nodePort: 40000"))]);
+    let pipe = files.path().join("deploy/b.yaml");
+    mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
+    // Somebody keeps it open and never writes.
+    let _writer = OpenOptions::new().read(true).write(true).open(&pipe).expect("a pipe");
+    let (code, stdout, stderr) = ended(binary().current_dir(files.path()).args(["lint", "deploy", "--no-headers"]));
+    assert_eq!(code, 1, "{stdout}{stderr}");
+    assert!(stderr.starts_with("error: deploy/b.yaml: cannot be read: ") && stderr.lines().count() == 1, "{stderr}");
+
+    let text = service("web", "nodePort: 40000");
+    let mut command = binary();
+    let child = command.args(["lint", "/dev/stdin", "--no-headers"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = child.spawn().expect("portreeve runs");
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("/dev/stdin:6:32: warning"), "{output:?}");
 }
 
 #[test]
@@ -138,8 +160,11 @@ fn a_broken_document_loses_nothing_of_the_others() {
     let (code, stdout, stderr) = lint(&[("a.yaml", &broken)], &["a.yaml", "--no-headers"]);
     assert_eq!(code, 1);
     assert!(stdout.starts_with("a.yaml:8:32: warning: nodePort 40000/tcp"), "{stdout}");
-    assert_eq!(stderr.lines().count(), 1);
+    assert_eq!(stderr.lines().count(), 2, "each, as no row names one: {stderr}");
     assert!(stderr.starts_with("error: a.yaml:1:4: not YAML: unclosed bracket"), "{stderr}");
+    let (_, stdout, stderr) = lint(&[("a.yaml", &broken)], &["a.yaml"]);
+    assert_eq!(stdout.matches("not read ").count(), 2, "{stdout}");
+    assert_eq!(stderr.lines().count(), 1);
     assert!(stderr.trim_end().ends_with("have to be rendered first (and 1 more)"), "{stderr}");
     let (code, _, stderr) = lint(&[("a.yaml", "kind: Service\nmetadata: {name: a}\nspec: {ports: 5}\n")], &["a.yaml"]);
     assert_eq!(code, 2, "{stderr}");

@@ -16,7 +16,7 @@ use portreeve::{facts::Protocol, findings::Vantage};
 use serde_json::{Value, json};
 
 use super::{
-    FAR, ON_LO,
+    FAR, Further, ON_LO,
     asks::{Everybody, From, ask_everything, places},
     further_addresses, send_whole, settle,
 };
@@ -53,9 +53,20 @@ impl Behind {
         Self::start_of(Release::Newest, &[], &PRIMARY)
     }
 
+    /// The newest Cilium with further settings.
+    #[track_caller]
+    pub fn start_with(settings: &Further) -> Self {
+        Self::start_all(Release::Newest, settings, &[], &PRIMARY)
+    }
+
     /// A Cilium on a node whose `eth0` has further addresses, with its Node's.
     #[track_caller]
     pub fn start_of(release: Release, further: &[&str], of_node: &[&str]) -> Self {
+        Self::start_all(release, &[], further, of_node)
+    }
+
+    #[track_caller]
+    fn start_all(release: Release, settings: &Further, further: &[&str], of_node: &[&str]) -> Self {
         let inside = Inside::new();
         let wired = Wired::enter();
         further_addresses(&wired);
@@ -67,7 +78,7 @@ impl Behind {
         let group = inside.path().to_owned();
         wired.pod.run(move || Inside::join(&group));
         let pod = Namespace::new();
-        let mut cilium = Cilium::start(&cluster, release, &inside, &[]);
+        let mut cilium = Cilium::start(&cluster, release, &inside, settings);
         let addresses = cilium.add(&cluster, &pod);
         pod.run(send_whole);
         Self { cilium, pod, addresses, cluster, wired, _inside: inside }

@@ -11,6 +11,7 @@ mod before;
 mod host_port;
 mod links;
 mod live;
+mod masquerade;
 mod often;
 mod seldom;
 mod shapes;
