@@ -114,7 +114,11 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
                 |kubectl::Cli { action, console_flags }| {
                     let console = Console::new(Name::Plugin.typed(), console_flags.color);
                     log(console_flags.verbose, console.style.colour);
-                    end(descriptors::require().and_then(|()| action.run(&console)), &console)
+                    end(
+                        descriptors::require()
+                            .and_then(|()| action.run(|| command::<kubectl::Cli>(Name::Plugin), &console)),
+                        &console,
+                    )
                 },
             )
         }

@@ -19,7 +19,8 @@ pub(super) enum Setting {
     LocalhostNodePorts(bool),
 }
 
-const KEYS: [&str; 9] = [
+/// What can be supposed.
+pub(super) const KEYS: [&str; 9] = [
     "ip_local_port_range",
     "ip_local_reserved_ports",
     "ip_unprivileged_port_start",

@@ -2,13 +2,16 @@
 //!
 //! A write of `ip_local_reserved_ports` replaces the whole list. So the one for all nodes has whatever any of them reserves.
 
+use std::collections::BTreeSet;
+
 use super::{
     ephemeral::{effective_ephemeral, range_above, share},
     needed_ports::NeededPorts,
     node_ports::{allocated, counted, ports_in_words, range_in_words},
     reservation::{FEWEST_LEFT, LONGEST, is_bearable},
+    wording::listed,
 };
-use crate::facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, text};
+use crate::facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, text};
 
 /// What one node keeps from outgoing connections, and what it would have to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +39,9 @@ pub struct ReservedList {
     pub ports: PortSet,
     /// Whether all NodePorts are among them. Else those are that Services have: all would leave too few to outgoing connections.
     pub whole_range: bool,
+    /// Whether nodes tell different NodePort ranges. Then a node lacks what it would need by itself: what another one tells of
+    /// its own range makes it neither better nor worse.
+    pub ranges_differ: bool,
 }
 
 /// What all nodes that were looked at keep from outgoing connections.
@@ -70,7 +76,16 @@ impl NodeReservation {
 
     /// What it would still have to reserve of a list.
     pub fn lacks(&self, list: &ReservedList) -> PortSet {
-        self.exposed.intersection(&list.ports)
+        let own = list.ranges_differ.then(|| self.own().0);
+        self.exposed.intersection(own.as_ref().unwrap_or(&list.ports))
+    }
+
+    /// What it would need by itself, and whether that is its whole NodePort range.
+    fn own(&self) -> (PortSet, bool) {
+        let range = PortSet::from(self.range.range);
+        let servers = self.exposed.minus(&range);
+        let whole = servers.union(&range);
+        if self.bears(&whole) { (whole, true) } else { (servers.union(&self.allocated), false) }
     }
 
     /// Ports that the kernel may choose.
@@ -115,6 +130,23 @@ impl NodeReservation {
 }
 
 impl FleetReservation {
+    /// What is not certain of the NodePort range, for people, each as a sentence.
+    pub fn doubts(&self) -> Vec<String> {
+        let ranges = self.ranges();
+        let several = (ranges.len() > 1).then(|| format!("Nodes tell different NodePort ranges: {}.", listed(&ranges)));
+        let is_assumed = self.nodes.iter().any(|node| node.range.source == RangeSource::Assumed);
+        let assumed = is_assumed.then(|| {
+            "The NodePort range is assumed to be the default: no source names it. Compare it with kube-apiserver's \
+             --service-node-port-range."
+                .to_owned()
+        });
+        several.into_iter().chain(assumed).collect()
+    }
+
+    fn ranges(&self) -> BTreeSet<PortRange> {
+        self.nodes.iter().map(|node| node.range.range).collect()
+    }
+
     /// One list for all nodes.
     ///
     /// # Errors
@@ -126,10 +158,12 @@ impl FleetReservation {
         };
         let kept = union_of(|node| node.reserved.clone());
         let servers = union_of(|node| node.exposed.minus(&node.range.range.into()));
-        let ranges = union_of(|node| node.range.range.into());
-        let wide = ReservedList { ports: kept.union(&servers).union(&ranges), whole_range: true };
+        let ranges_differ = self.ranges().len() > 1;
+        let own = union_of(|node| node.own().0);
+        let whole_range = self.nodes.iter().all(|node| node.own().1);
+        let wide = ReservedList { ports: kept.union(&own), whole_range, ranges_differ };
         let of_services = kept.union(&servers).union(&union_of(|node| node.allocated.clone()));
-        let narrow = ReservedList { ports: of_services, whole_range: false };
+        let narrow = ReservedList { ports: of_services, whole_range: false, ranges_differ };
         self.check(&wide).map(|()| wide).or_else(|_| self.check(&narrow).map(|()| narrow))
     }
 
@@ -207,6 +241,19 @@ mod tests {
         assert!(fleet.nodes[0].lacks(&list).is_empty());
         let partly = Snapshot::healthy().ephemeral("30000 65535", "30000-32766");
         assert_eq!(NodeReservation::of(&partly).expect("read").exposed, ports("32767"));
+    }
+
+    #[test]
+    fn what_one_node_tells_of_its_range_covers_no_other() {
+        let open = Snapshot::healthy().ephemeral("1024 65535", "30080-30081").node_port_range("30000-32767");
+        for strange in ["1024-65535", "20000-60000", "20000-22000"] {
+            let other = Snapshot::healthy().node_port_range(strange);
+            let fleet = fleet(&[open.clone(), other]);
+            let list = fleet.list().expect("a list");
+            let lacks = fleet.nodes[0].lacks(&list);
+            assert!(lacks.contains(30000) && lacks.contains(32767), "{strange}: {lacks}");
+            assert!(list.ranges_differ && fleet.doubts()[0].contains(strange), "{strange}");
+        }
     }
 
     #[test]

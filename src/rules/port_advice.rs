@@ -8,11 +8,11 @@ use ipnet::IpNet;
 
 use super::{
     Limits, RULES, ask,
-    remedies::{choose_another_health_check_port, endpoints_of, move_service},
+    remedies::{choose_another_health_check_port, endpoints_of, move_service, set_traffic_policy},
     wording::{MOST_LISTED, listed},
 };
 use crate::{
-    dataplane::{Backing, Claim, Endpoints, Outcome, Ownership, served_node_ports, service_port},
+    dataplane::{Answered, Backing, Claim, Endpoints, Outcome, Ownership, served_node_ports, service_port},
     facts::{Family, Mode, Service, ServicePort, Snapshot, Vantage, View},
     findings::{Evidence, Remedy, Severity, Step, Verdict},
 };
@@ -32,6 +32,7 @@ pub fn port_advice(snapshot: &Snapshot, owned: &[Ownership], limits: &Limits, fr
     let Some(port) = owned.first().map(|it| it.port) else { return Vec::new() };
     let mut advice = problems(snapshot, owned, port, limits);
     advice.extend(without_pods(snapshot, owned));
+    advice.extend(owned.iter().filter_map(|it| without_local_pods(snapshot, it)));
     advice.extend(owned.iter().filter_map(|it| how_to_reach(snapshot, it)));
     advice.extend(how_to_have(snapshot, port, free));
     advice
@@ -75,6 +76,26 @@ fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
         ))],
     };
     empty.take(MOST_LISTED).map(advice).collect()
+}
+
+/// A Service that answers remote clients on other nodes only.
+fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
+    let Ownership { protocol, port, claimants, answers, .. } = owned;
+    let is_dropped = |it: &&Answered| (it.from, &it.outcome) == (Vantage::Remote, &Ok(Outcome::TimedOut));
+    let by = answers.iter().filter(is_dropped).find_map(|it| claimants.get(it.by?))?;
+    let services = snapshot.cluster.services.seen()?;
+    let (service, entry, _) = served_node_ports(services)
+        .find(|(_, it, number)| (by.claim, it.protocol, number) == (Claim::NodePort, *protocol, port))?;
+    let name = service_port(service, &entry.name);
+    service.external_local.then(|| Advice {
+        case: format!(
+            "if remote clients time out: Service {name} has externalTrafficPolicy Local, and no pod on this node that is ready"
+        ),
+        remedies: vec![
+            Remedy::from(endpoints_of(service)).then(Step::advice("connect to a node that has one of these pods")),
+            set_traffic_policy(service, "Cluster").into(),
+        ],
+    })
 }
 
 /// Where a nodePort answers that has no socket, and where it does not.
@@ -240,6 +261,15 @@ mod tests {
         let mut unread = web(World::without_endpoints);
         unread.cluster.endpoints_of = Some(Arc::default());
         assert_eq!(cases(&advice(&unread)), [REFUSED], "it may have pods");
+    }
+
+    #[test]
+    fn of_a_service_with_pods_on_other_nodes_alone_it_says_where_to_connect() {
+        let all = advice(&web(|it| it.local().elsewhere()));
+        assert_eq!(cases(&all), ["if remote clients time out", REFUSED]);
+        assert!(texts(&all[0])[1].contains("a node that has one of these pods"), "{all:?}");
+        assert!(texts(&all[0])[2].contains("Cluster"), "{all:?}");
+        assert_eq!(cases(&advice(&web(World::local))), [CLOSED, REFUSED], "it has a pod here");
     }
 
     #[test]

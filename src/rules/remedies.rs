@@ -25,8 +25,12 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     let index = service.ports.iter().position(|it| std::ptr::eq(it, port)).unwrap_or(0);
     match (free, port.node_port) {
         (Some(free), Some(number)) => {
-            let path = format!("/spec/ports/{index}/nodePort");
-            let change = format!(r#"{{"op":"replace","path":"{path}","value":{free}}}"#);
+            let path = |index: usize| format!("/spec/ports/{index}/nodePort");
+            // One number may be that of TCP and of UDP, which stay together.
+            let same = service.ports.iter().enumerate().filter(|(_, it)| it.node_port == Some(number));
+            let changes =
+                same.map(|(index, _)| format!(r#"{{"op":"replace","path":"{}","value":{free}}}"#, path(index)));
+            let (path, change) = (path(index), changes.collect::<Vec<_>>().join(","));
             Step::command(json_patch(service, &path, &number.to_string(), &change)).lasting(lasting).into()
         }
         _ => {
@@ -94,11 +98,13 @@ pub(super) fn keep_external_ips_out() -> Step {
 
 /// Has the API server choose another healthCheckNodePort. Until the second command clients are seen with a node's address.
 pub(super) fn choose_another_health_check_port(service: &Service) -> Remedy {
-    let policy = |policy| {
-        let change = format!(r#"{{"spec":{{"externalTrafficPolicy":"{policy}"}}}}"#);
-        Step::command(format!("{} -p '{change}'", kubectl("patch", service)))
-    };
-    Remedy::from(policy("Cluster")).then(policy("Local"))
+    Remedy::from(set_traffic_policy(service, "Cluster")).then(set_traffic_policy(service, "Local"))
+}
+
+/// Which nodes answer for a Service: each, or those that have a pod of it. With the first, clients are seen with a node's address.
+pub(super) fn set_traffic_policy(service: &Service, policy: &str) -> Step {
+    let change = format!(r#"{{"spec":{{"externalTrafficPolicy":"{policy}"}}}}"#);
+    Step::command(format!("{} -p '{change}'", kubectl("patch", service)))
 }
 
 /// Lists what a kube-proxy wrote about health checks that it could not serve.

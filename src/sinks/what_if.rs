@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{
     CheckResult, Fleet, Style,
-    fleet::Incident,
+    fleet::{Incident, are_of_one_matter},
     indented_json::write_indented_json,
     table::write_incidents,
     terminal::{Ink, tidy},
@@ -45,13 +45,13 @@ struct Change {
     port: u16,
     /// Its protocol.
     protocol: Protocol,
-    /// Whose it is, for people: the Service, where one claims it.
+    /// Who answers or refuses now, for people: a Service, a pod with a hostPort, a process; where nobody does, who would.
     of: String,
     /// From where a connection comes.
     from: Vantage,
     /// Where it goes.
     to: Place,
-    /// Who answers now: `process`, `pod`, `refused`, `timed-out`, `nowhere`, `unreachable` or `unknown`.
+    /// Who answers now: `process`, `pod`, `refused`, `timed-out`, `nowhere` or `unreachable`.
     now: &'static str,
     /// Who would answer.
     then: &'static str,
@@ -71,7 +71,7 @@ struct Changed {
     nodes: Vec<Arc<str>>,
 }
 
-/// What is not known of the nodes as they would be.
+/// What is not known of the nodes as they are or as they would be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct NotKnown {
@@ -110,9 +110,11 @@ struct WhatIfDocument<'a> {
     answers: &'a [Changed],
     /// What would be wrong that is not now, worst first; `nodes` are those on which it would begin.
     begins: &'a [Incident],
+    /// What is wrong now and would be less so; each as it would be.
+    milder: &'a [Incident],
     /// What is wrong now and would not be.
     ends: &'a [Incident],
-    /// What is not known of the nodes as they would be.
+    /// What is not known of the nodes as they are or as they would be; what of that would be otherwise is not told.
     unknown: &'a [NotKnownOn],
 }
 
@@ -136,15 +138,16 @@ impl Answers {
             then.answers.iter().map(|it| ((it.from, it.to), it)).collect();
         for before in &now.answers {
             let Some(after) = after.get(&(before.from, before.to)) else { continue };
-            if let Err(gap) = &after.outcome {
+            if let Err(gap) = after.outcome.as_ref().and(before.outcome.as_ref()) {
                 let what = NotKnown { port: Some(now.port), protocol: Some(now.protocol), detail: tidy(&gap.detail) };
                 self.unknown.entry(what).or_default().insert(Arc::clone(&node));
+                continue;
             }
             let claimant = |of: &Ownership, it: &Answered| Some(tidy(&of.claimants.get(it.by?)?.name));
             let (of, then_of) = (claimant(now, before), claimant(then, after));
             let (was, is) = (word(before), word(after));
             // Of two Services with one number another one may win.
-            if was == is && (of == then_of || after.outcome.is_err()) {
+            if was == is && (of == then_of || !is_answer(was)) {
                 continue;
             }
             let change = Change {
@@ -182,6 +185,7 @@ pub struct WhatIf {
     judged: usize,
     answers: Vec<Changed>,
     begins: Vec<Incident>,
+    milder: Vec<Incident>,
     ends: Vec<Incident>,
     unknown: Vec<NotKnownOn>,
 }
@@ -189,6 +193,12 @@ pub struct WhatIf {
 impl WhatIf {
     /// Of the same agents, as they are and as they would be.
     pub fn of(supposed: Vec<String>, answers: Answers, now: &Fleet, then: &Fleet) -> Self {
+        let mut ends = now.beyond(then);
+        let (milder, begins): (Vec<_>, Vec<_>) =
+            then.beyond(now).into_iter().partition(|it| ends.iter().any(|before| is_milder(it, before)));
+        ends.retain(|before| {
+            !milder.iter().any(|it| is_milder(it, before) && before.nodes.iter().all(|node| it.nodes.contains(node)))
+        });
         let Answers { changes, unknown } = answers;
         let answers = changes.into_iter().map(|(change, (example, nodes))| Changed {
             change,
@@ -205,8 +215,9 @@ impl WhatIf {
             agents: now.agents,
             judged: now.answered,
             answers: answers.collect(),
-            begins: then.beyond(now),
-            ends: now.beyond(then),
+            begins,
+            milder,
+            ends,
             unknown: of_ports.chain(unseen).collect(),
         }
     }
@@ -228,10 +239,10 @@ impl WhatIf {
     /// # Errors
     /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { supposed, agents, judged, answers, begins, ends, unknown } = self;
-        let (agents, judged) = (*agents, *judged);
-        let schema = "portreeve.what-if/v1";
-        write_indented_json(&WhatIfDocument { schema, supposed, agents, judged, answers, begins, ends, unknown }, out)
+        let Self { supposed, agents, judged, answers, begins, milder, ends, unknown } = self;
+        let (agents, judged, schema) = (*agents, *judged, "portreeve.what-if/v1");
+        let document = WhatIfDocument { schema, supposed, agents, judged, answers, begins, milder, ends, unknown };
+        write_indented_json(&document, out)
     }
 
     /// Writes it for people: first who would lose, then who would gain, then what would be wrong, and what no more.
@@ -239,11 +250,11 @@ impl WhatIf {
     /// # Errors
     /// When the writer fails.
     pub fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let Self { supposed, agents, judged, answers, begins, ends, unknown } = self;
+        let Self { supposed, agents, judged, answers, begins, milder, ends, unknown } = self;
         let heading = format!("what if {}; {judged} of {agents} nodes judged", tidy(&supposed.join(" ")));
         writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
         let (lost, others): (Vec<&Changed>, Vec<&Changed>) = answers.iter().partition(|it| is_loss(&it.change));
-        if lost.is_empty() && others.is_empty() && begins.is_empty() && ends.is_empty() {
+        if lost.is_empty() && others.is_empty() && begins.is_empty() && milder.is_empty() && ends.is_empty() {
             let words = match (unknown.is_empty() && judged == agents, *judged) {
                 (true, _) => "nothing would be otherwise",
                 (false, 0) => "nothing is known: no node could be judged",
@@ -253,7 +264,9 @@ impl WhatIf {
         }
         self.write_answers("Would lose an answer: tell these clients first", &lost, style, out)?;
         self.write_answers("Would have another answer", &others, style, out)?;
-        for (title, incidents) in [("Would begin: mend it before", begins), ("Would end", ends)] {
+        for (title, incidents) in
+            [("Would begin: mend it before", begins), ("Would be milder", milder), ("Would end", ends)]
+        {
             if !incidents.is_empty() {
                 writeln!(out, "\n{}", style.paint(Ink::Heading, title))?;
                 write_incidents(incidents, *judged, style, out)?;
@@ -301,7 +314,18 @@ impl WhatIf {
     }
 }
 
+fn is_answer(word: &str) -> bool {
+    matches!(word, "pod" | "process")
+}
+
+/// Whether an incident would be what another one is, less bad, on nodes that have that.
+fn is_milder(then: &Incident, now: &Incident) -> bool {
+    now.problem.severity > then.problem.severity
+        && are_of_one_matter(&then.problem, &now.problem)
+        && then.nodes.iter().all(|node| now.nodes.contains(node))
+}
+
 /// Whether a client that is answered now would not be, or by somebody else.
 fn is_loss(change: &Change) -> bool {
-    matches!(change.now, "pod" | "process")
+    is_answer(change.now)
 }

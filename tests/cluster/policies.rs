@@ -75,9 +75,20 @@ fn what_no_agent_tells_is_no_parameter_and_is_said() {
     assert!(code == 2 && notes.contains("not known of unready: "), "{notes}");
     let nobody = cluster(&[], |_, _, _| Reply::Hangup);
     let (code, text, notes) = plugin.run(&nobody, &["policies"]);
+    assert!(
+        code == 2 && text.is_empty() && notes.contains("no policy printed"),
+        "it would replace what is known: {notes}"
+    );
+    let (code, text, notes) =
+        plugin.run(&nobody, &["policies", "--fixed", "shop=30010", "--fixed", "shop=30011-30012"]);
     assert!(code == 2 && notes.contains("no agent told"), "{notes}");
-    assert_eq!(parameters(&text), json!({}));
-    let (_, values, _) = plugin.run(&nobody, &["policies", "-o", "values"]);
-    let unknown = json!({"nodePortFirst": "", "nodePortLast": "", "dynamicBandFirst": "", "dynamicBandLast": ""});
+    assert_eq!(parameters(&text), json!({"fixedNodePorts.shop": "30010-30012"}));
+    let (code, text, notes) = plugin.run(&nobody, &["policies", "--keep-free", "10.96.0.0/16"]);
+    assert!(code == 2 && notes.contains("no agent told"), "{notes}");
+    assert_eq!(parameters(&text), json!({"keptFreeOfExternalIPs": "10.96.0.0/16"}));
+    let (_, values, _) = plugin.run(&nobody, &["policies", "-o", "values", "--fixed", ""]);
+    let unknown = json!({
+        "nodePortFirst": "", "nodePortLast": "", "dynamicBandFirst": "", "dynamicBandLast": "", "fixedNodePorts": "",
+    });
     assert_eq!(documents(&values)[0]["policies"]["parameters"], unknown, "else those of the chart would be taken");
 }

@@ -23,5 +23,5 @@ fn what_would_be_lost_in_another_mode_is_told_once_for_all_nodes() {
     let document: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!((code, &document["answers"][0]["nodes"]), (1, &json!(["n1", "n2"])), "{text}");
     let (code, _, error) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=nftable"]);
-    assert!(code != 0 && error.contains("nftable"), "{error}");
+    assert!(code == 64 && error.contains("nftable"), "{error}");
 }

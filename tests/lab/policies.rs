@@ -219,8 +219,16 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     stage.enforce("Deny");
     stage.denies("create", &pod("new", with_port("hostPort", 30500)), POLICIES[0], "port 30500");
     // A node fails, and an older workload makes its pods anew.
-    stage.admits("create --dry-run=server", &made_by("ReplicaSet", pod("again", with_port("hostPort", 30500))));
-    stage.denies("create", &made_by("Own", pod("new", with_port("hostPort", 30500))), POLICIES[0], "port 30500");
+    let again = |kind: &str| made_by(kind, pod("again", with_port("hostPort", 30500)));
+    for user in ["system:serviceaccount:kube-system:replicaset-controller", "system:kube-controller-manager"] {
+        let verb = format!("create --dry-run=server --as={user}");
+        stage.admits(&verb, &again("ReplicaSet"));
+        stage.denies(&verb, &again("Own"), POLICIES[0], "port 30500");
+    }
+    // Anybody can write that a workload made it.
+    for user in ["", " --as=system:serviceaccount:shop:ci"] {
+        stage.denies(&format!("create{user}"), &again("ReplicaSet"), POLICIES[0], "port 30500");
+    }
     let automatic = service("new", "default", &[(80, None)]);
     stage.denies("create", &with_external_ip(automatic.clone(), "192.0.2.1"), POLICIES[1], "of a node");
     stage.denies("create", &service("new", "shop", &[(80, Some(32700))]), POLICIES[2], "32700");

@@ -9,12 +9,18 @@ use clap::{Arg, Command, FromArgMatches as _, ValueHint};
 use tokio::time::timeout;
 
 use super::agents::{AgentFlags, runtime};
-use crate::{cli::console::Console, facts::text, rules::RULES};
+use crate::{
+    cli::{console::Console, what_if::KEYS},
+    facts::text,
+    rules::RULES,
+};
 
 /// The shell completes names of files (cobra `ShellCompDirectiveDefault`).
 const FILES: u8 = 0;
 /// It does not (cobra `ShellCompDirectiveNoFileComp`).
 const NO_FILES: u8 = 4;
+/// It does not, and puts no blank after the word, which goes on.
+const GOES_ON: u8 = 6;
 /// How long a person who pressed a key waits for names of nodes.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -104,6 +110,7 @@ fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, Strin
     match arg.get_id().as_str() {
         "node" => (nodes(command, words), NO_FILES),
         "id" => (RULES.iter().map(|rule| (rule.id.0.to_owned(), rule.title.to_owned())).collect(), NO_FILES),
+        "settings" => (KEYS.iter().map(|key| (format!("{key}="), String::new())).collect(), GOES_ON),
         _ if arg.get_value_hint() == ValueHint::AnyPath => (Vec::new(), FILES),
         _ => (listed.collect(), NO_FILES),
     }

@@ -59,7 +59,22 @@ impl NoAgentFlags {
             true => write_declared_json(&report, out),
             false => write_declared(&report, &console.style, out),
         })?;
+        self.explain(node.is_some(), agent_flags, console);
         let result = if unread.is_empty() { CheckResult::Clear } else { CheckResult::NotChecked };
         Ok(ExitCode::from(result as u8))
+    }
+
+    /// Says of the command what it takes for granted.
+    fn explain(&self, has_node: bool, agent_flags: &AgentFlags, console: &Console) {
+        if !has_node {
+            console.print_note(&format!("{NODE} in the command stands for a node's name: --node writes it there"));
+        }
+        if self.image.is_none() {
+            console.print_note(&format!("the node has to know an image {IMAGE}: --image names yours"));
+        }
+        let namespace = agent_flags.agent_namespace();
+        console.print_note(&format!(
+            "namespace {namespace} has to be there, and to admit pods on the host's network: --agent-namespace names another"
+        ));
     }
 }

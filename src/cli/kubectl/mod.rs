@@ -19,13 +19,13 @@ mod what_if;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Command, Parser, Subcommand};
 
 pub(super) use complete::complete;
 
 use super::{
     console::{Console, ConsoleFlags},
-    lint, replay, rules,
+    lint, man, replay, rules,
 };
 
 /// The exit codes, for the help text.
@@ -79,10 +79,13 @@ pub(super) enum Action {
     Rules(rules::Args),
     /// Explain a rule
     Explain(rules::Explain),
+    /// Print a manual page
+    Man(man::Args),
 }
 
 impl Action {
-    pub(super) fn run(self, console: &Console) -> anyhow::Result<ExitCode> {
+    /// Runs it; `command` are all of them, for whoever tells of them.
+    pub(super) fn run(self, command: impl FnOnce() -> Command, console: &Console) -> anyhow::Result<ExitCode> {
         match self {
             Self::Findings(args) => findings::run(&args, console),
             Self::Owner(args) => owner::run(&args, console),
@@ -96,6 +99,7 @@ impl Action {
             Self::Lint(args) => lint::run(*args, console),
             Self::Rules(args) => rules::run(args, console),
             Self::Explain(args) => args.run(console),
+            Self::Man(args) => man::run(args, command(), console),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
 
+use anyhow::bail;
 use clap::ValueEnum;
 use ipnet::IpNet;
 
@@ -31,7 +32,8 @@ pub(in crate::cli) struct Args {
     keep_free: Vec<IpNet>,
     /// Which nodePorts may be chosen, in all namespaces or in one, like shop=30010-30019,30050; may be given several times
     ///
-    /// What is given for a namespace goes before what is given for all. Without ports, as in shop=, none may be chosen.
+    /// Those of one namespace are added up, and so are those of all. What is given for a namespace goes before what is given
+    /// for all. Without ports, as in shop=, none may be chosen.
     #[arg(long, value_name = "[NAMESPACE=]PORTS", help_heading = "Policies")]
     fixed: Vec<Fixed>,
     /// The form of the output
@@ -88,8 +90,12 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     })?;
     let agents = listed(results.len(), args.agent_flags.agent_namespace());
     let is_blank = results.iter().all(|it| it.result.is_err());
+    // What is printed would be applied in the place of policies that know something.
+    if is_blank && choices.parameters.is_empty() {
+        bail!("nothing is known, and no policy printed: this speaks of {agents}");
+    }
     if is_blank {
-        console.print_note("the policies know nothing of the cluster: no agent told of it");
+        console.print_note("the policies know what was chosen, and nothing of the cluster: no agent told of it");
     }
     let silent = results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?)));
     let unread: Vec<_> = silent.chain(known.unread.clone()).collect();
@@ -138,10 +144,13 @@ impl Args {
             let networks: Vec<String> = self.keep_free.iter().map(|it| it.trunc().to_string()).collect();
             parameters.insert("keptFreeOfExternalIPs".to_owned(), networks.join(" "));
         }
+        let mut fixed: BTreeMap<String, PortSet> = BTreeMap::new();
         for Fixed { namespace, ports } in &self.fixed {
             let name = namespace.as_ref().map_or_else(String::new, |namespace| format!(".{namespace}"));
-            parameters.insert(format!("fixedNodePorts{name}"), ports.to_string());
+            let all = fixed.entry(format!("fixedNodePorts{name}")).or_default();
+            *all = all.union(ports);
         }
+        parameters.extend(fixed.into_iter().map(|(name, ports)| (name, ports.to_string())));
         let action = match self.action {
             Action::Warn => "Warn",
             Action::Deny => "Deny",

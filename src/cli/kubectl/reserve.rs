@@ -113,6 +113,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
             console.write(|out| out.write_all(file.as_bytes()))?;
         }
     }
+    fleet.doubts().iter().for_each(|doubt| console.print_note(doubt));
     if !list.whole_range {
         console.print_note(
             "only NodePorts that Services have are reserved: all would leave too few ports to outgoing connections",

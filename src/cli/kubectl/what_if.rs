@@ -1,6 +1,6 @@
 //! `what-if`: every node as it would be with another fact, and what that changes.
 
-use std::{collections::BTreeSet, process::ExitCode};
+use std::{collections::BTreeSet, process::ExitCode, str::FromStr};
 
 use clap::ValueEnum;
 
@@ -24,7 +24,7 @@ pub(in crate::cli) struct Args {
     /// May be given several times. Keys: ip_local_port_range, ip_local_reserved_ports, ip_unprivileged_port_start,
     /// route_localnet, tcp_tw_reuse, proxy_mode, node_port_range, node_port_addresses, localhost_node_ports.
     #[arg(long = "set", value_name = "KEY=VALUE", required = true, help_heading = "What if")]
-    settings: Vec<String>,
+    settings: Vec<Supposed>,
     /// Judge only this node; may be given several times
     #[arg(long, value_name = "NODE", help_heading = "Agents")]
     node: Vec<String>,
@@ -44,14 +44,28 @@ enum Form {
     Json,
 }
 
+/// A setting, and how it was typed.
+#[derive(Clone, Debug)]
+struct Supposed {
+    text: String,
+    setting: Setting,
+}
+
+impl FromStr for Supposed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self { setting: text.parse()?, text: text.to_owned() })
+    }
+}
+
 /// A node, as it is and as it would be: its `/findings`.
 type Both = [Vec<u8>; 2];
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { settings, node, agent_flags, output } = args;
-    let parsed =
-        settings.iter().map(|it| it.parse::<Setting>().map_err(|error| anyhow::anyhow!("--set {it}: {error}")));
-    let parsed = parsed.collect::<anyhow::Result<Vec<_>>>()?;
+    let (settings, parsed): (Vec<String>, Vec<Setting>) =
+        settings.into_iter().map(|Supposed { text, setting }| (text, setting)).unzip();
     let mut answers = Answers::default();
     let NodeResults { results, partial } =
         judge_node_snapshots(&agent_flags, &node, Behind::EveryNodePort, |snapshot| {
@@ -103,8 +117,10 @@ fn both(snapshot: &Snapshot, settings: &[Setting], answers: &mut Answers) -> Res
     Ok([findings(snapshot), findings(&supposed)])
 }
 
-/// The NodePorts of all Services, each once.
+/// The NodePorts of all Services and those of their health checks, each once.
 fn ports(snapshot: &Snapshot) -> BTreeSet<(Protocol, u16)> {
-    let services = snapshot.cluster.services.seen().into_iter().flatten();
-    services.flat_map(|it| &it.ports).filter_map(|port| Some((port.protocol, port.node_port?))).collect()
+    let services = || snapshot.cluster.services.seen().into_iter().flatten();
+    let node_ports = services().flat_map(|it| &it.ports).filter_map(|port| Some((port.protocol, port.node_port?)));
+    let checked = services().filter_map(|it| Some((Protocol::Tcp, it.health_check_node_port?)));
+    node_ports.chain(checked).collect()
 }

@@ -64,6 +64,7 @@ fn every_command() {
         let of_status = ExternalAddress { field: Field::LoadBalancer, ..claims(&service)[0] };
         all.extend(commands(release_to(&of_status, "another")));
         all.extend(commands(choose_another_health_check_port(&service)));
+        all.extend(commands(set_traffic_policy(&service, "Cluster")));
         all.extend(commands(health_check_events(&service)));
         let address = Address { ip: ip(PEER), prefix: 32, link: name.into() };
         all.extend(commands(delete_address(&address)));

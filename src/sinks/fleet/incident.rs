@@ -205,6 +205,15 @@ pub(super) fn fingerprint(problem: &Problem) -> u64 {
     hasher.finish()
 }
 
+/// Whether two findings are of one rule about the same, however bad they are.
+pub(in crate::sinks) fn are_of_one_matter(one: &Problem, other: &Problem) -> bool {
+    let matter = |problem| {
+        let (scope, rule, kind, namespace, name, port, protocol, _) = key(problem);
+        (scope, rule, kind, namespace, name, port, protocol)
+    };
+    matter(one) == matter(other)
+}
+
 fn key(problem: &Problem) -> Key {
     let Problem { rule, severity, scope, subject, port, protocol, outcome, .. } = problem;
     let name = match subject.kind {

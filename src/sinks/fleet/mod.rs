@@ -15,7 +15,10 @@ pub use self::{
     gathering::{AgentAnswer, Gathering, Wanted},
     view::{Fleet, Stopped},
 };
-pub(super) use self::{incident::Incident, unknowns::Reason};
+pub(super) use self::{
+    incident::{Incident, are_of_one_matter},
+    unknowns::Reason,
+};
 
 /// The agents that are asked: so many, in their namespace.
 pub fn listed(agents: usize, namespace: &str) -> String {

@@ -40,23 +40,22 @@ pub fn reservation_file(form: ReservationForm, report: &ReservationReport<'_>) -
         ReservationForm::Kubespray => kubespray(&ports),
         ReservationForm::Kops => kops(&ports),
     };
-    Ok(match missing(report) {
-        // It is in the file, because that lives longer than what was said beside it.
-        Some(words) => format!("{file}# Incomplete: {words}\n"),
-        None => file,
-    })
+    // They are in the file, because that lives longer than what was said beside it.
+    let remarks = missing(report).into_iter().chain(report.fleet.doubts());
+    Ok(remarks.fold(file, |file, remark| format!("{file}# {remark}\n")))
 }
 
 /// What a list of these nodes may lack.
 fn missing(report: &ReservationReport<'_>) -> Option<String> {
-    match (report.partial, report.unread.len()) {
+    let missing = match (report.partial, report.unread.len()) {
         (Some(partial), _) => Some(format!("{}. What the others reserve is not in it.", tidy(partial))),
         (None, 0) => None,
         (None, unread) => {
             let nodes = if unread == 1 { "1 node reserves" } else { &format!("{unread} nodes reserve") };
             Some(format!("what {nodes} is not known, and not in it."))
         }
-    }
+    };
+    missing.map(|words| format!("Incomplete: {words}"))
 }
 
 /// `man 5 sysctl.d`.
@@ -74,7 +73,7 @@ fn talos(ports: &str) -> String {
 }
 
 /// <https://docs.openshift.com/container-platform/4.14/nodes/nodes/nodes-node-tuning-operator.html>. A node has one profile: each of
-/// ours includes the one it would have otherwise. The default ones have priority 30 and more, and lower numbers go first.
+/// ours includes the one it would have otherwise (cluster-node-tuning-operator, assets/tuned/manifests/default-cr-tuned.yaml). The default ones have priority 30 and more, and lower numbers go first.
 fn openshift(ports: &str) -> String {
     let profile = |parent: &str| {
         format!(
@@ -86,7 +85,7 @@ fn openshift(ports: &str) -> String {
         "# oc apply -f FILE. Where nodes have a profile of your own, add its [sysctl] to that one instead.\n\
          apiVersion: tuned.openshift.io/v1\nkind: Tuned\nmetadata:\n  name: node-ports\n  \
          namespace: openshift-cluster-node-tuning-operator\nspec:\n  profile:\n{}{}  recommend:\n  \
-         - match:\n    - label: node-role.kubernetes.io/master\n    priority: 20\n    profile: node-ports-openshift-control-plane\n  \
+         - match:\n    - label: node-role.kubernetes.io/master\n    - label: node-role.kubernetes.io/infra\n    priority: 20\n    profile: node-ports-openshift-control-plane\n  \
          - priority: 21\n    profile: node-ports-openshift-node\n",
         profile("openshift-control-plane"),
         profile("openshift-node"),
@@ -110,7 +109,11 @@ fn al2023(ports: &str) -> String {
 }
 
 /// <https://learn.microsoft.com/azure/aks/custom-node-configuration>: there is no setting for reserved ports, and one for the range.
+/// It is JSON, where nothing can be said beside it.
 fn aks(report: &ReservationReport<'_>) -> Result<String, String> {
+    if let Some(words) = missing(report) {
+        return Err(format!("AKS' form is JSON, where nothing can be said beside it. {words}"));
+    }
     let range = report.fleet.range_above().ok_or(
         "AKS has no setting for reserved ports, and above the NodePorts there is no room for outgoing connections: make the NodePort range narrower",
     )?;
@@ -178,6 +181,8 @@ mod tests {
             let data = profile["data"].as_str().expect("a text");
             assert!(data.contains(&format!("\ninclude={parent}\n[sysctl]\n{SYSCTL}=\"{WANTED}\"\n")), "{data}");
             assert_eq!(recommended.iter().filter(|it| it["profile"] == profile["name"]).count(), 1);
+            let labels = recommended[0]["match"].as_array().expect("labels").len();
+            assert_eq!(labels, 2, "either is enough");
         }
         assert!(recommended.iter().all(|it| it["priority"].as_u64().is_some_and(|number| number < 30)));
         let toml: toml_edit::DocumentMut = file(ReservationForm::Bottlerocket).parse().expect("TOML");
@@ -198,11 +203,31 @@ mod tests {
     }
 
     #[test]
+    fn a_range_that_is_assumed_or_not_the_same_everywhere_is_told_in_the_file() {
+        let nodes = ["30000-32767", "20000-22767"].map(|range| Snapshot::healthy().node_port_range(range));
+        let assumed = Snapshot::healthy().assumed_range();
+        let doubt = |nodes: &[&Snapshot]| {
+            let nodes = nodes.iter().map(|it| NodeReservation::of(it).expect("all was read")).collect();
+            let fleet = FleetReservation { nodes };
+            let list = fleet.list().expect("a list");
+            let report = ReservationReport { fleet: &fleet, list: &list, unread: &[], partial: None };
+            let file = reservation_file(ReservationForm::Sysctl, &report).expect("a file");
+            file.lines().last().expect("a line").to_owned()
+        };
+        assert!(doubt(&[&nodes[0]]).starts_with(SYSCTL));
+        assert!(doubt(&[&nodes[0], &nodes[1]]).ends_with("different NodePort ranges: 20000-22767, 30000-32767."));
+        assert!(doubt(&[&assumed]).starts_with("# The NodePort range is assumed"));
+    }
+
+    #[test]
     fn a_file_of_some_nodes_says_so_itself() {
         let gap = Gap::new(Source::Agent, Why::TimedOut, "it hangs");
         for form in [ReservationForm::Sysctl, ReservationForm::Bottlerocket, ReservationForm::Kops] {
             let text = written(form, "30000-32767", &[("n2".to_owned(), gap.clone())]).expect("a file");
             assert!(text.ends_with("\n# Incomplete: what 1 node reserves is not known, and not in it.\n"), "{text}");
         }
+        let refused =
+            written(ReservationForm::Aks, "30000-32767", &[("n2".to_owned(), gap)]).expect_err("it cannot say so");
+        assert!(refused.contains("Incomplete: what 1 node"), "{refused}");
     }
 }

@@ -157,7 +157,8 @@ impl<'a> ReservationReport<'a> {
 
     /// Whether every node was looked at, and nothing more can be missing.
     pub fn is_whole(&self) -> bool {
-        self.unread.is_empty() && self.partial.is_none() && self.fleet.nodes.iter().all(|node| node.unread.is_none())
+        let is_whole = self.unread.is_empty() && self.partial.is_none() && !self.list.ranges_differ;
+        is_whole && self.fleet.nodes.iter().all(|node| node.unread.is_none())
     }
 
     /// Nodes that are alike, those that lack something first.

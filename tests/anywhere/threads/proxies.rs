@@ -83,7 +83,7 @@ fn cilium_37691() -> Served {
         .says("set nodeport-addresses to have others served")
         .names("node-port", "Service default/nginx")
         .advises("connect to port 30080 of 192.0.2.1, not of 192.0.2.2, 192.0.2.50")
-        .advises("write 192.0.2.2, 192.0.2.50 into nodeport-addresses of Cilium")
+        .advises("write the networks 192.0.2.0/24, 192.0.2.50/32 into nodeport-addresses of Cilium")
 }
 
 /// A registry with a NodePort, from which the nodes pull their images.
