@@ -1,6 +1,6 @@
 //! The port argument of `owner`.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use crate::{
     dataplane::{Ownership, owner},
@@ -34,14 +34,23 @@ impl FromStr for PortArgument {
     }
 }
 
+impl fmt::Display for PortArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.protocol {
+            Some(protocol) => write!(f, "{}/{protocol}", self.number),
+            None => write!(f, "{}", self.number),
+        }
+    }
+}
+
 impl PortArgument {
     /// Whether this protocol is asked about.
     pub(super) fn is_about(self, protocol: Protocol) -> bool {
         self.protocol.is_none_or(|asked| asked == protocol)
     }
 
-    /// Who owns it in a snapshot, and what to do; `free` is a number to have instead. Protocols without a claimant are left out; where no protocol has one, the first
-    /// stands for all.
+    /// Who owns it in a snapshot, and what to do; `free` is a number to have instead. Protocols without a claimant are left
+    /// out; where no protocol has one, the first stands for all.
     ///
     /// # Errors
     /// When a fact is missing without which the owner is unknown.

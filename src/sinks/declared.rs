@@ -130,8 +130,8 @@ pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn 
 }
 
 /// The command that looks at a node with a pod, which is gone afterwards: with what the caller may read of the cluster, on the
-/// host's network, without root or any capability.
-pub fn look_once(port: u16, node: &str, namespace: &str, image: &str) -> String {
+/// host's network, without root or any capability. `port` may have a protocol, as `owner` takes it.
+pub fn look_once(port: &str, node: &str, namespace: &str, image: &str) -> String {
     let overrides = serde_json::json!({"spec": {
         "nodeName": node, "hostNetwork": true, "activeDeadlineSeconds": 120, "automountServiceAccountToken": false,
         "tolerations": [{"operator": "Exists"}], "securityContext": {"runAsNonRoot": true, "runAsUser": 65534},

@@ -58,6 +58,7 @@ fn who_claims_a_port_is_told_without_an_agent_and_how_to_look() {
     assert!(text.contains("  tcp   Service shop/web, healthCheckNodePort on each node\n"), "{text}");
     let (_, text, _) = plugin.run(&fake, &["owner", "30080/udp", "--no-agent", "--node", "n1", "--image", "r/x:1"]);
     assert!(text.contains("no object that could be read claims it") && text.contains("--image=r/x:1 "), "{text}");
+    assert!(text.trim_end().ends_with("-- owner 30080/udp --services - --node n1"), "{text}");
     assert_eq!(plugin.run(&fake, &["owner", "30080", "--image", "r/x:1"]).0, 64);
 }
 

@@ -221,12 +221,13 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     // A node fails, and an older workload makes its pods anew.
     let again = |kind: &str| made_by(kind, pod("again", with_port("hostPort", 30500)));
     for user in ["system:serviceaccount:kube-system:replicaset-controller", "system:kube-controller-manager"] {
-        let verb = format!("create --dry-run=server --as={user}");
+        // The group is what lets them create pods here.
+        let verb = format!("create --dry-run=server --as={user} --as-group=system:masters");
         stage.admits(&verb, &again("ReplicaSet"));
         stage.denies(&verb, &again("Own"), POLICIES[0], "port 30500");
     }
     // Anybody can write that a workload made it.
-    for user in ["", " --as=system:serviceaccount:shop:ci"] {
+    for user in ["", " --as=system:serviceaccount:shop:ci --as-group=system:masters"] {
         stage.denies(&format!("create{user}"), &again("ReplicaSet"), POLICIES[0], "port 30500");
     }
     let automatic = service("new", "default", &[(80, None)]);

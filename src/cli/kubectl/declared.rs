@@ -53,7 +53,8 @@ impl NoAgentFlags {
         claims.retain(|it| port.is_about(it.protocol) && it.node.as_ref().is_none_or(is_asked));
         let node = nodes.first().or_else(|| claims.iter().find_map(|it| it.node.as_ref()));
         let image = self.image.as_deref().unwrap_or(IMAGE);
-        let command = look_once(port.number, node.map_or(NODE, String::as_str), agent_flags.agent_namespace(), image);
+        let command =
+            look_once(&port.to_string(), node.map_or(NODE, String::as_str), agent_flags.agent_namespace(), image);
         let report = DeclaredReport { port: port.number, claims: &claims, unread: &unread, command: &command };
         console.write(|out| match json {
             true => write_declared_json(&report, out),
