@@ -126,9 +126,7 @@ impl Args {
     fn report(self, console: &Console) -> anyhow::Result<LintReport> {
         let Self { paths, namespace, against, kubeconfig, context, api_server, request_timeout, .. } = self;
         let here = env::current_dir().unwrap_or_default();
-        // Services that show findings at lines find a file from the root of a repository.
-        let relative = |path: PathBuf| path.strip_prefix(&here).map_or(path.clone(), PathBuf::from);
-        let paths: Vec<PathBuf> = paths.into_iter().map(relative).collect();
+        let paths: Vec<PathBuf> = paths.into_iter().map(|path| relative(path, &here)).collect();
         let ManifestFiles { facts, manifests, files, skipped } = read_manifests(&paths, namespace.as_deref());
         let mut failures = facts.rejected.clone();
         let source = if against.is_some() { Source::Cluster } else { Source::Nowhere };
@@ -161,6 +159,18 @@ impl Args {
         }
         let min_severity = self.counting.min_severity;
         Ok(LintReport { findings, failures, unknown, files, objects, skipped, range, against, min_severity })
+    }
+}
+
+/// The path from the folder that a person is in: services that show findings at lines find a file from the root of a
+/// repository.
+fn relative(path: PathBuf, here: &Path) -> PathBuf {
+    match path.strip_prefix(here) {
+        Ok(rest) if rest.as_os_str().is_empty() => PathBuf::from("."),
+        // Alone it would be standard input.
+        Ok(rest) if rest.as_os_str() == "-" => PathBuf::from("./-"),
+        Ok(rest) => rest.to_owned(),
+        Err(_) => path,
     }
 }
 
@@ -208,18 +218,30 @@ fn alone() -> Snapshot {
 /// What had to be readable of what is compared with. A file need not hold Pods and Nodes; settings are nothing that is compared.
 fn unread(around: &Snapshot) -> Vec<Gap> {
     let cluster = &around.cluster;
-    let beside = [cluster.pods.gap(), cluster.nodes.gap()].into_iter().flatten().filter(|gap| gap.why != Why::NotAsked);
-    let compared = [facts::Source::Services, facts::Source::Pods, facts::Source::Nodes];
-    let rejected = cluster.rejected.iter().filter(|gap| compared.contains(&gap.source));
-    let all = cluster.services.gap().into_iter().chain(beside).chain(rejected);
-    let mut unread: Vec<Gap> = Vec::new();
-    for gap in all.cloned() {
-        // One failure leaves several facts unknown.
-        if !unread.iter().any(|known| known.detail == gap.detail) {
-            unread.push(gap);
+    let pods = cluster.pods.gap().filter(|gap| gap.why != Why::NotAsked);
+    let nodes = cluster.nodes.gap().filter(|gap| gap.why != Why::NotAsked);
+    let lost = [("Services", cluster.services.gap()), ("Pods", pods), ("Nodes", nodes)];
+    // One failure leaves several facts unknown: it is told once, and names them.
+    let mut failures: Vec<(Gap, Vec<&str>)> = Vec::new();
+    for (kind, gap) in lost.into_iter().filter_map(|(kind, gap)| Some((kind, gap?))) {
+        match failures.iter_mut().find(|(known, _)| known.detail == gap.detail) {
+            Some((_, kinds)) => kinds.push(kind),
+            None => failures.push((gap.clone(), vec![kind])),
         }
     }
-    unread
+    let compared = [facts::Source::Services, facts::Source::Pods, facts::Source::Nodes];
+    for gap in cluster.rejected.iter().filter(|gap| compared.contains(&gap.source)) {
+        if !failures.iter().any(|(known, _)| known.detail == gap.detail) {
+            failures.push((gap.clone(), Vec::new()));
+        }
+    }
+    let named = |(mut gap, kinds): (Gap, Vec<&str>)| {
+        if !kinds.is_empty() {
+            gap.detail = format!("{}; so nothing is compared with {}", gap.detail, kinds.join(", "));
+        }
+        gap
+    };
+    failures.into_iter().map(named).collect()
 }
 
 /// The range that a person names, or that the cluster shows, or the default.

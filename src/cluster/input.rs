@@ -37,7 +37,12 @@ impl From<PathBuf> for Input {
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => f.write_str(&text::clean(&path.to_string_lossy(), text::NAME)),
+            Self::File(path) => {
+                let name = text::clean(&path.to_string_lossy(), text::NAME);
+                // A line of a log that begins with `::` is a command to GitHub.
+                f.write_str(if name.starts_with("::") { "./" } else { "" })?;
+                f.write_str(&name)
+            }
             Self::Stdin => f.write_str("standard input"),
         }
     }

@@ -98,6 +98,12 @@ pub(super) fn quoted(text: &str) -> String {
     format!("{:?}", text::clean(text, SHOWN))
 }
 
+/// The number that a float is: 30013.0 and 3e4 of YAML are 30013 and 30000 where they go to the API server.
+pub(super) fn whole(number: f64) -> Option<i64> {
+    // Beyond, floats are not exact.
+    (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64)
+}
+
 /// Which types of JSON a value can be read from; what it does not accept is skipped.
 pub(super) trait FieldType: Sized {
     /// What belongs here, for people.
@@ -185,7 +191,7 @@ impl<'de, T: FieldType> Visitor<'de> for FieldVisitor<T> {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Field::WrongType(number.to_string()))
+        Ok(whole(number).map_or_else(|| Err(number.to_string()), T::from_number).into())
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {

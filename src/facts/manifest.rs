@@ -1,14 +1,44 @@
 //! Objects of manifests, reduced to the fields that claim ports and addresses, and where each of them is written.
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr, ops::Deref, path::PathBuf, sync::Arc};
 
 use super::Protocol;
+
+/// A file: the name that is safe to print, and the path by which other programs find it. Two files may have one such name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileName(Arc<(String, PathBuf)>);
+
+impl FileName {
+    /// A file of this name at this path.
+    pub fn new(name: String, path: PathBuf) -> Self {
+        Self(Arc::new((name, path)))
+    }
+
+    /// The path as it is.
+    pub fn path(&self) -> &[u8] {
+        self.0.1.as_os_str().as_encoded_bytes()
+    }
+}
+
+impl Deref for FileName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0.0
+    }
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
 
 /// Where something is written, as editors and compilers name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The file as a person named it; `standard input`.
-    pub file: Arc<str>,
+    pub file: FileName,
     /// The line, from 1.
     pub line: u64,
     /// The column in characters, from 1.

@@ -68,6 +68,8 @@ impl Linted {
         let mut note = |kind: &str, namespace: &str, name: &str| {
             there.insert((kind.to_owned(), namespace.to_owned(), name.to_owned()));
         };
+        // Of numbers that were not read nobody knows that they are free.
+        let knows_numbers = cluster.services.seen().is_some() && cluster.unread_service().is_none();
         let mut services: Vec<Arc<Service>> = cluster.services.seen().cloned().unwrap_or_default();
         services.iter().for_each(|it| note("Service", &it.namespace, &it.name));
         let mut updated = BTreeMap::new();
@@ -100,8 +102,8 @@ impl Linted {
             });
         }
         let free = match source {
-            Source::Nowhere => Vec::new(),
-            Source::Cluster => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
+            Source::Cluster if knows_numbers => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
+            _ => Vec::new(),
         };
         Self { manifests, snapshot: around, there, free, service_cidrs: Vec::new() }
     }

@@ -72,7 +72,8 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     for word in text.split_whitespace() {
         let length = word.chars().count();
         match lines.last_mut() {
-            Some(line) if taken + 1 + length <= width => {
+            // A line that begins with `::`, spaces aside, is a command to GitHub (actions/runner `ActionCommand.TryParseV2`).
+            Some(line) if taken + 1 + length <= width || word.starts_with("::") => {
                 line.push(' ');
                 line.push_str(word);
                 taken += 1 + length;
@@ -94,6 +95,11 @@ mod tests {
     #[test]
     fn a_word_longer_than_the_line_is_not_broken() {
         assert_eq!(wrap("a bb cccccccc d", 4), ["a bb", "cccccccc", "d"]);
+    }
+
+    #[test]
+    fn no_line_but_the_first_begins_as_a_command_of_github() {
+        assert_eq!(wrap("aa ::error::b c", 6), ["aa ::error::b", "c"]);
     }
 
     proptest! {

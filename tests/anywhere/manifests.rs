@@ -355,3 +355,16 @@ fn the_first_source_that_applies_is_taken() {
     fs::write(&own, "").expect("a file");
     assert_eq!(discover(&chosen, &environment), files(&[own.to_str().expect("a path")], None));
 }
+
+#[test]
+fn a_whole_number_is_one_however_it_is_written() {
+    let yaml =
+        "kind: Service\nmetadata: {name: web}\nspec: {type: NodePort, ports: [{port: 8e1, nodePort: 30080.0}]}\n";
+    let json = r#"{"kind":"Service","metadata":{"name":"web"},"spec":{"type":"NodePort","ports":[{"port":8e1,"nodePort":30080.0}]}}"#;
+    for text in [yaml, json] {
+        let facts = facts_of(&[text]);
+        assert_eq!(facts.rejected, [], "{text}");
+        let port = &facts.services.get().expect("services")[0].ports[0];
+        assert_eq!((port.port, port.node_port), (80, Some(30080)), "{text}");
+    }
+}

@@ -1,16 +1,14 @@
 //! From a tree to a manifest: which of its fields claim a port or an address, and where each is written.
 
-use std::sync::Arc;
-
 use super::node::Node;
 use crate::{
     cluster::field_values::lenient_ip,
-    facts::{Claim, Claimed, Place, Protocol, WorkloadKind},
+    facts::{Claim, Claimed, FileName, Place, Protocol, WorkloadKind},
 };
 
 /// Makes places of a document's lines.
 pub(super) struct Lines<'a> {
-    pub(super) file: &'a Arc<str>,
+    pub(super) file: &'a FileName,
     /// The line on which the document begins.
     pub(super) first: u64,
 }
@@ -18,7 +16,7 @@ pub(super) struct Lines<'a> {
 impl Lines<'_> {
     pub(super) fn place(&self, node: &Node) -> Place {
         let (line, column) = node.at;
-        Place { file: Arc::clone(self.file), line: self.first + line.saturating_sub(1), column }
+        Place { file: self.file.clone(), line: self.first + line.saturating_sub(1), column }
     }
 
     fn claim(&self, path: String, node: &Node, what: Claimed) -> Claim {

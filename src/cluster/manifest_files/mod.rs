@@ -5,11 +5,12 @@
 
 mod claims;
 mod folder;
+mod json_documents;
 mod node;
 
 use std::{
     collections::BTreeMap,
-    io::{BufReader, Cursor},
+    io::{BufReader, Cursor, Read},
     ops::RangeInclusive,
     path::PathBuf,
     sync::Arc,
@@ -19,12 +20,13 @@ use serde::{Deserialize, de::DeserializeSeed};
 
 use self::{
     claims::Lines,
-    folder::Found,
+    folder::{Found, Origin},
+    json_documents::json_documents,
     node::{Node, Value},
 };
 use super::{
     facts_builder::FactsBuilder,
-    input::{Accepted, Input},
+    input::Input,
     manifests::{Fault, first_strange_byte, yaml_fault},
     object_reader::ObjectReader,
     slim_object::SlimObject,
@@ -63,13 +65,12 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
     let mut reader = Reader { namespace, ..Reader::default() };
     for path in paths {
         let named = Input::from(path.clone()).to_string();
-        match folder::files(path) {
-            Ok(Found { files, .. }) if files.is_empty() => {
-                reader.fail(format!("{named}: holds no file *.yaml, *.yml or *.json"));
-            }
-            Ok(Found { files, accepted }) => files.iter().for_each(|file| reader.read(file, accepted)),
-            Err(error) => reader.fail(format!("{named}: cannot be read: {error}")),
+        let Found { files, failures, origin } = folder::files(path);
+        if files.is_empty() && failures.is_empty() {
+            reader.fail(format!("{named}: holds no file *.yaml, *.yml or *.json"));
         }
+        failures.into_iter().for_each(|failure| reader.fail(failure));
+        files.iter().for_each(|file| reader.read(file, origin));
     }
     let Reader { facts, manifests, files, skipped, .. } = reader;
     let origin = paths.iter().map(|path| Input::from(path.clone()).to_string()).collect::<Vec<_>>().join(", ");
@@ -97,10 +98,10 @@ impl Reader<'_> {
         self.facts.reject(Gap::new(Source::Services, Why::Malformed, what));
     }
 
-    fn read(&mut self, input: &Input, accepted: Accepted) {
-        let file: Arc<str> = input.to_string().into();
+    fn read(&mut self, input: &Input, origin: Origin) {
+        let file = folder::name(input);
         self.files += 1;
-        let bytes = match input.read(accepted, LONGEST) {
+        let bytes = match input.read(origin.accepted(), LONGEST) {
             Ok(bytes) => bytes,
             Err(error) => return self.fail(format!("{file}: cannot be read: {error}")),
         };
@@ -109,35 +110,35 @@ impl Reader<'_> {
             [0xef, 0xbb, 0xbf, bytes @ ..] => bytes,
             bytes => bytes,
         };
-        let mut documents = Documents::new(BufReader::new(Cursor::new(bytes)));
         let (mut found, mut errors) = (0_usize, 0_usize);
-        // Bytes in memory do not fail.
-        while let Ok(true) = documents.advance() {
-            let first = documents.line();
-            let node = serde_saphyr::with_deserializer_from_reader_with_options(
-                &mut documents,
-                yaml_options::tree(),
-                |parser| Node::deserialize(parser),
-            );
-            match node {
-                Ok(node) => {
-                    let lines = Lines { file: &file, first };
-                    found += self.document(node, None, DEEPEST, &lines);
+        let mut take = |node, lines: RangeInclusive<u64>| match node {
+            Ok(node) => found += self.document(node, None, DEEPEST, &Lines { file: &file, first: *lines.start() }),
+            Err(error) => {
+                found += 1;
+                errors += 1;
+                if errors <= MOST_ERRORS {
+                    self.broken(&file, lines, first_strange_byte(bytes), &error);
                 }
-                Err(error) => {
-                    found += 1;
-                    errors += 1;
-                    let lines = first..=documents.line();
-                    if errors <= MOST_ERRORS {
-                        self.broken(&file, lines, first_strange_byte(bytes), &error);
-                    }
-                }
+            }
+        };
+        if let Some(documents) = json_documents(bytes) {
+            documents.for_each(|(lines, text)| take(tree(Cursor::new(text)), lines));
+        } else {
+            let mut documents = Documents::new(BufReader::new(Cursor::new(bytes)));
+            // Bytes in memory do not fail.
+            while let Ok(true) = documents.advance() {
+                let first = documents.line();
+                let node = tree(&mut documents);
+                take(node, first..=documents.line());
             }
         }
         if errors > MOST_ERRORS {
             self.fail(format!("{file}: {} more documents are broken", errors - MOST_ERRORS));
         }
-        if found == 0 {
+        if found == 0 && origin == Origin::Folder {
+            // As kubectl does: a file in which everything is commented out is there on purpose.
+            self.skip("empty file");
+        } else if found == 0 {
             self.fail(format!("{file}: holds nothing, wanted {WANTED}"));
         }
     }
@@ -159,12 +160,15 @@ impl Reader<'_> {
         let kind = written.or(inherited).unwrap_or_default().to_owned();
         match node.value {
             Value::Null => 0,
-            Value::List(items) if inherited.is_none() => self.items(items, None, depth, lines),
+            Value::List(items) if inherited.is_none() && may_be_objects(&items) => {
+                self.items(items, None, depth, lines)
+            }
+            Value::List(_) if inherited.is_none() => self.skip(""),
             Value::Mapping(mut fields) if kind.is_empty() || kind.ends_with("List") => {
                 let items =
                     fields.iter_mut().find(|(key, node)| key == "items" && matches!(node.value, Value::List(_)));
                 match items.map(|(_, node)| &mut node.value) {
-                    Some(Value::List(items)) => {
+                    Some(Value::List(items)) if !kind.is_empty() || may_be_objects(items) => {
                         let of = kind.strip_suffix("List").filter(|of| !of.is_empty());
                         self.items(std::mem::take(items), of, depth, lines)
                     }
@@ -201,14 +205,14 @@ impl Reader<'_> {
 
     fn object(&mut self, kind: &str, mut node: Node, lines: &Lines<'_>) -> usize {
         let version = node.field("apiVersion").and_then(Node::text).unwrap_or_default();
-        let group = version.split_once('/').map_or("", |(group, _)| group).to_owned();
+        let group = group(version).to_owned();
         let is_of = |wanted: &str| group.is_empty() || group == wanted;
         let workload = WorkloadKind::ALL.into_iter().find(|it| it.name() == kind && is_of(it.group()));
         if workload.is_none() && (kind, group.as_str()) != ("Service", "") {
             let group = if group.is_empty() { String::new() } else { format!(".{group}") };
             return self.skip(&format!("{kind}{group}"));
         }
-        // What its controller made is told of the controller.
+        // What a workload made is told of the workload.
         if workload.is_some() && is_controlled(&node) {
             return self.skip(&format!("{kind} of a controller"));
         }
@@ -244,15 +248,41 @@ impl Reader<'_> {
     }
 }
 
+/// Whether a list without a kind may be one of objects, and not that of somebody's values.
+fn may_be_objects(items: &[Node]) -> bool {
+    items.is_empty() || items.iter().any(|item| matches!(item.value, Value::Mapping(_)))
+}
+
+/// A document as a tree.
+fn tree(document: impl Read) -> Result<Node, serde_saphyr::Error> {
+    let options = yaml_options::tree();
+    serde_saphyr::with_deserializer_from_reader_with_options(document, options, |parser| Node::deserialize(parser))
+}
+
 /// Hands the object, which may have its kind of its List, on to whoever converts those of other sources.
 fn read(kind: &str, node: &Node, sink: &mut dyn FnMut(SlimObject)) {
     // A tree in memory has no errors of its own: what is wrong in a field stays in the field.
     drop(ObjectReader { kind: Some(kind), closed: true, sink }.deserialize(node));
 }
 
+/// The group of an `apiVersion`; empty for that of the core.
+fn group(version: &str) -> &str {
+    version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// Whether a workload made it, as the policies in deploy/policies ask. What an operator made is told nowhere else: the ports
+/// of its resource are not known.
 fn is_controlled(node: &Node) -> bool {
     let owners = node.at_path("metadata.ownerReferences").map_or(&[][..], Node::items);
-    owners.iter().any(|owner| owner.field("controller").is_some_and(Node::is_true))
+    owners.iter().filter(|owner| owner.field("controller").is_some_and(Node::is_true)).any(|owner| {
+        let text = |key| owner.field(key).and_then(Node::text);
+        let is_of = |wanted| text("apiVersion").is_none_or(|version| group(version) == wanted);
+        match text("kind") {
+            Some("ReplicationController") => is_of(""),
+            Some("Pod") | None => false,
+            Some(kind) => WorkloadKind::ALL.into_iter().any(|it| it.name() == kind && is_of(it.group())),
+        }
+    })
 }
 
 /// Writes into an object what the API server would: the namespace that it goes to, and a name of the one that it generates.
@@ -261,10 +291,13 @@ fn name(node: &mut Node, namespace: Option<&str>) {
     let Value::Mapping(fields) = &mut node.value else { return };
     let Some((_, metadata)) = fields.iter_mut().find(|(key, _)| key == "metadata") else { return };
     let generated = metadata.field("generateName").and_then(Node::text).map(|it| it.trim_end_matches('-').to_owned());
-    let lacks = |key| metadata.field(key).is_none();
+    // kubectl takes an empty one for one that is not there.
+    let is_empty = |node: &Node| matches!(node.value, Value::Null) || node.text() == Some("");
+    let lacks = |key| metadata.field(key).is_none_or(is_empty);
     let (lacks_name, lacks_namespace) = (lacks("name"), lacks("namespace"));
     let Value::Mapping(fields) = &mut metadata.value else { return };
     let mut put = |key: &str, text: &str| {
+        fields.retain(|(name, node)| name != key || !is_empty(node));
         fields.push((key.to_owned(), Node { at, value: Value::Text(text.to_owned()) }));
     };
     if let Some(generated) = generated.filter(|_| lacks_name) {

@@ -12,6 +12,8 @@ use serde::{
 };
 use serde_saphyr::Spanned;
 
+use crate::cluster::tolerant_field::whole;
+
 /// A value of a document.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -122,7 +124,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
-        Ok(Value::Fraction(number))
+        Ok(whole(number).map_or(Value::Fraction(number), Value::Number))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::remedy;
 use crate::{
-    facts::Place,
+    facts::{FileName, Place},
     findings::PlacedFinding,
     lint::{LintReport, LintRule, lint_rules},
     sinks::{
@@ -91,10 +91,11 @@ fn physical(Place { file, line, column }: &Place) -> Value {
 }
 
 /// A path as a reference of RFC 3986. A relative one stays relative: services find the file from the root of the repository.
-fn uri(path: &str) -> String {
-    let path = path.strip_prefix("./").unwrap_or(path);
-    let mut uri = String::with_capacity(path.len());
-    for byte in path.bytes() {
+fn uri(file: &FileName) -> String {
+    let path = file.path();
+    let path = path.strip_prefix(b"./").unwrap_or(path);
+    let mut uri = String::from(if path.starts_with(b"/") { "file://" } else { "" });
+    for &byte in path {
         if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
             uri.push(char::from(byte));
         } else {
@@ -106,17 +107,18 @@ fn uri(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::uri;
+    use super::*;
 
     #[test]
     fn a_path_is_a_relative_reference() {
         for (path, wanted) in [
             ("./deploy/a b.yaml", "deploy/a%20b.yaml"),
             ("a:b/ä%.yaml", "a%3Ab/%C3%A4%25.yaml"),
-            ("/tmp/x.yaml", "/tmp/x.yaml"),
+            ("/tmp/x.yaml", "file:///tmp/x.yaml"),
+            ("zw\u{200b}\u{1b}.yaml", "zw%E2%80%8B%1B.yaml"),
             ("standard input", "standard%20input"),
         ] {
-            assert_eq!(uri(path), wanted);
+            assert_eq!(uri(&FileName::new(String::new(), path.into())), wanted);
         }
     }
 }

@@ -57,7 +57,9 @@ pub(super) fn cases() -> Vec<Case> {
         let text = format!("{{\"kind\": \"Service\", \"metadata\": {{\"name\": \"{name}\"}}, \"spec\": {{}}}}");
         cases.push(Case::new(format!("lint: Service called {name}"), &LINT, text, 2, "metadata.name is "));
     }
-    for value in ["-1", "65536", "80.5", ".nan", "abc", "[]", "{}", "true", "100000000000000000000"] {
+    for value in
+        ["-1", "65536", "80.5", "65536.0", "1e30", ".inf", ".nan", "abc", "[]", "{}", "true", "100000000000000000000"]
+    {
         let text =
             format!("kind: Service\nmetadata: {{name: a}}\nspec: {{ports: [{{port: 80, nodePort: {value}}}]}}\n");
         cases.push(Case::new(format!("lint: nodePort {value}"), &LINT, text, 2, "spec.ports[0].nodePort is "));

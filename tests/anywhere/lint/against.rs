@@ -129,12 +129,29 @@ fn what_cannot_be_compared_with_is_no_silence() {
     for (arguments, says) in [
         (&["--against", "nowhere.yaml"][..], "--against nowhere.yaml: No such file"),
         (&["--against", "empty.yaml"], "empty.yaml: holds nothing"),
-        (&["--against", "cluster", "--kubeconfig", "kubeconfig"], "kubeconfig"),
+        (&["--against", "cluster", "--kubeconfig", "kubeconfig"], "so nothing is compared with Services, Pods, Nodes"),
         (&["--against", "cluster"], "no cluster is configured"),
     ] {
         let (code, _, stderr) = lint(&files, &[&["a.yaml"], arguments].concat());
         assert_eq!(code, 2, "{arguments:?}: {stderr}");
         assert!(stderr.starts_with("error: ") && stderr.contains(says), "{arguments:?}: {stderr}");
+    }
+    // Nor is a number free that nobody has read of.
+    let two = manifest.clone() + &service("api", "nodePort: 30080");
+    let broken = CLUSTER.to_owned() + "---\na: [\n";
+    let files = [
+        ("a.yaml", two.as_str()),
+        ("kubeconfig", "apiVersion: v1\nkind: Config\n"),
+        ("broken.yaml", &broken),
+        ("whole.yaml", CLUSTER),
+    ];
+    for (arguments, free) in [
+        (&["--against", "cluster", "--kubeconfig", "kubeconfig"][..], 0),
+        (&["--against", "broken.yaml"], 0),
+        (&["--against", "whole.yaml"], 2),
+    ] {
+        let (code, stdout, _) = lint(&files, &[&["a.yaml"], arguments].concat());
+        assert_eq!((code, stdout.matches("free  3").count()), (1, free), "{arguments:?}: {stdout}");
     }
     let (code, _, stderr) = lint(&files, &["a.yaml", "--context", "x"]);
     assert_eq!(code, 64, "{stderr}");

@@ -1,10 +1,11 @@
 //! Every form of the output: read by its own parser, with the place of the field, and with the exit codes of other commands.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
 
-use super::{containers, lint, service, workload};
+use super::{containers, folder, lint, service, workload};
+use crate::cli::{binary, ended};
 
 const FORMS: [&str; 7] = ["table", "wide", "json", "yaml", "junit", "sarif", "github"];
 
@@ -84,6 +85,42 @@ fn code_scanning_gets_the_line_of_the_field() {
     let invocation = &failed["runs"][0]["invocations"][0];
     assert_eq!(invocation["executionSuccessful"], false);
     assert_eq!(invocation["toolExecutionNotifications"][0]["level"], "error");
+}
+
+#[test]
+fn code_scanning_finds_the_file_whatever_its_name_is() {
+    let names = ["here/zw\u{200b}.yaml", "here/\u{1b}[2J.yaml", "here/::error::x.yaml", "other/a.yaml"];
+    let text = service("web", "nodePort: 40000");
+    let files = folder(&names.map(|name| (name, text.as_str())));
+    let top = files.path().canonicalize().expect("a folder");
+    let run = |arguments: &[&str]| ended(binary().current_dir(top.join("here")).arg("lint").args(arguments));
+    let (_, stdout, _) =
+        run(&[".", "../other", &format!("{}/here/../other/a.yaml", top.display()), "../here", "-o", "sarif"]);
+    let log: Value = serde_json::from_str(&stdout).expect("JSON");
+    let of = |result: &Value| result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].clone();
+    let uris: BTreeSet<String> = log["runs"][0]["results"]
+        .as_array()
+        .expect("results")
+        .iter()
+        .map(|result| of(result).as_str().expect("a text").to_owned())
+        .collect();
+    let outside = format!("file://{}/other/a.yaml", top.display());
+    let wanted = ["%1B%5B2J.yaml", "%3A%3Aerror%3A%3Ax.yaml", outside.as_str(), "zw%E2%80%8B.yaml"];
+    assert_eq!(uris, wanted.map(str::to_owned).into());
+}
+
+#[test]
+fn no_line_of_text_is_a_command_of_github() {
+    let name = "::error::x.yaml";
+    let text = service("web", "nodePort: 40000") + "a: [\n";
+    for form in [&["-o", "table"][..], &["-o", "wide"], &["--no-headers"]] {
+        for path in [".", name] {
+            let (_, stdout, stderr) = lint(&[(name, &text)], &[&[path], form].concat());
+            assert!(stdout.contains("./::error::x.yaml:6:32"), "{stdout}");
+            let all = stdout.lines().chain(stderr.lines());
+            assert_eq!(all.filter(|line| line.trim_start().starts_with("::")).count(), 0, "{stdout}{stderr}");
+        }
+    }
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! What is read: every kind, files and folders, standard input, JSON, Lists, and documents that are broken.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, create_dir},
     io::Write as _,
-    os::unix::fs::symlink,
+    os::{fd::AsRawFd as _, unix::fs::symlink},
     process::{Output, Stdio},
 };
 
@@ -45,6 +45,20 @@ fn what_a_controller_made_is_told_of_the_controller_alone() {
         set.replace("{name: x-7d9}", "{name: x-7d9, ownerReferences: [{kind: Deployment, name: x, controller: true}]}");
     assert_eq!(found(&set, &[]).len(), 1);
     assert!(found(&owned, &[]).is_empty());
+    let of_group =
+        |version: &str| found(&owned.replace("{kind:", &format!("{{apiVersion: {version}, kind:")), &[]).len();
+    assert_eq!((of_group("apps/v1"), of_group("apps.kruise.io/v1")), (0, 1));
+}
+
+#[test]
+fn what_an_operator_made_is_judged() {
+    let set = workload("DaemonSet", "x", "", &containers(IN_RANGE));
+    let by = |kind: &str| {
+        set.replace("{name: x}", &format!("{{name: x, ownerReferences: [{{kind: {kind}, controller: true}}]}}"))
+    };
+    for (kind, findings) in [("Installation", 1), ("Pod", 1), ("CronJob", 0), ("ReplicationController", 0)] {
+        assert_eq!(found(&by(kind), &[]).len(), findings, "{kind}");
+    }
 }
 
 #[test]
@@ -70,6 +84,77 @@ fn a_folder_is_read_with_what_is_below_it() {
     let (code, _, stderr) = lint(&[], &["nowhere.yaml"]);
     assert_eq!(code, 2);
     assert!(stderr.starts_with("error: nowhere.yaml: cannot be read: No such file"), "{stderr}");
+}
+
+#[test]
+fn the_folder_that_a_person_is_in_may_be_named_by_its_whole_path() {
+    let files = folder(&[("a.yaml", &service("web", "nodePort: 40000")), ("-", &service("b", "nodePort: 40000"))]);
+    let here = files.path().canonicalize().expect("a folder");
+    for (end, place) in
+        [("", "a.yaml:6:32: "), ("/", "a.yaml:6:32: "), ("/a.yaml", "a.yaml:6:32: "), ("/-", "./-:6:32: ")]
+    {
+        let path = format!("{}{end}", here.display());
+        let (code, stdout, stderr) = ended(binary().current_dir(&here).args(["lint", &path, "--no-headers"]));
+        assert_eq!((code, stderr.as_str()), (1, ""), "{path}: {stdout}");
+        assert!(stdout.lines().count() == 1 && stdout.starts_with(place), "{path}: {stdout}");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_listed_loses_nothing_of_the_others() {
+    let web = service("web", "nodePort: 40000");
+    let deep = format!("deep/{}a.yaml", "d/".repeat(64));
+    let files = folder(&[("a.yaml", &web), ("z.yaml", &web), (&deep, &web)]);
+    // Its path is longer than the system takes.
+    let mut long = File::open(files.path()).expect("a folder");
+    for _ in 0..20 {
+        let below = format!("/proc/self/fd/{}/{}", long.as_raw_fd(), "l".repeat(250));
+        create_dir(&below).expect("a folder");
+        long = File::open(below).expect("a folder");
+    }
+    let (code, stdout, stderr) = ended(binary().current_dir(files.path()).args(["lint", ".", "--no-headers"]));
+    assert_eq!(code, 1, "{stdout}{stderr}");
+    let places: Vec<&str> = stdout.lines().filter_map(|line| line.split(": ").next()).collect();
+    assert_eq!(places, ["a.yaml:6:32", "z.yaml:6:32"]);
+    let errors: Vec<&str> = stderr.lines().collect();
+    let [too_deep, too_long] = errors[..] else { panic!("{stderr}") };
+    let path = deep.trim_end_matches("/a.yaml");
+    assert_eq!(too_deep, format!("error: {path}: is not read: it is more than 64 folders deep"));
+    assert!(
+        too_long.starts_with("error: lll") && too_long.contains(": cannot be read: File name too long"),
+        "{too_long}"
+    );
+    assert_eq!(lint(&[(&deep, &web)], &["."]).0, 2, "nothing else is there");
+}
+
+#[test]
+fn an_empty_file_is_skipped_in_a_folder_and_an_error_where_it_is_named() {
+    let text = "# nodePort: 30080\n---\n# or here\n";
+    let values = ("d/values.yaml", "items: [a, b]\n");
+    let files =
+        [("d/a.yaml", ""), ("d/b.yaml", text), ("d/c.yaml", "---\n---\n"), values, ("d/list.json", "[\"a\", [1]]")];
+    let (code, stdout, _) = lint(&files, &["d", "-o", "json"]);
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, &document["failures"]), (0, &Value::Array(Vec::new())));
+    assert_eq!(document["skipped"], serde_json::json!({"": 2, "empty file": 3}));
+    for (name, _) in &files[..3] {
+        let (code, _, stderr) = lint(&files, &[name]);
+        assert_eq!(code, 2, "{name}");
+        assert!(stderr.starts_with(&format!("error: {name}: holds nothing, wanted")), "{stderr}");
+    }
+    let (code, _, stderr) = lint(&[("d/a.yaml", "<html></html>\n")], &["d"]);
+    assert!(code == 2 && stderr.contains("d/a.yaml:1:1: is no Kubernetes object"), "{stderr}");
+}
+
+#[test]
+fn a_link_to_a_folder_is_passed_over_and_one_to_nothing_is_an_error() {
+    let files = folder(&[("deploy/a.yaml", &service("web", "nodePort: 40000")), ("other/b.yaml", "no manifest: [")]);
+    symlink("../other", files.path().join("deploy/link.yaml")).expect("a link");
+    let run = || ended(binary().current_dir(files.path()).args(["lint", "deploy", "--no-headers"]));
+    let (code, stdout, stderr) = run();
+    assert_eq!((code, stderr.as_str()), (1, ""), "{stdout}");
+    symlink("nowhere", files.path().join("deploy/lost.yaml")).expect("a link");
+    assert!(run().2.starts_with("error: deploy/lost.yaml: cannot be read: No such file"));
 }
 
 #[test]
@@ -141,6 +226,30 @@ fn lists_and_json_have_places_too() {
 }
 
 #[test]
+fn documents_of_json_may_follow_each_other() {
+    let of = |name: &str, port: &str| as_json(service(name, port).trim_end_matches("---\n"));
+    let [web, api] = [of("web", "nodePort: 30080"), of("api", "nodePort: 30080")];
+    let places: Vec<String> = found(&format!("{web}\n{api}\n"), &[]);
+    let lines = web.lines().count();
+    let line = |add: usize| format!("{}:21 warning", 11 + add);
+    assert!(places.len() == 2 && places[0].starts_with(&line(0)) && places[1].starts_with(&line(lines)), "{places:?}");
+    let a_line_each = [&web, &api].map(|text| text.replace('\n', "")).join("\n");
+    assert_eq!(found(&a_line_each, &[]).len(), 2, "{a_line_each}");
+    let broken = format!("{a_line_each}\n{{\"kind\": \"Service\", \"metadata\": {{\"name\": \"c\"}}, \"spec\": 5}}");
+    let (_, stdout, stderr) = lint(&[("a.json", &broken)], &["a.json", "--no-headers"]);
+    assert_eq!(stdout.lines().count(), 2, "{stdout}");
+    assert_eq!(stderr, "error: a.json:3:1: Service c: spec is 5, wanted a mapping\n");
+}
+
+#[test]
+fn a_whole_number_may_be_written_as_a_float() {
+    for number in ["40000.0", "4e4", "4.0000e4", "0x9C40"] {
+        let lines = found(&service("web", &format!("nodePort: {number}")), &[]);
+        assert_eq!(lines, ["6:32 warning node-port-outside-range Service default/web 40000/tcp"], "{number}");
+    }
+}
+
+#[test]
 fn other_kinds_are_skipped_and_counted() {
     let text = "kind: ConfigMap\napiVersion: v1\n---\nkind: Service\napiVersion: serving.knative.dev/v1\nmetadata: \
                 {name: a}\nspec: {ports: 5}\n---\nreplicaCount: 3\n---\nkind: ConfigMap\napiVersion: v1\n";
@@ -176,6 +285,11 @@ fn an_object_without_a_namespace_goes_where_it_is_sent() {
     let text = service("web", "nodePort: 40000").replace(", namespace: default", "");
     assert!(found(&text, &["--namespace", "shop"])[0].contains("Service shop/web"));
     assert!(found(&text, &[])[0].contains("Service default/web"));
+    for empty in ["\"\"", "null", ""] {
+        let text = text.replace("{name: web}", &format!("{{namespace: {empty}, name: web}}"));
+        assert!(found(&text, &["-n", "shop"])[0].contains("Service shop/web"), "{text}");
+    }
+    assert!(found(&service("other/web", "nodePort: 40000"), &["-n", "shop"])[0].contains("Service other/web"));
     let (code, _, stderr) = lint(&[("a.yaml", &text)], &["a.yaml", "-n", "--all"]);
     assert_eq!(code, 64, "{stderr}");
 }
