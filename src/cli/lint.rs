@@ -232,8 +232,8 @@ fn relative(path: PathBuf, here: &Path) -> PathBuf {
     if short.as_os_str().is_empty() {
         short.push(".");
     }
-    // That would be standard input.
-    if short == path || short.as_os_str() == "-" {
+    // The last would be standard input. Paths are equal where only their words differ.
+    if short.as_os_str() == path.as_os_str() || short.as_os_str() == "-" {
         return path;
     }
     let leads_to = |path: &Path| path.canonicalize().ok();

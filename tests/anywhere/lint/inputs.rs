@@ -214,9 +214,12 @@ fn a_file_has_one_name_whatever_way_leads_to_it() {
         stdout.split(": ").next().map_or(stderr, str::to_owned)
     };
     let whole = files.path().canonicalize().expect("a folder").join("a/x.yaml");
-    for path in ["a/x.yaml", "./a/x.yaml", "b/../a/x.yaml", "./b/./../a//x.yaml", whole.to_str().expect("UTF-8")] {
+    for path in
+        ["a/x.yaml", "a//./x.yaml", "./a/x.yaml", "b/../a/x.yaml", "./b/./../a//x.yaml", whole.to_str().expect("UTF-8")]
+    {
         assert_eq!(place(path), "a/x.yaml:6:32", "{path}");
     }
+    assert_eq!(place("b/../a/"), "a/x.yaml:6:32");
     // Beyond a link the same detour leads elsewhere.
     symlink("b/c", files.path().join("link")).expect("a link");
     assert_eq!(place("link/../x.yaml"), "link/../x.yaml:6:32");
