@@ -21,7 +21,7 @@
 //! - a workload's port has another protocol than the Service's, or it wants no pods: `replicas: 0`, or no node for a
 //!   DaemonSet;
 //! - pods of the workload are there too: `host-port-equals-node-port` and `listener-on-node-port` judge these, by the
-//!   proxy's mode.
+//!   proxy's mode, and `node-port-taken-by-pod` before the Service is there.
 //!
 //! ## Fix
 //! Give one of them another number. A Service without nodePort gets a free one by itself.
