@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
@@ -15,16 +15,14 @@ use super::{
     console::Console,
     replay,
     report::CountFlags,
+    usage_error::UsageError,
     values::{configured_range, duration, environment},
 };
 use crate::{
     agent::now,
     cluster::{self, Accepted, ApiServer, ClusterSource, Input, ManifestFiles, SourceOptions, read_manifests},
-    facts::{
-        self, Gap, KernelFacts, NodePortRange, Overrides, OwnPort, PortRange, RangeSource, Reading, SNAPSHOT_SCHEMA,
-        Snapshot, Why, names,
-    },
-    lint::{LintReport, Linted, Source, lint},
+    facts::{Gap, KernelFacts, Overrides, OwnPort, PortRange, SNAPSHOT_SCHEMA, Snapshot, Why, names},
+    lint::{LintReport, Linted, Source, lint, range, unread},
     sinks,
 };
 
@@ -125,9 +123,14 @@ fn errors(failures: &[Gap], each: bool) -> Vec<String> {
 impl Args {
     fn report(self, console: &Console) -> anyhow::Result<LintReport> {
         let Self { paths, namespace, against, kubeconfig, context, api_server, request_timeout, .. } = self;
+        let of_cluster = kubeconfig.is_some() || context.is_some() || api_server.is_some();
+        if let Some(what) = &against {
+            compares_with(what, of_cluster)?;
+        }
         let here = env::current_dir().unwrap_or_default();
         let paths: Vec<PathBuf> = paths.into_iter().map(|path| relative(path, &here)).collect();
-        let ManifestFiles { facts, manifests, files, skipped } = read_manifests(&paths, namespace.as_deref());
+        let ManifestFiles { facts, manifests, whole: objects, again, files, skipped } =
+            read_manifests(&paths, namespace.as_deref());
         let mut failures = facts.rejected.clone();
         let source = if against.is_some() { Source::Cluster } else { Source::Nowhere };
         let options = SourceOptions {
@@ -137,41 +140,39 @@ impl Args {
             api_server,
             request_timeout: Some(request_timeout),
         };
-        let mut around = match against {
+        let around = match against {
             None => alone(),
             Some(what) => around(&what, options)?,
         };
         if source == Source::Cluster {
             failures.extend(unread(&around));
         }
-        let range = range(self.node_port_range, &around);
-        // Whoever says nothing of the range is told what the default refuses.
-        around.cluster.node_port_range = Reading::Seen(NodePortRange { source: RangeSource::Flag, ..range.clone() });
+        let named = self.node_port_range.map(|range| configured_range(range, "--node-port-range"));
+        let range = range(named, &around);
         let against = (source == Source::Cluster).then(|| match around.cluster.pods.gap() {
             Some(gap) if gap.why == Why::NotAsked => format!("{}, without its Pods", around.cluster.origin),
             _ => around.cluster.origin.clone(),
         });
-        let objects = manifests.len();
-        let linted = Linted::new(manifests, facts, around, source).with_service_cidrs(self.service_cidrs);
+        let linted = Linted::new(manifests, facts, around, &range, source).with_service_cidrs(self.service_cidrs);
         let (findings, unknown) = lint(&linted);
         if objects == 0 && failures.is_empty() {
             console.print_note("no object was judged: none is a Service, a Pod or has the template of one");
         }
         let min_severity = self.counting.min_severity;
-        Ok(LintReport { findings, failures, unknown, files, objects, skipped, range, against, min_severity })
+        Ok(LintReport { findings, failures, unknown, files, objects, again, skipped, range, against, min_severity })
     }
 }
 
-/// The path from the folder that a person is in: services that show findings at lines find a file from the root of a
-/// repository.
-fn relative(path: PathBuf, here: &Path) -> PathBuf {
-    match path.strip_prefix(here) {
-        Ok(rest) if rest.as_os_str().is_empty() => PathBuf::from("."),
-        // Alone it would be standard input.
-        Ok(rest) if rest.as_os_str() == "-" => PathBuf::from("./-"),
-        Ok(rest) => rest.to_owned(),
-        Err(_) => path,
+/// Refuses what cannot be meant: flags of a cluster beside a file, and standard input, which has to be read twice.
+fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError> {
+    if what.as_os_str() == "-" {
+        return Err(UsageError("--against reads no standard input, wanted a file or the word cluster".to_owned()));
     }
+    if flags_of_a_cluster && what.as_os_str() != CLUSTER {
+        let flags = "--kubeconfig, --context and --apiserver are for --against cluster";
+        return Err(UsageError(format!("{flags}, wanted them without --against {}", what.display())));
+    }
+    Ok(())
 }
 
 /// What is there.
@@ -215,43 +216,28 @@ fn alone() -> Snapshot {
     }
 }
 
-/// What had to be readable of what is compared with. A file need not hold Pods and Nodes; settings are nothing that is compared.
-fn unread(around: &Snapshot) -> Vec<Gap> {
-    let cluster = &around.cluster;
-    let pods = cluster.pods.gap().filter(|gap| gap.why != Why::NotAsked);
-    let nodes = cluster.nodes.gap().filter(|gap| gap.why != Why::NotAsked);
-    let lost = [("Services", cluster.services.gap()), ("Pods", pods), ("Nodes", nodes)];
-    // One failure leaves several facts unknown: it is told once, and names them.
-    let mut failures: Vec<(Gap, Vec<&str>)> = Vec::new();
-    for (kind, gap) in lost.into_iter().filter_map(|(kind, gap)| Some((kind, gap?))) {
-        match failures.iter_mut().find(|(known, _)| known.detail == gap.detail) {
-            Some((_, kinds)) => kinds.push(kind),
-            None => failures.push((gap.clone(), vec![kind])),
+/// A path as services that show findings at lines have it: from the root of the repository, which they call it in. A way through a link
+/// stays as it is written where it leads elsewhere without its detour.
+fn relative(path: PathBuf, here: &Path) -> PathBuf {
+    let mut short = PathBuf::new();
+    for part in path.strip_prefix(here).unwrap_or(&path).components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(short.components().next_back(), Some(Component::Normal(_))) => {
+                short.pop();
+            }
+            part => short.push(part),
         }
     }
-    let compared = [facts::Source::Services, facts::Source::Pods, facts::Source::Nodes];
-    for gap in cluster.rejected.iter().filter(|gap| compared.contains(&gap.source)) {
-        if !failures.iter().any(|(known, _)| known.detail == gap.detail) {
-            failures.push((gap.clone(), Vec::new()));
-        }
+    if short.as_os_str().is_empty() {
+        short.push(".");
     }
-    let named = |(mut gap, kinds): (Gap, Vec<&str>)| {
-        if !kinds.is_empty() {
-            gap.detail = format!("{}; so nothing is compared with {}", gap.detail, kinds.join(", "));
-        }
-        gap
-    };
-    failures.into_iter().map(named).collect()
-}
-
-/// The range that a person names, or that the cluster shows, or the default.
-fn range(named: Option<PortRange>, around: &Snapshot) -> NodePortRange {
-    let shown = around.cluster.node_port_range.seen().filter(|range| range.source != RangeSource::Assumed);
-    match (named, shown) {
-        (Some(range), _) => configured_range(range, "--node-port-range"),
-        (None, Some(range)) => range.clone(),
-        (None, None) => NodePortRange::assumed(),
+    // The last would be standard input. Paths are equal where only their words differ.
+    if short.as_os_str() == path.as_os_str() || short.as_os_str() == "-" {
+        return path;
     }
+    let leads_to = |path: &Path| path.canonicalize().ok();
+    if leads_to(&short).is_some_and(|to| leads_to(&path) == Some(to)) { short } else { path }
 }
 
 fn namespace(name: &str) -> Result<String, String> {

@@ -6,18 +6,22 @@
 //! To add a rule, copy `host_port_with_replicas.rs`, and add its `mod` line, its entry in `catalogue.rs` and its line in
 //! `docs/lint.md`.
 
+mod around;
 mod catalogue;
 mod external_ip_in_cluster;
 mod host_port_taken;
 mod host_port_with_replicas;
 mod linted;
 mod listener_on_port;
+mod node_port_taken_by_pod;
 mod pod_port_in_node_port_range;
 mod pod_port_of_daemon;
+mod port_field_refused;
 mod report;
 mod rule;
 mod shared;
 
+pub use around::{range, unread};
 pub use catalogue::lint_rules;
 pub use linted::{Linted, Source};
 pub use report::{LintReport, lint};
