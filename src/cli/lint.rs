@@ -24,7 +24,9 @@ use crate::{
         self, Gap, KernelFacts, NodePortRange, Overrides, OwnPort, PortRange, RangeSource, Reading, SNAPSHOT_SCHEMA,
         Snapshot, Why, names,
     },
-    lint::{LintReport, Linted, Source, lint},
+    lint::{
+        LintReport, LintRule, Linted, Source, find_lint_rule, judge_acceptance, lint, lint_rules, without_accepted,
+    },
     sinks,
 };
 
@@ -70,6 +72,9 @@ pub(super) struct Args {
     output: Form,
     #[command(flatten)]
     counting: CountFlags,
+    /// Ask this rule only; may be given several times
+    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
+    rules: Vec<LintRule>,
 }
 
 /// The form of the output.
@@ -98,6 +103,10 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     for failure in errors(&report.failures, are_rows) {
         console.print_error(&anyhow::Error::msg(failure));
     }
+    // Documents and tables say it themselves.
+    if are_rows || matches!(output, Form::Github) {
+        notes(&report).for_each(|note| console.print_note(&note));
+    }
     let style = &console.style;
     console.write(|out| match output {
         Form::Table | Form::Wide if counting.no_headers => sinks::write_lint_rows(&report, out),
@@ -110,6 +119,12 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Form::Github => sinks::write_annotations(&report, out),
     })?;
     Ok(counting.end(sinks::lint_result(&report), report.failures.is_empty()))
+}
+
+/// What was not judged, and what is accepted.
+fn notes(report: &LintReport) -> impl Iterator<Item = String> {
+    let accepted = (report.accepted > 0).then(|| format!("accepted: {}", report.accepted));
+    report.unknown.iter().map(|(rule, gap)| format!("not known: {rule}: {}", gap.detail)).chain(accepted)
 }
 
 /// The failures as errors: each of them where the output has none, else the first.
@@ -129,7 +144,8 @@ impl Args {
         // Services that show findings at lines find a file from the root of a repository.
         let relative = |path: PathBuf| path.strip_prefix(&here).map_or(path.clone(), PathBuf::from);
         let paths: Vec<PathBuf> = paths.into_iter().map(relative).collect();
-        let ManifestFiles { facts, manifests, files, skipped } = read_manifests(&paths, namespace.as_deref());
+        let ManifestFiles { facts, manifests, files, skipped, mut places } =
+            read_manifests(&paths, namespace.as_deref());
         let mut failures = facts.rejected.clone();
         let source = if against.is_some() { Source::Cluster } else { Source::Nowhere };
         let options = SourceOptions {
@@ -155,12 +171,33 @@ impl Args {
         });
         let objects = manifests.len();
         let linted = Linted::new(manifests, facts, around, source).with_service_cidrs(self.service_cidrs);
-        let (findings, unknown) = lint(&linted);
+        let rules = if self.rules.is_empty() { lint_rules().collect() } else { self.rules };
+        let not_asked = rules.iter().filter_map(|rule| Some((rule.id, rule.lacks(&linted)?))).collect();
+        let (findings, unknown) = lint(&linted, &rules);
+        let (findings, accepted) = without_accepted(&linted, findings);
+        for (gap, place) in judge_acceptance(&linted) {
+            places.insert(gap.detail.clone(), place);
+            failures.push(gap);
+        }
         if objects == 0 && failures.is_empty() {
             console.print_note("no object was judged: none is a Service, a Pod or has the template of one");
         }
         let min_severity = self.counting.min_severity;
-        Ok(LintReport { findings, failures, unknown, files, objects, skipped, range, against, min_severity })
+        Ok(LintReport {
+            findings,
+            failures,
+            unknown,
+            rules,
+            not_asked,
+            accepted,
+            places,
+            files,
+            objects,
+            skipped,
+            range,
+            against,
+            min_severity,
+        })
     }
 }
 
@@ -230,6 +267,10 @@ fn range(named: Option<PortRange>, around: &Snapshot) -> NodePortRange {
         (None, Some(range)) => range.clone(),
         (None, None) => NodePortRange::assumed(),
     }
+}
+
+fn rule(id: &str) -> Result<LintRule, &'static str> {
+    find_lint_rule(id).ok_or("not a rule that judges manifests: docs/lint.md lists them, and `portreeve rules`")
 }
 
 fn namespace(name: &str) -> Result<String, String> {

@@ -36,6 +36,8 @@ pub struct Linted {
     there: BTreeSet<(String, String, String)>,
     /// Numbers that nobody has, where a cluster tells.
     free: Vec<u16>,
+    /// Where the other objects are from.
+    pub(super) source: Source,
     /// Where the API server allocates cluster IPs, as far as somebody says.
     pub(super) service_cidrs: Vec<IpNet>,
 }
@@ -103,7 +105,7 @@ impl Linted {
             Source::Nowhere => Vec::new(),
             Source::Cluster => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
         };
-        Self { manifests, snapshot: around, there, free, service_cidrs: Vec::new() }
+        Self { manifests, snapshot: around, there, free, source, service_cidrs: Vec::new() }
     }
 
     /// Says where the API server allocates cluster IPs.

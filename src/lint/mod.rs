@@ -6,6 +6,7 @@
 //! To add a rule, copy `host_port_with_replicas.rs`, and add its `mod` line, its entry in `catalogue.rs` and its line in
 //! `docs/lint.md`.
 
+mod accepted;
 mod catalogue;
 mod external_ip_in_cluster;
 mod host_port_taken;
@@ -18,7 +19,8 @@ mod report;
 mod rule;
 mod shared;
 
-pub use catalogue::lint_rules;
+pub use accepted::{judge_acceptance, without_accepted};
+pub use catalogue::{find_lint_rule, lint_rules};
 pub use linted::{Linted, Source};
 pub use report::{LintReport, lint};
 pub use rule::LintRule;

@@ -5,25 +5,41 @@ use std::sync::Arc;
 use super::node::Node;
 use crate::{
     cluster::field_values::lenient_ip,
-    facts::{Claim, Claimed, Place, Protocol, WorkloadKind},
+    facts::{ACCEPT, Accepts, Claim, Claimed, Place, Protocol, WorkloadKind, text},
 };
+
+/// The longest name of a rule that is kept, in bytes, and how many names of one object.
+const RULE: usize = 64;
+const MOST_RULES: usize = 64;
 
 /// Makes places of a document's lines.
 pub(super) struct Lines<'a> {
     pub(super) file: &'a Arc<str>,
     /// The line on which the document begins.
     pub(super) first: u64,
+    /// The template that helm rendered it from.
+    pub(super) template: Option<Arc<str>>,
 }
 
 impl Lines<'_> {
     pub(super) fn place(&self, node: &Node) -> Place {
         let (line, column) = node.at;
-        Place { file: Arc::clone(self.file), line: self.first + line.saturating_sub(1), column }
+        let line = self.first + line.saturating_sub(1);
+        Place { file: Arc::clone(self.file), line, column, width: node.width, template: self.template.clone() }
     }
 
     fn claim(&self, path: String, node: &Node, what: Claimed) -> Claim {
         Claim { path, place: self.place(node), what }
     }
+}
+
+/// Rules whose findings the object accepts.
+pub(super) fn accepts(object: &Node, lines: &Lines<'_>) -> Option<Accepts> {
+    let node = object.at_path("metadata.annotations")?.field(ACCEPT)?;
+    let written = node.text().unwrap_or_default();
+    let names = written.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let rules = names.take(MOST_RULES).map(|name| text::clean(name, RULE)).collect();
+    Some(Accepts { rules, place: lines.place(node) })
 }
 
 /// The claims of a Service. What is no port or no address is named by whoever converts the object.

@@ -6,11 +6,11 @@
 mod claims;
 mod folder;
 mod node;
+mod templates;
 
 use std::{
     collections::BTreeMap,
     io::{BufReader, Cursor},
-    ops::RangeInclusive,
     path::PathBuf,
     sync::Arc,
 };
@@ -21,6 +21,7 @@ use self::{
     claims::Lines,
     folder::Found,
     node::{Node, Value},
+    templates::Templates,
 };
 use super::{
     facts_builder::FactsBuilder,
@@ -31,7 +32,7 @@ use super::{
     yaml_documents::Documents,
     yaml_options,
 };
-use crate::facts::{Claim, ClusterFacts, Gap, Manifest, Reading, Source, Why, WorkloadKind, names, text};
+use crate::facts::{Claim, ClusterFacts, Gap, Manifest, Place, Reading, Source, Why, WorkloadKind, names, text};
 
 /// The longest file that is read, in bytes.
 const LONGEST: u64 = 32 << 20;
@@ -55,6 +56,8 @@ pub struct ManifestFiles {
     pub files: usize,
     /// How many objects of other kinds there were, by kind; a document without one has the empty kind.
     pub skipped: BTreeMap<String, usize>,
+    /// Where the fields are that could not be read, by the words that tell of them.
+    pub places: BTreeMap<String, Place>,
 }
 
 /// Reads files and folders. An object without a namespace goes to `namespace`. One that fails is named, and loses nothing of
@@ -71,7 +74,7 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
             Err(error) => reader.fail(format!("{named}: cannot be read: {error}")),
         }
     }
-    let Reader { facts, manifests, files, skipped, .. } = reader;
+    let Reader { facts, manifests, files, skipped, places, .. } = reader;
     let origin = paths.iter().map(|path| Input::from(path.clone()).to_string()).collect::<Vec<_>>().join(", ");
     let mut facts = facts.finish(origin, true, None);
     // Whoever writes a manifest writes its nodePort. What came from a cluster says itself who chose it.
@@ -80,7 +83,7 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
             Arc::make_mut(service).ports.iter_mut().for_each(|port| port.fixed = Some(port.node_port.is_some()));
         }
     }
-    ManifestFiles { facts, manifests, files, skipped }
+    ManifestFiles { facts, manifests, files, skipped, places }
 }
 
 #[derive(Default)]
@@ -90,11 +93,22 @@ struct Reader<'a> {
     manifests: Vec<Manifest>,
     files: usize,
     skipped: BTreeMap<String, usize>,
+    places: BTreeMap<String, Place>,
 }
 
 impl Reader<'_> {
     fn fail(&mut self, what: String) {
         self.facts.reject(Gap::new(Source::Services, Why::Malformed, what));
+    }
+
+    /// Notes the places of what was rejected since there were so many: where the words name a field, that field's.
+    fn note_places(&mut self, before: usize, object: &Node, place: &Place, lines: &Lines<'_>) {
+        for gap in self.facts.rejected().iter().skip(before) {
+            let field = gap.detail.strip_prefix(&place.to_string()).and_then(|rest| rest.split(": ").nth(2));
+            let field = field.and_then(|words| words.split(' ').next()).map_or(object, |way| object.at_field(way));
+            let place = if std::ptr::eq(field, object) { place.clone() } else { lines.place(field) };
+            self.places.insert(gap.detail.clone(), place);
+        }
     }
 
     fn read(&mut self, input: &Input, accepted: Accepted) {
@@ -110,6 +124,8 @@ impl Reader<'_> {
             bytes => bytes,
         };
         let mut documents = Documents::new(BufReader::new(Cursor::new(bytes)));
+        // A file that was rendered before has lines of its own.
+        let mut templates = Templates::new(if *input == Input::Stdin { bytes } else { &[] });
         let (mut found, mut errors) = (0_usize, 0_usize);
         // Bytes in memory do not fail.
         while let Ok(true) = documents.advance() {
@@ -121,15 +137,17 @@ impl Reader<'_> {
             );
             match node {
                 Ok(node) => {
-                    let lines = Lines { file: &file, first };
+                    let lines = Lines { file: &file, first, template: templates.of(first..=documents.line()) };
                     found += self.document(node, None, DEEPEST, &lines);
                 }
                 Err(error) => {
                     found += 1;
                     errors += 1;
                     let lines = first..=documents.line();
+                    let template = templates.of(lines.clone());
                     if errors <= MOST_ERRORS {
-                        self.broken(&file, lines, first_strange_byte(bytes), &error);
+                        let fault = yaml_fault(lines, first_strange_byte(bytes), &error);
+                        self.broken(&file, fault, template);
                     }
                 }
             }
@@ -142,15 +160,11 @@ impl Reader<'_> {
         }
     }
 
-    fn broken(
-        &mut self,
-        file: &str,
-        lines: RangeInclusive<u64>,
-        strange: Option<(u64, u64)>,
-        error: &serde_saphyr::Error,
-    ) {
-        let Fault { line, column, what } = yaml_fault(lines, strange, error);
-        self.fail(format!("{file}:{line}:{column}: {what}; wanted {WANTED}"));
+    fn broken(&mut self, file: &Arc<str>, Fault { line, column, what }: Fault, template: Option<Arc<str>>) {
+        let place = Place { file: Arc::clone(file), line, column, width: 1, template };
+        let before = self.facts.rejected().len();
+        self.fail(format!("{place}: {what}; wanted {WANTED}"));
+        self.places.extend(self.facts.rejected().iter().skip(before).map(|gap| (gap.detail.clone(), place.clone())));
     }
 
     /// Takes a document, an item of a List or a List, and returns how many objects were found.
@@ -174,7 +188,9 @@ impl Reader<'_> {
             Value::Mapping(_) => self.object(&kind, node, lines),
             Value::Flag(_) | Value::Number(_) | Value::Fraction(_) | Value::Text(_) | Value::List(_) => {
                 let place = lines.place(&node);
+                let before = self.facts.rejected().len();
                 self.fail(format!("{place}: is no Kubernetes object, wanted {WANTED}"));
+                self.note_places(before, &node, &place, lines);
                 1
             }
         }
@@ -214,24 +230,25 @@ impl Reader<'_> {
         }
         name(&mut node, self.namespace);
         let place = lines.place(&node);
+        let before = self.facts.rejected().len();
+        let facts = &mut self.facts;
         match workload {
             None => {
-                self.note("Service", &node, |node| claims::of_service(node, lines));
-                let facts = &mut self.facts;
                 read(kind, &node, &mut |object| facts.add(&place.to_string(), object));
+                self.note("Service", &node, lines, |node| claims::of_service(node, lines));
             }
             Some(workload) => {
-                self.note(workload.name(), &node, |node| claims::of_pods(workload, node, lines));
-                let facts = &mut self.facts;
                 let add = &mut |object| facts.add_workload(&place.to_string(), workload, object);
-                read(kind, &with_template(workload, node), add);
+                read(kind, &with_template(workload, node.clone()), add);
+                self.note(workload.name(), &node, lines, |node| claims::of_pods(workload, node, lines));
             }
         }
+        self.note_places(before, &node, &place, lines);
         1
     }
 
     /// Keeps the object as it is written. One with an impossible name is rejected by whoever converts it.
-    fn note(&mut self, kind: &'static str, node: &Node, claims: impl FnOnce(&Node) -> Vec<Claim>) {
+    fn note(&mut self, kind: &'static str, node: &Node, lines: &Lines<'_>, claims: impl FnOnce(&Node) -> Vec<Claim>) {
         let of = |path| node.at_path(path).and_then(Node::text).unwrap_or_default().to_owned();
         let (name, namespace) = (of("metadata.name"), Some(of("metadata.namespace")).filter(|it| !it.is_empty()));
         let namespace = namespace.unwrap_or_else(|| "default".to_owned());
@@ -239,7 +256,14 @@ impl Reader<'_> {
             let replicas = node.at_path("spec.replicas").and_then(Node::number);
             // Without pods nobody wants their ports.
             let claims = if replicas == Some(0) { Vec::new() } else { claims(node) };
-            self.manifests.push(Manifest { kind, namespace, name, replicas, claims });
+            self.manifests.push(Manifest {
+                kind,
+                namespace,
+                name,
+                replicas,
+                accepts: claims::accepts(node, lines),
+                claims,
+            });
         }
     }
 }
@@ -265,7 +289,7 @@ fn name(node: &mut Node, namespace: Option<&str>) {
     let (lacks_name, lacks_namespace) = (lacks("name"), lacks("namespace"));
     let Value::Mapping(fields) = &mut metadata.value else { return };
     let mut put = |key: &str, text: &str| {
-        fields.push((key.to_owned(), Node { at, value: Value::Text(text.to_owned()) }));
+        fields.push((key.to_owned(), Node { at, width: 1, value: Value::Text(text.to_owned()) }));
     };
     if let Some(generated) = generated.filter(|_| lacks_name) {
         put("name", &generated);
@@ -280,6 +304,7 @@ fn with_template(kind: WorkloadKind, node: Node) -> Node {
     let at = node.at;
     let mapping = |fields: Vec<(&str, Node)>| Node {
         at,
+        width: 1,
         value: Value::Mapping(fields.into_iter().map(|(key, node)| (key.to_owned(), node)).collect()),
     };
     let part = |path: &str| node.at_path(path).cloned();
