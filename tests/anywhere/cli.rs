@@ -313,7 +313,7 @@ fn rules_completion_and_manual_pages_print() {
     let (code, rules, _) = ended(binary().arg("rules"));
     assert_eq!(code, 0);
     let ids: Vec<&str> = rules.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
-    assert!(ids.contains(&"listener-on-node-port"), "{rules}");
+    assert!(ids.contains(&"listener-on-node-port") && ids.contains(&"host-port-taken"), "{rules}");
     for id in ids {
         let (code, page, _) = ended(binary().args(["rules", "explain", id]));
         assert_eq!(code, 0, "{id}");

@@ -179,3 +179,15 @@ fn the_table_names_the_place_the_field_and_what_to_write() {
     let (_, stdout, _) = lint(&[("a.yaml", &service("web", "nodePort: 30080"))], &["a.yaml"]);
     assert!(stdout.starts_with("manifests: no port conflicts.\n"), "{stdout}");
 }
+
+#[test]
+fn who_has_an_external_ip_is_told_that_they_are_deprecated() {
+    let text = service("web", "nodePort: 30080").replace("spec:\n", "spec:\n  externalIPs: [10.96.0.7]\n");
+    let (code, stdout, _) = lint(&[("a.yaml", &text)], &["a.yaml", "--service-cidr", "10.96.0.0/12"]);
+    assert_eq!(code, 1, "{stdout}");
+    let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("or make Service default/web a Service of type LoadBalancer: external IPs are deprecated"),
+        "{stdout}"
+    );
+}
