@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
@@ -15,17 +15,16 @@ use super::{
     console::Console,
     replay,
     report::CountFlags,
+    usage_error::UsageError,
     values::{configured_range, duration, environment},
 };
 use crate::{
     agent::now,
     cluster::{self, Accepted, ApiServer, ClusterSource, Input, ManifestFiles, SourceOptions, read_manifests},
-    facts::{
-        self, Gap, KernelFacts, NodePortRange, Overrides, OwnPort, PortRange, RangeSource, Reading, SNAPSHOT_SCHEMA,
-        Snapshot, Why, names,
-    },
+    facts::{Gap, KernelFacts, Overrides, OwnPort, PortRange, SNAPSHOT_SCHEMA, Snapshot, Why, names},
     lint::{
-        LintReport, LintRule, Linted, Source, find_lint_rule, judge_acceptance, lint, lint_rules, without_accepted,
+        LintReport, LintRule, Linted, Source, find_lint_rule, judge_acceptance, lint, lint_rules, range, unread,
+        without_accepted,
     },
     sinks,
 };
@@ -140,11 +139,13 @@ fn errors(failures: &[Gap], each: bool) -> Vec<String> {
 impl Args {
     fn report(self, console: &Console) -> anyhow::Result<LintReport> {
         let Self { paths, namespace, against, kubeconfig, context, api_server, request_timeout, .. } = self;
+        let of_cluster = kubeconfig.is_some() || context.is_some() || api_server.is_some();
+        if let Some(what) = &against {
+            compares_with(what, of_cluster)?;
+        }
         let here = env::current_dir().unwrap_or_default();
-        // Services that show findings at lines find a file from the root of a repository.
-        let relative = |path: PathBuf| path.strip_prefix(&here).map_or(path.clone(), PathBuf::from);
-        let paths: Vec<PathBuf> = paths.into_iter().map(relative).collect();
-        let ManifestFiles { facts, manifests, files, skipped, mut places } =
+        let paths: Vec<PathBuf> = paths.into_iter().map(|path| relative(path, &here)).collect();
+        let ManifestFiles { facts, manifests, whole: objects, again, files, skipped, mut places } =
             read_manifests(&paths, namespace.as_deref());
         let mut failures = facts.rejected.clone();
         let source = if against.is_some() { Source::Cluster } else { Source::Nowhere };
@@ -155,22 +156,20 @@ impl Args {
             api_server,
             request_timeout: Some(request_timeout),
         };
-        let mut around = match against {
+        let around = match against {
             None => alone(),
             Some(what) => around(&what, options)?,
         };
         if source == Source::Cluster {
             failures.extend(unread(&around));
         }
-        let range = range(self.node_port_range, &around);
-        // Whoever says nothing of the range is told what the default refuses.
-        around.cluster.node_port_range = Reading::Seen(NodePortRange { source: RangeSource::Flag, ..range.clone() });
+        let named = self.node_port_range.map(|range| configured_range(range, "--node-port-range"));
+        let range = range(named, &around);
         let against = (source == Source::Cluster).then(|| match around.cluster.pods.gap() {
             Some(gap) if gap.why == Why::NotAsked => format!("{}, without its Pods", around.cluster.origin),
             _ => around.cluster.origin.clone(),
         });
-        let objects = manifests.len();
-        let linted = Linted::new(manifests, facts, around, source).with_service_cidrs(self.service_cidrs);
+        let linted = Linted::new(manifests, facts, around, &range, source).with_service_cidrs(self.service_cidrs);
         let rules = if self.rules.is_empty() { lint_rules().collect() } else { self.rules };
         let not_asked = rules.iter().filter_map(|rule| Some((rule.id, rule.lacks(&linted)?))).collect();
         let (findings, unknown) = lint(&linted, &rules);
@@ -193,12 +192,25 @@ impl Args {
             places,
             files,
             objects,
+            again,
             skipped,
             range,
             against,
             min_severity,
         })
     }
+}
+
+/// Refuses what cannot be meant: flags of a cluster beside a file, and standard input, which has to be read twice.
+fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError> {
+    if what.as_os_str() == "-" {
+        return Err(UsageError("--against reads no standard input, wanted a file or the word cluster".to_owned()));
+    }
+    if flags_of_a_cluster && what.as_os_str() != CLUSTER {
+        let flags = "--kubeconfig, --context and --apiserver are for --against cluster";
+        return Err(UsageError(format!("{flags}, wanted them without --against {}", what.display())));
+    }
+    Ok(())
 }
 
 /// What is there.
@@ -242,31 +254,28 @@ fn alone() -> Snapshot {
     }
 }
 
-/// What had to be readable of what is compared with. A file need not hold Pods and Nodes; settings are nothing that is compared.
-fn unread(around: &Snapshot) -> Vec<Gap> {
-    let cluster = &around.cluster;
-    let beside = [cluster.pods.gap(), cluster.nodes.gap()].into_iter().flatten().filter(|gap| gap.why != Why::NotAsked);
-    let compared = [facts::Source::Services, facts::Source::Pods, facts::Source::Nodes];
-    let rejected = cluster.rejected.iter().filter(|gap| compared.contains(&gap.source));
-    let all = cluster.services.gap().into_iter().chain(beside).chain(rejected);
-    let mut unread: Vec<Gap> = Vec::new();
-    for gap in all.cloned() {
-        // One failure leaves several facts unknown.
-        if !unread.iter().any(|known| known.detail == gap.detail) {
-            unread.push(gap);
+/// A path as services that show findings at lines have it: from the root of the repository, which they call it in. A way through a link
+/// stays as it is written where it leads elsewhere without its detour.
+fn relative(path: PathBuf, here: &Path) -> PathBuf {
+    let mut short = PathBuf::new();
+    for part in path.strip_prefix(here).unwrap_or(&path).components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(short.components().next_back(), Some(Component::Normal(_))) => {
+                short.pop();
+            }
+            part => short.push(part),
         }
     }
-    unread
-}
-
-/// The range that a person names, or that the cluster shows, or the default.
-fn range(named: Option<PortRange>, around: &Snapshot) -> NodePortRange {
-    let shown = around.cluster.node_port_range.seen().filter(|range| range.source != RangeSource::Assumed);
-    match (named, shown) {
-        (Some(range), _) => configured_range(range, "--node-port-range"),
-        (None, Some(range)) => range.clone(),
-        (None, None) => NodePortRange::assumed(),
+    if short.as_os_str().is_empty() {
+        short.push(".");
     }
+    // The last would be standard input. Paths are equal where only their words differ.
+    if short.as_os_str() == path.as_os_str() || short.as_os_str() == "-" {
+        return path;
+    }
+    let leads_to = |path: &Path| path.canonicalize().ok();
+    if leads_to(&short).is_some_and(|to| leads_to(&path) == Some(to)) { short } else { path }
 }
 
 fn rule(id: &str) -> Result<LintRule, &'static str> {

@@ -70,6 +70,11 @@ impl FactsBuilder {
         &self.rejected
     }
 
+    /// How much could not be used, named or not.
+    pub(super) fn rejections(&self) -> usize {
+        self.rejected.len() + self.rejected_beyond
+    }
+
     /// Adds one object; `place` is where it was read. Kinds that no rule uses are skipped.
     pub(super) fn add(&mut self, place: &str, mut object: SlimObject) {
         if let Some(why) = &object.broken {

@@ -51,12 +51,21 @@ pub struct Manifest {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// `spec.replicas`, where a workload says it.
+    /// How many pods it wants at a time, where a workload says it: `spec.replicas`, or the `parallelism` of a Job.
     pub replicas: Option<i64>,
     /// What [`ACCEPT`] says, where the object has it.
     pub accepts: Option<Accepts>,
     /// Its fields that claim something, in their order.
     pub claims: Vec<Claim>,
+    /// Its fields with ports that the API server does not take. They claim nothing.
+    pub refused: Vec<Refused>,
+}
+
+impl Manifest {
+    /// Its fields, taken by the API server or not.
+    pub fn fields(&self) -> impl Iterator<Item = &Claim> {
+        self.claims.iter().chain(self.refused.iter().map(|refused| &refused.claim))
+    }
 }
 
 impl fmt::Display for Manifest {
@@ -75,6 +84,30 @@ pub struct Claim {
     pub place: Place,
     /// What it claims.
     pub what: Claimed,
+    /// Of a nodePort the `name` and the `port` of its Service port.
+    pub of_port: Option<(String, u16)>,
+}
+
+/// A field that the API server does not take, whatever else is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The field, and what it would claim.
+    pub claim: Claim,
+    /// Why not.
+    pub why: Refusal,
+}
+
+/// Why the API server does not take a field (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A `nodePort` in a Service of this type, which has none.
+    NodePortOf(&'static str),
+    /// A `healthCheckNodePort`, and no LoadBalancer with `externalTrafficPolicy: Local`.
+    HealthCheck,
+    /// A port of the node that a container of the same pod has already, for the same protocol and `hostIP`.
+    Twice,
+    /// In the host's network, a `hostPort` that is not this `containerPort`.
+    NotThePort(u16),
 }
 
 /// What a field claims.
@@ -86,8 +119,8 @@ pub enum Claimed {
     HealthCheckNodePort(u16),
     /// `spec.externalIPs[]`.
     ExternalIp(IpAddr),
-    /// `hostPort` of a container.
-    HostPort(u16, Protocol),
+    /// `hostPort` of a container, and its `hostIP`.
+    HostPort(u16, Protocol, Option<IpAddr>),
     /// `containerPort` of a container in the host's network.
     HostNetworkPort(u16, Protocol),
 }
@@ -96,9 +129,9 @@ impl Claimed {
     /// The port and its protocol. Health checks are HTTP.
     pub fn port(self) -> Option<(u16, Protocol)> {
         match self {
-            Self::NodePort(port, protocol) | Self::HostPort(port, protocol) | Self::HostNetworkPort(port, protocol) => {
-                Some((port, protocol))
-            }
+            Self::NodePort(port, protocol)
+            | Self::HostPort(port, protocol, _)
+            | Self::HostNetworkPort(port, protocol) => Some((port, protocol)),
             Self::HealthCheckNodePort(port) => Some((port, Protocol::Tcp)),
             Self::ExternalIp(_) => None,
         }
@@ -110,6 +143,16 @@ impl Claimed {
             Self::HostPort(..) | Self::HostNetworkPort(..) => self.port(),
             _ => None,
         }
+    }
+
+    /// The address of the node on which pods want a port, where it is not every one.
+    pub fn host_ip(self) -> Option<IpAddr> {
+        if let Self::HostPort(_, _, ip) = self { ip.filter(|ip| !ip.is_unspecified()) } else { None }
+    }
+
+    /// Whether pods want a port at loopback only, which nobody else on the node's addresses meets.
+    pub fn is_at_loopback(self) -> bool {
+        self.host_ip().is_some_and(|ip| ip.is_loopback())
     }
 
     /// The port of a Service, and its protocol.

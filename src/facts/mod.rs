@@ -2,6 +2,7 @@
 //!
 //! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types, and no knowledge of other rooms.
 
+mod claim_of;
 mod cluster;
 #[cfg(test)]
 pub(crate) mod healthy;
@@ -21,11 +22,12 @@ mod vantage;
 mod version;
 mod workload;
 
+pub use claim_of::{ClaimField, ClaimOf};
 pub use cluster::{
     API_SERVER, Claimant, ClusterFacts, Endpoint, EndpointPort, EndpointSlice, ForCilium, Node, NodeAddress,
     NodeAddressKind, NodePortRange, Overrides, RangeClaim, RangeSource, Service, ServiceKind, ServicePort,
 };
-pub use manifest::{ACCEPT, Accepts, Claim, Claimed, Manifest, Place};
+pub use manifest::{ACCEPT, Accepts, Claim, Claimed, Manifest, Place, Refusal, Refused};
 pub use masquerade::{Masquerade, MasqueradedFlow};
 pub use node::{
     Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter,

@@ -46,6 +46,7 @@ pub enum WorkloadKind {
     Deployment,
     StatefulSet,
     ReplicaSet,
+    ReplicationController,
     Job,
     CronJob,
     Pod,
@@ -53,8 +54,16 @@ pub enum WorkloadKind {
 
 impl WorkloadKind {
     /// Every kind.
-    pub const ALL: [Self; 7] =
-        [Self::DaemonSet, Self::Deployment, Self::StatefulSet, Self::ReplicaSet, Self::Job, Self::CronJob, Self::Pod];
+    pub const ALL: [Self; 8] = [
+        Self::DaemonSet,
+        Self::Deployment,
+        Self::StatefulSet,
+        Self::ReplicaSet,
+        Self::ReplicationController,
+        Self::Job,
+        Self::CronJob,
+        Self::Pod,
+    ];
 
     /// The kind of this name, of those whose pods are made and kept: what stands between them and their pods is not told twice.
     pub fn of(kind: &str) -> Option<Self> {
@@ -66,7 +75,7 @@ impl WorkloadKind {
         match self {
             Self::DaemonSet | Self::Deployment | Self::StatefulSet | Self::ReplicaSet => "apps",
             Self::Job | Self::CronJob => "batch",
-            Self::Pod => "",
+            Self::ReplicationController | Self::Pod => "",
         }
     }
 
@@ -86,6 +95,7 @@ impl WorkloadKind {
             Self::Deployment => "Deployment",
             Self::StatefulSet => "StatefulSet",
             Self::ReplicaSet => "ReplicaSet",
+            Self::ReplicationController => "ReplicationController",
             Self::Job => "Job",
             Self::CronJob => "CronJob",
             Self::Pod => "Pod",

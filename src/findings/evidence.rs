@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Remedy, Scope, Severity, remedy};
-use crate::facts::{Affected, Vantage};
+use crate::facts::{Affected, ClaimOf, Vantage};
 
 /// One problem, ready to be reported. The Event note, the JSON, the table and the tests all read this one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,10 @@ pub struct Evidence {
     pub affects: Affected,
     /// What to do, most direct first. Each remedy is enough.
     pub remedies: Vec<Remedy>,
+    /// The fields that it is about, where the rule judges manifests, too: there it is told.
+    pub about: Vec<ClaimOf>,
+    /// Fields that have a part in it.
+    pub beside: Vec<ClaimOf>,
 }
 
 /// What makes a problem the same one: data, never words. While it stays the same, sentence, values and remedies may change, and
@@ -48,6 +52,8 @@ impl Evidence {
             outcome: "",
             affects: Affected::new(),
             remedies: Vec::new(),
+            about: Vec::new(),
+            beside: Vec::new(),
         }
     }
 
@@ -100,6 +106,20 @@ impl Evidence {
         self
     }
 
+    /// Says which fields it is about.
+    #[must_use]
+    pub fn about(mut self, claims: impl IntoIterator<Item = ClaimOf>) -> Self {
+        self.about.extend(claims);
+        self
+    }
+
+    /// Says which other fields have a part in it.
+    #[must_use]
+    pub fn beside(mut self, claims: impl IntoIterator<Item = ClaimOf>) -> Self {
+        self.beside.extend(claims);
+        self
+    }
+
     /// Takes in another problem of the same subject, port and protocol: the worse one keeps its sentence, severities
     /// take the worst, who is affected adds up, no value is written twice, and each remedy ends both. What is about this node
     /// in part is about this node: as a problem of the cluster, another node's report would stand for it.
@@ -114,6 +134,10 @@ impl Evidence {
         worse.scope = worse.scope.min(milder.scope);
         worse.remedies = remedy::of_both(worse.remedies, milder.remedies);
         worse.affects.extend(milder.affects);
+        for (all, more) in [(&mut worse.about, milder.about), (&mut worse.beside, milder.beside)] {
+            let new: Vec<ClaimOf> = more.into_iter().filter(|it| !all.contains(it)).collect();
+            all.extend(new);
+        }
         worse
     }
 }

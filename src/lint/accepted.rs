@@ -11,9 +11,8 @@ use crate::{
 /// The findings that nobody accepts, and how many others there are. An annotation speaks of its own object alone.
 pub fn without_accepted(linted: &Linted, findings: Vec<PlacedFinding>) -> (Vec<PlacedFinding>, usize) {
     let accepting = linted.manifests.iter().filter_map(|manifest| Some((manifest, manifest.accepts.as_ref()?)));
-    let by_place: HashMap<&Place, &Accepts> = accepting
-        .flat_map(|(manifest, accepts)| manifest.claims.iter().map(move |claim| (&claim.place, accepts)))
-        .collect();
+    let by_place: HashMap<&Place, &Accepts> =
+        accepting.flat_map(|(manifest, accepts)| manifest.fields().map(move |claim| (&claim.place, accepts))).collect();
     let is_accepted = |finding: &PlacedFinding| {
         let accepts = by_place.get(&finding.place);
         accepts.is_some_and(|accepts| accepts.rules.iter().any(|name| name == finding.rule.0))

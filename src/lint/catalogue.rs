@@ -1,15 +1,17 @@
 //! Every rule of manifests.
 
 use super::{
-    external_ip_in_cluster, host_port_taken, host_port_with_replicas, listener_on_port, pod_port_in_node_port_range,
-    pod_port_of_daemon, rule::LintRule,
+    external_ip_in_cluster, host_port_taken, host_port_with_replicas, listener_on_port, node_port_taken_by_pod,
+    pod_port_in_node_port_range, pod_port_of_daemon, port_field_refused, rule::LintRule,
 };
 use crate::rules::OF_MANIFESTS;
 
 /// The rules that judge manifests alone.
 static OWN: &[LintRule] = &[
+    port_field_refused::RULE,
     pod_port_in_node_port_range::RULE,
     host_port_with_replicas::RULE,
+    node_port_taken_by_pod::RULE,
     host_port_taken::RULE,
     listener_on_port::RULE,
     pod_port_of_daemon::RULE,

@@ -7,13 +7,17 @@
 //!
 //! ## Silent when
 //! - the manifests are compared with no cluster, and `--service-cidr` names no network;
-//! - no Node and no other Service has the address, and no such network has it.
+//! - no Node and no other Service has the address, and no such network has it;
+//! - it is the cluster IP of another Service with a port of this one: `external-address-claimed-twice` tells that.
 //!
 //! ## Fix
 //! Have an address that is nobody's, or a Service of type LoadBalancer. Kubernetes 1.36 deprecates external IPs, and warns of
 //! each: some clusters may no longer serve them.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+};
 
 use super::{
     Linted,
@@ -37,14 +41,18 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let nodes = linted.nodes().unwrap_or_default();
     let nodes: HashMap<IpAddr, &Node> =
         nodes.into_iter().flat_map(|node| node.addresses.iter().map(move |it| (it.ip, node))).collect();
-    let services = linted.snapshot.cluster.services.seen().into_iter().flatten().map(AsRef::as_ref);
-    let services: HashMap<IpAddr, &Service> =
-        services.flat_map(|service: &Service| service.cluster_ips.iter().map(move |ip| (*ip, service))).collect();
+    let by_name = linted.services_by_name();
+    let cluster_ips = by_name.values().flat_map(|service| service.cluster_ips.iter().map(|ip| (*ip, *service)));
+    let services: HashMap<IpAddr, &Service> = cluster_ips.collect();
     let mut findings = Vec::new();
     for (manifest, claim) in linted.claims() {
         let Claimed::ExternalIp(ip) = claim.what else { continue };
-        let is_other = |it: &&&Service| (&it.namespace, &it.name) != (&manifest.namespace, &manifest.name);
-        let other = || services.get(&ip).filter(is_other);
+        let is_other = |it: &Service| (&it.namespace, &it.name) != (&manifest.namespace, &manifest.name);
+        let other = || services.get(&ip).filter(|it| is_other(it));
+        let own = by_name.get(&(&*manifest.namespace, &*manifest.name));
+        if own.is_some_and(|own| !nodes.contains_key(&ip) && other().is_some_and(|it| share_a_port(own, it))) {
+            continue;
+        }
         let whose = match nodes.get(&ip) {
             Some(node) => format!("an address of Node {}", node.name),
             None => match (other(), linted.service_cidrs.iter().find(|cidr| cidr.contains(&ip))) {
@@ -66,4 +74,11 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         findings.push(linted.finding(RULE.id, (manifest, claim), evidence));
     }
     findings
+}
+
+/// Whether connections to an address of both would meet.
+fn share_a_port(one: &Service, other: &Service) -> bool {
+    let ports: HashSet<_> = one.ports.iter().map(|port| (port.port, port.protocol)).collect();
+    let is_served = [one, other].iter().all(|service| service.proxy_name.is_none());
+    is_served && other.ports.iter().any(|port| ports.contains(&(port.port, port.protocol)))
 }

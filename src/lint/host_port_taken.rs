@@ -21,7 +21,7 @@ use super::{
     rule::{LintRule, Needs},
 };
 use crate::{
-    facts::{ContainerPort, Pod, Protocol, Workload, WorkloadKind},
+    facts::{ContainerPort, Pod, Workload, WorkloadKind},
     findings::{Evidence, PlacedFinding, Severity, Step},
 };
 
@@ -43,12 +43,7 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
     };
     let workloads = linted.snapshot.cluster.workloads.iter().map(AsRef::as_ref).filter(everywhere);
     let workloads: HashMap<String, &Workload> = workloads.map(|workload| (workload.to_string(), workload)).collect();
-    let mut pods: HashMap<(u16, Protocol), Vec<(&Pod, &ContainerPort)>> = HashMap::new();
-    for pod in linted.pods().filter(|pod| pod.node.is_some()) {
-        for (number, port) in pod.node_ports() {
-            pods.entry((number, port.protocol)).or_default().push((pod, port));
-        }
-    }
+    let pods = linted.pods_by_port();
     let mut findings = Vec::new();
     for manifest in &linted.manifests {
         let Some(workload) = workloads.get(&manifest.to_string()) else { continue };

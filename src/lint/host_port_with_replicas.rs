@@ -8,7 +8,7 @@
 //! compared with has fewer than pods are wanted.
 //!
 //! ## Silent when
-//! it is a DaemonSet, or wants one pod or none.
+//! it is a DaemonSet, or wants one pod or none at a time. Of a Job its `parallelism` counts, as far as so many are to end.
 //!
 //! ## Fix
 //! Make it a DaemonSet, or have a Service in place of the hostPort.

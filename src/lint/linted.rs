@@ -1,14 +1,17 @@
 //! What is judged: manifests, and the cluster that they would make, together with what is there already.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
 use ipnet::IpNet;
 
 use crate::{
-    facts::{Claim, ClusterFacts, Manifest, Node, Pod, Reading, Service, ServiceKind, Snapshot},
+    facts::{
+        Claim, ClusterFacts, ContainerPort, Manifest, Node, NodePortRange, Pod, Protocol, RangeSource, Reading,
+        Service, ServiceKind, Snapshot,
+    },
     findings::{Evidence, PlacedFinding, RuleId},
     rules::{FreePorts, made_by},
 };
@@ -25,6 +28,13 @@ pub enum Source {
     Cluster,
 }
 
+/// Kind, namespace and name.
+type Key = (String, String, String);
+
+fn key(kind: &str, namespace: &str, name: &str) -> Key {
+    (kind.to_owned(), namespace.to_owned(), name.to_owned())
+}
+
 /// Manifests and everything around them.
 #[derive(Clone, Debug)]
 pub struct Linted {
@@ -32,8 +42,10 @@ pub struct Linted {
     pub(super) manifests: Vec<Manifest>,
     /// What would be there once they are applied.
     pub(super) snapshot: Snapshot,
-    /// Objects that are there already, by kind, namespace and name: what has the same name is updated.
-    there: BTreeSet<(String, String, String)>,
+    /// The ports of objects that are there already: what has the same name is updated.
+    there: BTreeMap<Key, BTreeSet<(u16, Protocol)>>,
+    /// The pods of objects that are updated, by uid.
+    replaced: BTreeMap<String, Key>,
     /// Numbers that nobody has, where a cluster tells.
     free: Vec<u16>,
     /// Where the other objects are from.
@@ -62,16 +74,31 @@ fn keep_numbers(service: &mut Service, before: &Service) {
 impl Linted {
     /// Puts the facts of manifests into a snapshot of what is there. An object of the manifests takes the place of the one
     /// that has its name.
-    pub fn new(manifests: Vec<Manifest>, facts: ClusterFacts, mut around: Snapshot, source: Source) -> Self {
+    ///
+    /// Whoever says nothing of the NodePort range is told what the default refuses.
+    pub fn new(
+        manifests: Vec<Manifest>,
+        facts: ClusterFacts,
+        mut around: Snapshot,
+        range: &NodePortRange,
+        source: Source,
+    ) -> Self {
+        let range = NodePortRange { source: RangeSource::Flag, ..range.clone() };
+        around.cluster.node_port_range = Reading::Seen(range);
         let names: BTreeSet<(&str, &str, &str)> =
             manifests.iter().map(|it| (it.kind, &*it.namespace, &*it.name)).collect();
         let cluster = &mut around.cluster;
-        let mut there = BTreeSet::new();
-        let mut note = |kind: &str, namespace: &str, name: &str| {
-            there.insert((kind.to_owned(), namespace.to_owned(), name.to_owned()));
+        let mut there: BTreeMap<Key, BTreeSet<(u16, Protocol)>> = BTreeMap::new();
+        let mut note = |key: Key, ports: &mut dyn Iterator<Item = (u16, Protocol)>| {
+            there.entry(key).or_default().extend(ports);
         };
+        let number = |(number, port): (u16, &ContainerPort)| (number, port.protocol);
         let mut services: Vec<Arc<Service>> = cluster.services.seen().cloned().unwrap_or_default();
-        services.iter().for_each(|it| note("Service", &it.namespace, &it.name));
+        for it in &services {
+            let of_ports = it.ports.iter().filter_map(|port| Some((port.node_port?, port.protocol)));
+            let health = it.health_check_node_port.map(|number| (number, Protocol::Tcp));
+            note(key("Service", &it.namespace, &it.name), &mut of_ports.chain(health));
+        }
         let mut updated = BTreeMap::new();
         services.retain(|it| {
             let is_updated = names.contains(&("Service", &it.namespace, &it.name));
@@ -91,21 +118,30 @@ impl Linted {
             service
         }));
         cluster.services = Reading::Seen(services);
-        cluster.workloads.iter().for_each(|it| note(it.kind.name(), &it.namespace, &it.name));
+        for it in &cluster.workloads {
+            note(key(it.kind.name(), &it.namespace, &it.name), &mut it.node_ports().map(number));
+        }
         cluster.workloads.retain(|it| !names.contains(&(it.kind.name(), &it.namespace, &it.name)));
         cluster.workloads.extend(facts.workloads);
+        let mut replaced = BTreeMap::new();
         if let Reading::Seen(pods) = &mut cluster.pods {
             pods.retain(|pod| {
                 let (kind, name) = pod.controller.as_ref().and_then(made_by).unwrap_or(("Pod", &pod.name));
-                note(kind, &pod.namespace, name);
-                !pod.finished && !names.contains(&(kind, &pod.namespace, name))
+                let key = key(kind, &pod.namespace, name);
+                note(key.clone(), &mut pod.node_ports().map(number));
+                let is_updated = names.contains(&(kind, &pod.namespace, name));
+                if is_updated {
+                    let uids = [&pod.uid, &pod.config_hash].into_iter().flatten();
+                    replaced.extend(uids.map(|uid| (uid.clone(), key.clone())));
+                }
+                !pod.finished && !is_updated
             });
         }
         let free = match source {
             Source::Nowhere => Vec::new(),
             Source::Cluster => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
         };
-        Self { manifests, snapshot: around, there, free, source, service_cidrs: Vec::new() }
+        Self { manifests, snapshot: around, there, replaced, free, source, service_cidrs: Vec::new() }
     }
 
     /// Says where the API server allocates cluster IPs.
@@ -122,13 +158,36 @@ impl Linted {
 
     /// Whether the cluster has an object of this name already.
     pub(super) fn is_update(&self, manifest: &Manifest) -> bool {
-        let key = (manifest.kind.to_owned(), manifest.namespace.clone(), manifest.name.clone());
-        self.there.contains(&key)
+        self.there.contains_key(&key(manifest.kind, &manifest.namespace, &manifest.name))
     }
 
-    /// Pods that are there, where they were read.
-    pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.snapshot.cluster.pods.seen().into_iter().flatten().map(AsRef::as_ref)
+    /// Whether the object is there already, and has this very port.
+    pub(super) fn has_already(&self, manifest: &Manifest, port: (u16, Protocol)) -> bool {
+        let ports = self.there.get(&key(manifest.kind, &manifest.namespace, &manifest.name));
+        ports.is_some_and(|ports| ports.contains(&port))
+    }
+
+    /// Whether the pod of this uid is of the object as it is there.
+    pub(super) fn is_replaced(&self, manifest: &Manifest, uid: &str) -> bool {
+        self.replaced.get(uid) == Some(&key(manifest.kind, &manifest.namespace, &manifest.name))
+    }
+
+    /// The Services that would be there, by namespace and name; of one that is there twice the first.
+    pub(super) fn services_by_name(&self) -> HashMap<(&str, &str), &Service> {
+        let services = self.snapshot.cluster.services.seen().into_iter().flatten().rev().map(AsRef::as_ref);
+        services.map(|service: &Service| ((&*service.namespace, &*service.name), service)).collect()
+    }
+
+    /// The ports of nodes that pods have which are there, where they were read. Those of pods that end with an update are left out.
+    pub(super) fn pods_by_port(&self) -> HashMap<(u16, Protocol), Vec<(&Pod, &ContainerPort)>> {
+        let mut by_port: HashMap<_, Vec<_>> = HashMap::new();
+        let pods = self.snapshot.cluster.pods.seen().into_iter().flatten().map(AsRef::as_ref);
+        for pod in pods.filter(|pod: &&Pod| pod.node.is_some()) {
+            for (number, port) in pod.node_ports() {
+                by_port.entry((number, port.protocol)).or_default().push((pod, port));
+            }
+        }
+        by_port
     }
 
     /// Nodes, where they were read.
@@ -137,26 +196,31 @@ impl Linted {
         Some(nodes.iter().map(AsRef::as_ref).collect())
     }
 
-    /// A finding about one field.
+    /// A finding about one field, with numbers that a Service could have instead.
     pub(super) fn finding(
         &self,
         rule: RuleId,
         (manifest, claim): (&Manifest, &Claim),
         evidence: Evidence,
     ) -> PlacedFinding {
-        let (port, protocol) = claim.what.port().unzip();
         let is_node_port = claim.what.of_service().is_some() && !self.free.is_empty();
         let free: Vec<String> = self.free.iter().map(u16::to_string).collect();
         let evidence = if is_node_port { evidence.value("free", free.join(", ")) } else { evidence };
-        PlacedFinding {
-            place: claim.place.clone(),
-            rule,
-            object: manifest.to_string(),
-            field: claim.path.clone(),
-            port,
-            protocol,
-            evidence,
-            related: Vec::new(),
-        }
+        placed(rule, (manifest, claim), evidence)
+    }
+}
+
+/// A finding about one field.
+pub(super) fn placed(rule: RuleId, (manifest, claim): (&Manifest, &Claim), evidence: Evidence) -> PlacedFinding {
+    let (port, protocol) = claim.what.port().unzip();
+    PlacedFinding {
+        place: claim.place.clone(),
+        rule,
+        object: manifest.to_string(),
+        field: claim.path.clone(),
+        port,
+        protocol,
+        evidence,
+        related: Vec::new(),
     }
 }

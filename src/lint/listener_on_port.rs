@@ -6,8 +6,9 @@
 //!
 //! ## Silent when
 //! - the manifests are compared with no snapshot;
-//! - an object of the same kind and name is there already: the listener may be its own;
-//! - the listener is at loopback.
+//! - the object is there already and has this very port: the listener may be its own;
+//! - the listener is of a pod of this workload, as it is there already, or it cannot be told that it is not;
+//! - the listener is at loopback, or the two are at different addresses of the node.
 //!
 //! ## Fix
 //! Give the object another port, or move the process.
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     dataplane::owner_name,
-    facts::{Claimed, Protocol, Socket},
+    facts::{Claimed, Manifest, Owner, Protocol, Reading, Socket},
     findings::{Evidence, PlacedFinding, Severity, Step},
 };
 
@@ -37,11 +38,20 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let Some(listeners) = linted.snapshot.kernel.listeners.seen() else { return Vec::new() };
     let node = linted.snapshot.node_name();
     let reached = listeners.iter().filter(|it| !it.local.to_canonical().is_loopback());
-    let by_port: HashMap<(u16, Protocol), &Socket> = reached.map(|it| ((it.local_port, it.protocol), it)).collect();
+    let mut by_port: HashMap<(u16, Protocol), Vec<&Socket>> = HashMap::new();
+    reached.for_each(|it| by_port.entry((it.local_port, it.protocol)).or_default().push(it));
     let mut findings = Vec::new();
-    for (manifest, claim) in linted.claims().filter(|(manifest, _)| !linted.is_update(manifest)) {
+    for (manifest, claim) in linted.claims() {
         let Some((number, protocol)) = claim.what.port() else { continue };
-        let Some(socket) = by_port.get(&(number, protocol)) else { continue };
+        let Some(there) = by_port.get(&(number, protocol)) else { continue };
+        if linted.has_already(manifest, (number, protocol)) {
+            continue;
+        }
+        // A Service has no listener of its own.
+        let may_be_own =
+            |socket: &Socket| claim.what.of_pods().is_some() && may_be_own(linted, manifest, &socket.owner);
+        let meets = |it: &&&Socket| claim.what.host_ip().is_none_or(|ip| it.local.is_unspecified() || it.local == ip);
+        let Some(socket) = there.iter().filter(meets).find(|it| !may_be_own(it)) else { continue };
         let owner = owner_name(&linted.snapshot, &socket.owner);
         let what = match claim.what {
             Claimed::NodePort(..) => "nodePort",
@@ -57,4 +67,21 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         findings.push(linted.finding(RULE.id, (manifest, claim), evidence));
     }
     findings
+}
+
+/// Whether a pod of the workload, as it is there already, may have the socket: one that its template did not declare until now.
+fn may_be_own(linted: &Linted, manifest: &Manifest, owner: &Owner) -> bool {
+    let is_known = match owner {
+        Owner::Kernel { link } => !link.is_empty(),
+        Owner::TimeWait => true,
+        Owner::NotAsked => false,
+        Owner::Held(holder) => match &holder.cgroup {
+            Reading::Seen(cgroup) => match &cgroup.pod {
+                Some(pod) => !linted.is_replaced(manifest, &pod.pod_uid),
+                None => !cgroup.is_root(),
+            },
+            Reading::Gap(_) => false,
+        },
+    };
+    linted.is_update(manifest) && !is_known
 }

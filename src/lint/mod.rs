@@ -7,19 +7,23 @@
 //! `docs/lint.md`.
 
 mod accepted;
+mod around;
 mod catalogue;
 mod external_ip_in_cluster;
 mod host_port_taken;
 mod host_port_with_replicas;
 mod linted;
 mod listener_on_port;
+mod node_port_taken_by_pod;
 mod pod_port_in_node_port_range;
 mod pod_port_of_daemon;
+mod port_field_refused;
 mod report;
 mod rule;
 mod shared;
 
 pub use accepted::{judge_acceptance, without_accepted};
+pub use around::{range, unread};
 pub use catalogue::{find_lint_rule, lint_rules};
 pub use linted::{Linted, Source};
 pub use report::{LintReport, lint};

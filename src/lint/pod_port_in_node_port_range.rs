@@ -6,7 +6,8 @@
 //! beginning.
 //!
 //! ## Silent when
-//! a Service has the number already: `node-port-claimed-twice` tells that.
+//! - a Service has the number already: `node-port-claimed-twice` tells that;
+//! - the `hostIP` is an address of loopback, where NodePorts are served in some modes only.
 //!
 //! ## Fix
 //! Give the pod a port outside the range.
@@ -37,7 +38,7 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         let Some((number, protocol)) = claim.what.of_pods().filter(|(number, _)| range.range.contains(*number)) else {
             continue;
         };
-        if taken.contains(&(number, protocol)) {
+        if taken.contains(&(number, protocol)) || claim.what.is_at_loopback() {
             continue;
         }
         let (what, end) = match claim.what {

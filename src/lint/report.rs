@@ -29,6 +29,8 @@ pub struct LintReport {
     pub files: usize,
     /// How many objects were judged.
     pub objects: usize,
+    /// How many objects had the name of one that was there already.
+    pub again: usize,
     /// How many others there were, by kind.
     pub skipped: BTreeMap<String, usize>,
     /// The NodePort range.

@@ -1,31 +1,26 @@
 //! Rules of objects that are there already, asked of what the manifests would make.
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeMap, HashMap, btree_map::Entry},
+    mem,
+};
 
 use super::Linted;
 use crate::{
-    facts::{Claim, Gap, Manifest, Source, View, Why},
-    findings::{Evidence, Judgement, PlacedFinding, SubjectKind, Verdict},
+    facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, View, Why},
+    findings::{Evidence, PlacedFinding, Verdict},
     rules::{Limits, Opinion, Rule, ask},
 };
 
 /// Fields of other objects that are named with a finding.
 const MOST_RELATED: usize = 16;
 
-/// Fields by the number that they claim.
-type ByNumber<'a> = HashMap<u16, Vec<(&'a Manifest, &'a Claim)>>;
-
 /// What the rule finds at places of the manifests, and why where it could not tell. What it says of other objects is not about
 /// the manifests.
 pub(super) fn judge(rule: &'static Rule, linted: &Linted) -> (Vec<PlacedFinding>, Vec<Gap>) {
-    let mut by_number = ByNumber::new();
-    for (manifest, claim) in linted.claims() {
-        if let Some((number, _)) = claim.what.port() {
-            by_number.entry(number).or_default().push((manifest, claim));
-        }
-    }
+    let fields = Fields::of(linted);
     let view = View { now: &linted.snapshot, before: None };
-    let (mut findings, mut unknown) = (Vec::new(), Vec::new());
+    let (mut findings, mut unknown) = (BTreeMap::new(), Vec::new());
     for Opinion { judgements, .. } in ask(&[rule], view, &Limits::default()) {
         match judgements {
             Some(Ok(judgements)) => {
@@ -33,8 +28,8 @@ pub(super) fn judge(rule: &'static Rule, linted: &Linted) -> (Vec<PlacedFinding>
                     match judgement.verdict {
                         Verdict::Healthy => {}
                         Verdict::Unknown(gap) => unknown.push(gap),
-                        Verdict::Problem(ref evidence) => {
-                            findings.extend(placed(rule, linted, &by_number, &judgement, evidence));
+                        Verdict::Problem(evidence) => {
+                            fields.place(rule, evidence).into_iter().for_each(|it| take(&mut findings, it));
                         }
                     }
                 }
@@ -46,47 +41,68 @@ pub(super) fn judge(rule: &'static Rule, linted: &Linted) -> (Vec<PlacedFinding>
             }
         }
     }
-    (findings, unknown)
+    (findings.into_values().collect(), unknown)
 }
 
-/// A judgement at each field that it is about.
-fn placed(
-    rule: &Rule,
-    linted: &Linted,
-    by_number: &ByNumber<'_>,
-    judgement: &Judgement,
-    evidence: &Evidence,
-) -> Vec<PlacedFinding> {
-    let Judgement { subject, port, protocol, .. } = judgement;
-    let all = port.and_then(|port| by_number.get(&port)).map_or(&[][..], Vec::as_slice);
-    let is_about = |manifest: &Manifest, claim: &Claim| match subject.kind {
-        SubjectKind::Service => {
-            let name = (Some(manifest.namespace.as_str()), manifest.name.as_str());
-            claim.what.of_service().is_some() && name == (subject.namespace.as_deref(), subject.name.as_str())
+/// A field of an object has one finding of a rule: an address that is shared on several ports is one mistake. With an anchor of
+/// YAML two objects may have a field at one place.
+fn take(findings: &mut BTreeMap<(Place, String), PlacedFinding>, finding: PlacedFinding) {
+    match findings.entry((finding.place.clone(), finding.object.clone())) {
+        Entry::Vacant(entry) => {
+            entry.insert(finding);
         }
-        // One of the workloads that its evidence names.
-        _ => claim.what.of_pods().is_some() && is_named(evidence, &manifest.to_string()),
-    };
-    let own = all.iter().filter(|(manifest, claim)| {
-        claim.what.port().map(|(_, protocol)| protocol) == *protocol && is_about(manifest, claim)
-    });
-    let finding = |&(manifest, claim): &(&Manifest, &Claim)| {
-        // The API server compares numbers of Services, whatever the protocol; nodes compare ports of pods by both.
-        let has_a_part = |other: &Claim| {
-            let both = claim.what.of_service().is_some() && other.what.of_service().is_some();
-            other.place != claim.place && (both || other.what.port() == claim.what.port())
+        Entry::Occupied(mut entry) => {
+            let known = entry.get_mut();
+            let nothing = Evidence::new(finding.evidence.severity, String::new());
+            known.evidence = mem::replace(&mut known.evidence, nothing).merge(finding.evidence);
+            for related in finding.related {
+                if known.related.len() < MOST_RELATED && !known.related.contains(&related) {
+                    known.related.push(related);
+                }
+            }
+        }
+    }
+}
+
+/// The fields of the manifests by what rules know of them. One object may be there twice.
+struct Fields<'a> {
+    linted: &'a Linted,
+    by_claim: HashMap<ClaimOf, Vec<(&'a Manifest, &'a Claim)>>,
+}
+
+impl<'a> Fields<'a> {
+    fn of(linted: &'a Linted) -> Self {
+        let mut by_claim: HashMap<_, Vec<_>> = HashMap::new();
+        for (manifest, claim) in linted.claims() {
+            by_claim.entry(ClaimOf::written(manifest, claim)).or_default().push((manifest, claim));
+        }
+        Self { linted, by_claim }
+    }
+
+    fn written<'b>(&'b self, claims: &'b [ClaimOf]) -> impl Iterator<Item = (&'a Manifest, &'a Claim)> + 'b {
+        claims.iter().filter_map(|claim| self.by_claim.get(claim)).flatten().copied()
+    }
+
+    /// A problem at each field that it is about. Where none of them is in the manifests, as of a Service that is there already,
+    /// it is told at the ports of pods that have a part in it: no other judgement is about these.
+    fn place(&self, rule: &Rule, mut evidence: Evidence) -> Vec<PlacedFinding> {
+        let (about, beside) = (mem::take(&mut evidence.about), mem::take(&mut evidence.beside));
+        let of_pods: Vec<ClaimOf> = match self.written(&about).next() {
+            None => beside.iter().filter(|claim| claim.is_of_pods()).cloned().collect(),
+            Some(_) => Vec::new(),
         };
-        let others = all.iter().filter(|(_, other)| has_a_part(other)).take(MOST_RELATED);
-        PlacedFinding {
-            related: others.map(|(manifest, claim)| (claim.place.clone(), manifest.to_string())).collect(),
-            ..linted.finding(rule.id, (manifest, claim), evidence.clone())
-        }
-    };
-    own.map(finding).collect()
-}
-
-/// Whether a value of the evidence begins with this name, or the evidence leaves names out.
-fn is_named(evidence: &Evidence, name: &str) -> bool {
-    let names = |value: &str| value.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
-    evidence.values.iter().any(|(_, value)| names(value) || value.starts_with("and "))
+        let at = if of_pods.is_empty() { &about } else { &of_pods };
+        let finding = |(manifest, claim): (&Manifest, &Claim)| {
+            let own = (manifest.to_string(), &claim.path);
+            let others = self.written(&about).chain(self.written(&beside));
+            // A second copy of the object has no part in it.
+            let others =
+                others.filter(|(manifest, other)| (manifest.to_string(), &other.path) != own).take(MOST_RELATED);
+            PlacedFinding {
+                related: others.map(|(manifest, claim)| (claim.place.clone(), manifest.to_string())).collect(),
+                ..self.linted.finding(rule.id, (manifest, claim), evidence.clone())
+            }
+        };
+        self.written(at).map(finding).collect()
+    }
 }

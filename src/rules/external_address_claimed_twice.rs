@@ -39,8 +39,8 @@ use super::{
 };
 use crate::{
     dataplane::{ExternalAddress, Field, is_left},
-    facts::{Mode, Protocol, Service, Snapshot, Source, View},
-    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Vantage, Verdict},
+    facts::{ClaimOf, Mode, Protocol, Service, Snapshot, Source, View},
+    findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
 pub(super) static RULE: Rule = Rule {
@@ -136,6 +136,11 @@ fn title<'a>(claim: &ExternalAddress<'a>) -> (&'a str, &'a str) {
     (&claim.service.namespace, &claim.service.name)
 }
 
+/// The field in which a person typed the address.
+fn typed_in(claim: &ExternalAddress<'_>) -> Option<ClaimOf> {
+    matches!(claim.field, Field::ExternalIps(_)).then(|| ClaimOf::external_ip(claim.service, claim.ip))
+}
+
 fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &[ExternalAddress<'_>]) -> Evidence {
     let others = || all.iter().filter(|claim| title(claim) != title(own)).take(MOST_LISTED);
     let names = listed(others().map(|claim| format!("{}/{}", claim.service.namespace, claim.service.name)));
@@ -146,6 +151,8 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
     let mut evidence = Evidence::new(Severity::Warning, summary)
         .in_cluster()
         .affects([Vantage::Remote, Vantage::Node, Vantage::Pods])
+        .about(typed_in(own))
+        .beside(others().filter_map(typed_in))
         .value("address", format!("{ip} ({})", own.field))
         .value("service", service_in_words(own.service));
     for claim in others() {
@@ -157,6 +164,13 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
     let typed = all.iter().filter(|claim| title(claim) != title(own)).find(is_typed).filter(|_| !is_typed(&own));
     let instead = || others().next().filter(|_| own.field == Field::ClusterIps);
     let released = typed.or_else(instead).unwrap_or(own);
+    // One of a file that is no cluster's cannot be patched.
+    if is_typed(&released) && released.service.uid.is_none() {
+        let Service { namespace, name, .. } = released.service;
+        let other =
+            format!("write an external IP into Service {namespace}/{name} that no other Service has, or leave it out");
+        return evidence.remedy(Step::advice(other));
+    }
     let remedy = Remedy::from(release_to(released, "an address or a port that no other Service has"));
     evidence.remedy(if is_typed(&released) { remedy.then(keep_external_ips_out()) } else { remedy })
 }

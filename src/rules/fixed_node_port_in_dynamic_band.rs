@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     dataplane::service_port,
-    facts::{Gap, PortRange, Service, ServicePort, Source, View, Why},
+    facts::{ClaimOf, Gap, PortRange, Service, ServicePort, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict},
 };
 
@@ -107,6 +107,7 @@ fn evidence(service: &Service, port: &ServicePort, number: u16) -> Evidence {
     );
     Evidence::new(Severity::Info, summary)
         .in_cluster()
+        .about([ClaimOf::node_port(service, Some(port))])
         .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol))
         .value(
             "chosen by",

@@ -31,7 +31,7 @@ use super::{
     wording::{MOST_LISTED, listed},
 };
 use crate::{
-    facts::{ContainerPort, Protocol, Reading, Source, View, Why, Workload, WorkloadKind},
+    facts::{ClaimOf, ContainerPort, Protocol, Reading, Source, View, Why, Workload, WorkloadKind},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
@@ -139,7 +139,8 @@ fn is_same(one: &Workload, other: &Workload) -> bool {
 fn evidence(number: u16, protocol: Protocol, workloads: &[&Workload]) -> Evidence {
     let names = listed(workloads.iter());
     let sentence = format!("{names} want hostPort {number}/{protocol}: on one node, pods of only one of them run.");
-    let mut evidence = Evidence::new(Severity::Warning, sentence).in_cluster();
+    let fields = workloads.iter().map(|workload| ClaimOf::pod_port(workload, number, protocol));
+    let mut evidence = Evidence::new(Severity::Warning, sentence).in_cluster().about(fields);
     for workload in workloads.iter().take(MOST_LISTED) {
         let how = if workload.host_network { "in the host's network" } else { "as hostPort" };
         evidence = evidence.value("wanted by", format!("{workload} {how}"));

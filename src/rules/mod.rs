@@ -114,10 +114,12 @@ pub static RULES: &[&Rule] = &[
     &own_port_taken::RULE,
 ];
 
-/// Rules that judge manifests, too: what they say of Services and workloads holds before these are created.
+/// Rules that judge manifests, too: what they say of Services and workloads holds before these are created. Their evidence says
+/// which fields it is about.
 pub static OF_MANIFESTS: &[&Rule] = &[
     &node_port_claimed_twice::RULE,
     &host_port_claimed_twice::RULE,
+    &external_address_claimed_twice::RULE,
     &node_port_outside_range::RULE,
     &fixed_node_port_in_dynamic_band::RULE,
 ];

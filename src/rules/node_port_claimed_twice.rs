@@ -21,7 +21,7 @@
 //! - a workload's port has another protocol than the Service's, or it wants no pods: `replicas: 0`, or no node for a
 //!   DaemonSet;
 //! - pods of the workload are there too: `host-port-equals-node-port` and `listener-on-node-port` judge these, by the
-//!   proxy's mode.
+//!   proxy's mode, and `node-port-taken-by-pod` before the Service is there.
 //!
 //! ## Fix
 //! Give one of them another number. A Service without nodePort gets a free one by itself.
@@ -44,7 +44,7 @@ use super::{
 };
 use crate::{
     dataplane::service_port,
-    facts::{ContainerPort, Protocol, Service, ServicePort, Snapshot, Source, View, Workload},
+    facts::{ClaimOf, ContainerPort, Protocol, Service, ServicePort, Snapshot, Source, View, Workload},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
@@ -254,6 +254,13 @@ impl Other<'_> {
             Self::Workload(_, port) => port.protocol,
         }
     }
+
+    fn field(&self, number: u16) -> ClaimOf {
+        match self {
+            Self::Claim(claim) => ClaimOf::node_port(claim.service, claim.port),
+            Self::Workload(workload, port) => ClaimOf::pod_port(workload, number, port.protocol),
+        }
+    }
 }
 
 fn evidence(
@@ -270,6 +277,8 @@ fn evidence(
     let mut evidence = Evidence::new(worst.severity(), summary)
         .in_cluster()
         .outcome(worst.outcome())
+        .about([ClaimOf::node_port(claim.service, claim.port)])
+        .beside(others.iter().map(|(other, _)| other.field(number)))
         .value("service", format!("{name} type {}, {what}", claim.service.kind.name()));
     if worst == Clash::Lost {
         evidence = evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]);

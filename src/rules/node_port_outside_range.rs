@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     dataplane::service_port,
-    facts::{NodePortRange, Protocol, Service, ServicePort, Source, View},
+    facts::{ClaimOf, NodePortRange, Protocol, Service, ServicePort, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
@@ -82,6 +82,7 @@ fn evidence(
     let summary = format!("{what} of {name} lies outside the NodePort range {}: {end}.", range.range);
     let evidence = Evidence::new(Severity::Warning, summary)
         .in_cluster()
+        .about([ClaimOf::node_port(service, port)])
         .value("service", format!("{name} type {}, {what}", service.kind.name()))
         .value("NodePort range", range_in_words(range));
     let extend = "extend --service-node-port-range of every kube-apiserver so that it holds the port";

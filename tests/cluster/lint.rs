@@ -22,7 +22,7 @@ const WEB: &str = r#"{"metadata":{"name":"web","namespace":"shop","uid":"u1"},"s
 
 fn manifest(name: &str) -> String {
     format!(
-        "kind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: [{{port: 80, nodePort: 30080}}]}}\n"
+        "kind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: [{{port: 80, nodePort: 30080}}], type: NodePort}}\n"
     )
 }
 

@@ -1,16 +1,33 @@
-//! From a tree to a manifest: which of its fields claim a port or an address, and where each is written.
+//! From a tree to a manifest: which of its fields claim a port or an address, where each is written, and which of them the API
+//! server does not take (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
 
-use std::sync::Arc;
+use std::{collections::HashSet, net::IpAddr, sync::Arc};
 
 use super::node::Node;
 use crate::{
-    cluster::field_values::lenient_ip,
-    facts::{ACCEPT, Accepts, Claim, Claimed, Place, Protocol, WorkloadKind, text},
+    cluster::field_values::{lenient_ip, short},
+    facts::{ACCEPT, Accepts, Claim, Claimed, Place, Protocol, Refusal, Refused, WorkloadKind, text},
 };
 
 /// The longest name of a rule that is kept, in bytes, and how many names of one object.
 const RULE: usize = 64;
 const MOST_RULES: usize = 64;
+
+/// The fields of one object.
+#[derive(Default)]
+pub(super) struct Fields {
+    pub(super) claims: Vec<Claim>,
+    pub(super) refused: Vec<Refused>,
+}
+
+impl Fields {
+    fn add(&mut self, claim: Claim, refusal: Option<Refusal>) {
+        match refusal {
+            Some(why) => self.refused.push(Refused { claim, why }),
+            None => self.claims.push(claim),
+        }
+    }
+}
 
 /// Makes places of a document's lines.
 pub(super) struct Lines<'a> {
@@ -29,7 +46,7 @@ impl Lines<'_> {
     }
 
     fn claim(&self, path: String, node: &Node, what: Claimed) -> Claim {
-        Claim { path, place: self.place(node), what }
+        Claim { path, place: self.place(node), what, of_port: None }
     }
 }
 
@@ -42,55 +59,88 @@ pub(super) fn accepts(object: &Node, lines: &Lines<'_>) -> Option<Accepts> {
     Some(Accepts { rules, place: lines.place(node) })
 }
 
-/// The claims of a Service. What is no port or no address is named by whoever converts the object.
-pub(super) fn of_service(object: &Node, lines: &Lines<'_>) -> Vec<Claim> {
-    let Some(spec) = object.field("spec") else { return Vec::new() };
-    let mut claims = Vec::new();
+/// Those of a Service. What is no port or no address is named by whoever converts the object.
+pub(super) fn of_service(object: &Node, lines: &Lines<'_>) -> Fields {
+    let mut fields = Fields::default();
+    let Some(spec) = object.field("spec") else { return fields };
+    let text = |key| spec.field(key).and_then(Node::text);
+    let refusal = match text("type") {
+        None | Some("ClusterIP") => Some(Refusal::NodePortOf("ClusterIP")),
+        Some("ExternalName") => Some(Refusal::NodePortOf("ExternalName")),
+        Some(_) => None,
+    };
     for (index, port) in spec.field("ports").map_or(&[][..], Node::items).iter().enumerate() {
-        if let Some((node, number)) = number(port, "nodePort") {
+        if let Some((node, node_port)) = number(port, "nodePort") {
             let path = format!("spec.ports[{index}].nodePort");
-            claims.push(lines.claim(path, node, Claimed::NodePort(number, protocol(port))));
+            let claim = lines.claim(path, node, Claimed::NodePort(node_port, protocol(port)));
+            let name = port.field("name").and_then(Node::text).map(short).unwrap_or_default();
+            let of_port = number(port, "port").map(|(_, number)| (name, number));
+            fields.add(Claim { of_port, ..claim }, refusal);
         }
     }
     if let Some((node, number)) = number(spec, "healthCheckNodePort") {
-        claims.push(lines.claim("spec.healthCheckNodePort".to_owned(), node, Claimed::HealthCheckNodePort(number)));
+        let is_asked = (text("type"), text("externalTrafficPolicy")) == (Some("LoadBalancer"), Some("Local"));
+        let claim = lines.claim("spec.healthCheckNodePort".to_owned(), node, Claimed::HealthCheckNodePort(number));
+        fields.add(claim, (!is_asked).then_some(Refusal::HealthCheck));
     }
     for (index, node) in spec.field("externalIPs").map_or(&[][..], Node::items).iter().enumerate() {
         if let Some(ip) = node.text().and_then(lenient_ip) {
-            claims.push(lines.claim(format!("spec.externalIPs[{index}]"), node, Claimed::ExternalIp(ip)));
+            fields.add(lines.claim(format!("spec.externalIPs[{index}]"), node, Claimed::ExternalIp(ip)), None);
         }
     }
-    claims
+    fields
 }
 
-/// The claims of the pods of a workload.
-pub(super) fn of_pods(kind: WorkloadKind, object: &Node, lines: &Lines<'_>) -> Vec<Claim> {
-    let Some(spec) = object.at_path(kind.pod_spec()) else { return Vec::new() };
+/// Those of the pods of a workload.
+pub(super) fn of_pods(kind: WorkloadKind, object: &Node, lines: &Lines<'_>) -> Fields {
+    let mut fields = Fields::default();
+    let Some(spec) = object.at_path(kind.pod_spec()) else { return fields };
     let host_network = spec.field("hostNetwork").is_some_and(Node::is_true);
-    let mut claims = Vec::new();
     for list in ["containers", "initContainers"] {
+        // Containers run together. Those that begin are compared with nobody.
+        let mut together = HashSet::new();
         for (index, container) in spec.field(list).map_or(&[][..], Node::items).iter().enumerate() {
-            // Of the init containers, those that run beside the others have ports, too.
-            let stays = container.field("restartPolicy").and_then(Node::text) == Some("Always");
-            if list == "initContainers" && !stays {
-                continue;
+            if list == "initContainers" {
+                // Of these, those that run beside the others have ports, too.
+                if container.field("restartPolicy").and_then(Node::text) != Some("Always") {
+                    continue;
+                }
+                together.clear();
             }
             for (port_index, port) in container.field("ports").map_or(&[][..], Node::items).iter().enumerate() {
                 let path = |field| format!("{}.{list}[{index}].ports[{port_index}].{field}", kind.pod_spec());
-                let protocol = protocol(port);
-                match number(port, "hostPort") {
-                    Some((node, number)) => {
-                        claims.push(lines.claim(path("hostPort"), node, Claimed::HostPort(number, protocol)));
-                    }
-                    None if host_network => claims.extend(number(port, "containerPort").map(|(node, number)| {
-                        lines.claim(path("containerPort"), node, Claimed::HostNetworkPort(number, protocol))
-                    })),
-                    None => {}
-                }
+                let Some((field, node, what)) = of_port(port, host_network) else { continue };
+                let claim = lines.claim(path(field), node, what);
+                let refusal = not_the_port(port, host_network && list == "containers")
+                    .or_else(|| (!together.insert((what.port(), host_ip(port)))).then_some(Refusal::Twice));
+                fields.add(claim, refusal);
             }
         }
     }
-    claims
+    fields
+}
+
+/// What an entry of `ports` wants of the node, with the field that says so.
+fn of_port(port: &Node, host_network: bool) -> Option<(&'static str, &Node, Claimed)> {
+    let protocol = protocol(port);
+    match number(port, "hostPort") {
+        Some((node, number)) => Some(("hostPort", node, Claimed::HostPort(number, protocol, host_ip(port)))),
+        None if host_network => {
+            let (node, number) = number(port, "containerPort")?;
+            Some(("containerPort", node, Claimed::HostNetworkPort(number, protocol)))
+        }
+        None => None,
+    }
+}
+
+fn not_the_port(port: &Node, host_network: bool) -> Option<Refusal> {
+    let (_, host_port) = number(port, "hostPort").filter(|_| host_network)?;
+    let (_, container_port) = number(port, "containerPort")?;
+    (host_port != container_port).then_some(Refusal::NotThePort(container_port))
+}
+
+fn host_ip(port: &Node) -> Option<IpAddr> {
+    port.field("hostIP").and_then(Node::text).and_then(lenient_ip)
 }
 
 /// A port that is not 0, which stands for none.

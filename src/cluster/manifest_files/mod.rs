@@ -9,7 +9,7 @@ mod node;
 mod templates;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     io::{BufReader, Cursor},
     path::PathBuf,
     sync::Arc,
@@ -18,7 +18,7 @@ use std::{
 use serde::{Deserialize, de::DeserializeSeed};
 
 use self::{
-    claims::Lines,
+    claims::{Fields, Lines},
     folder::Found,
     node::{Node, Value},
     templates::Templates,
@@ -32,7 +32,9 @@ use super::{
     yaml_documents::Documents,
     yaml_options,
 };
-use crate::facts::{Claim, ClusterFacts, Gap, Manifest, Place, Reading, Source, Why, WorkloadKind, names, text};
+use crate::facts::{
+    ClusterFacts, Gap, Manifest, Place, Reading, Service, ServiceKind, Source, Why, WorkloadKind, names, text,
+};
 
 /// The longest file that is read, in bytes.
 const LONGEST: u64 = 32 << 20;
@@ -52,6 +54,10 @@ pub struct ManifestFiles {
     pub facts: ClusterFacts,
     /// The objects as they are written, in their order.
     pub manifests: Vec<Manifest>,
+    /// How many objects were read whole.
+    pub whole: usize,
+    /// How many objects had the name of one that was there already. They may be meant for several namespaces.
+    pub again: usize,
     /// How many files were read.
     pub files: usize,
     /// How many objects of other kinds there were, by kind; a document without one has the empty kind.
@@ -74,16 +80,28 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
             Err(error) => reader.fail(format!("{named}: cannot be read: {error}")),
         }
     }
-    let Reader { facts, manifests, files, skipped, places, .. } = reader;
+    let Reader { facts, manifests, whole, again, files, skipped, places, .. } = reader;
     let origin = paths.iter().map(|path| Input::from(path.clone()).to_string()).collect::<Vec<_>>().join(", ");
     let mut facts = facts.finish(origin, true, None);
-    // Whoever writes a manifest writes its nodePort. What came from a cluster says itself who chose it.
     if let Reading::Seen(services) = &mut facts.services {
-        for service in services.iter_mut().filter(|service| service.uid.is_none()) {
-            Arc::make_mut(service).ports.iter_mut().for_each(|port| port.fixed = Some(port.node_port.is_some()));
-        }
+        services.iter_mut().map(Arc::make_mut).for_each(as_created);
     }
-    ManifestFiles { facts, manifests, files, skipped, places }
+    ManifestFiles { facts, manifests, whole, again, files, skipped, places }
+}
+
+/// What of a Service is there once it is created.
+fn as_created(service: &mut Service) {
+    // What the API server refuses takes no number from others.
+    if service.kind == ServiceKind::ClusterIp {
+        service.ports.iter_mut().for_each(|port| port.node_port = None);
+    }
+    if service.kind != ServiceKind::LoadBalancer || !service.external_local {
+        service.health_check_node_port = None;
+    }
+    // Whoever writes a manifest writes its nodePort. What came from a cluster says itself who chose it.
+    if service.uid.is_none() {
+        service.ports.iter_mut().for_each(|port| port.fixed = Some(port.node_port.is_some()));
+    }
 }
 
 #[derive(Default)]
@@ -91,6 +109,10 @@ struct Reader<'a> {
     namespace: Option<&'a str>,
     facts: FactsBuilder,
     manifests: Vec<Manifest>,
+    /// Kind, namespace and name of each object that has a name of its own.
+    names: HashSet<(&'static str, String, String)>,
+    whole: usize,
+    again: usize,
     files: usize,
     skipped: BTreeMap<String, usize>,
     places: BTreeMap<String, Place>,
@@ -228,44 +250,61 @@ impl Reader<'_> {
         if workload.is_some() && is_controlled(&node) {
             return self.skip(&format!("{kind} of a controller"));
         }
+        let is_named = node.at_path("metadata.name").is_some();
         name(&mut node, self.namespace);
         let place = lines.place(&node);
-        let before = self.facts.rejected().len();
+        let (rejections, before) = (self.facts.rejections(), self.facts.rejected().len());
         let facts = &mut self.facts;
         match workload {
             None => {
                 read(kind, &node, &mut |object| facts.add(&place.to_string(), object));
-                self.note("Service", &node, lines, |node| claims::of_service(node, lines));
+                self.note("Service", (&node, is_named), lines, |node| claims::of_service(node, lines));
             }
             Some(workload) => {
                 let add = &mut |object| facts.add_workload(&place.to_string(), workload, object);
                 read(kind, &with_template(workload, node.clone()), add);
-                self.note(workload.name(), &node, lines, |node| claims::of_pods(workload, node, lines));
+                self.note(workload.name(), (&node, is_named), lines, |node| claims::of_pods(workload, node, lines));
             }
         }
         self.note_places(before, &node, &place, lines);
+        self.whole += usize::from(self.facts.rejections() == rejections);
         1
     }
 
     /// Keeps the object as it is written. One with an impossible name is rejected by whoever converts it.
-    fn note(&mut self, kind: &'static str, node: &Node, lines: &Lines<'_>, claims: impl FnOnce(&Node) -> Vec<Claim>) {
+    fn note(
+        &mut self,
+        kind: &'static str,
+        (node, is_named): (&Node, bool),
+        lines: &Lines<'_>,
+        fields: impl FnOnce(&Node) -> Fields,
+    ) {
         let of = |path| node.at_path(path).and_then(Node::text).unwrap_or_default().to_owned();
         let (name, namespace) = (of("metadata.name"), Some(of("metadata.namespace")).filter(|it| !it.is_empty()));
         let namespace = namespace.unwrap_or_else(|| "default".to_owned());
         if names::is_subdomain(&name) && names::is_label(&namespace) {
-            let replicas = node.at_path("spec.replicas").and_then(Node::number);
+            let replicas = replicas(node);
+            let Fields { mut claims, refused } = fields(node);
             // Without pods nobody wants their ports.
-            let claims = if replicas == Some(0) { Vec::new() } else { claims(node) };
-            self.manifests.push(Manifest {
-                kind,
-                namespace,
-                name,
-                replicas,
-                accepts: claims::accepts(node, lines),
-                claims,
-            });
+            if replicas == Some(0) {
+                claims.clear();
+            }
+            let is_new = !is_named || self.names.insert((kind, namespace.clone(), name.clone()));
+            self.again += usize::from(!is_new);
+            let accepts = claims::accepts(node, lines);
+            self.manifests.push(Manifest { kind, namespace, name, replicas, accepts, claims, refused });
         }
     }
+}
+
+/// How many pods it wants at a time: of a Job no more than are to end.
+fn replicas(node: &Node) -> Option<i64> {
+    let of = |path: &str| node.at_path(path).and_then(Node::number);
+    let of_job = |spec: &str| {
+        let parallelism = of(&format!("{spec}.parallelism"))?;
+        Some(of(&format!("{spec}.completions")).map_or(parallelism, |completions| parallelism.min(completions)))
+    };
+    of("spec.replicas").or_else(|| of_job("spec")).or_else(|| of_job("spec.jobTemplate.spec"))
 }
 
 /// Hands the object, which may have its kind of its List, on to whoever converts those of other sources.

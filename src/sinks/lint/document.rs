@@ -32,6 +32,8 @@ struct LintDocument {
     files: usize,
     /// How many objects were judged.
     objects: usize,
+    /// How many objects had the kind, the namespace and the name of one that was there already.
+    again: usize,
     /// How many others there were, by kind and group; a document without a kind has the empty one.
     skipped: BTreeMap<String, usize>,
     /// The NodePort range.
@@ -146,6 +148,7 @@ impl LintDocument {
             schema: "portreeve.lint/v1".to_owned(),
             files: report.files,
             objects: report.objects,
+            again: report.again,
             skipped: report.skipped.iter().map(|(kind, count)| (tidy(kind), *count)).collect(),
             node_port_range: Range::of(&report.range),
             against: report.against.as_deref().map(tidy),

@@ -107,10 +107,16 @@ impl Page<'_> {
 
     /// What was judged, and what was not.
     fn judged(&mut self, report: &LintReport) -> io::Result<()> {
-        let LintReport { files, objects, skipped, range, against, failures, unknown, .. } = report;
+        let LintReport { files, objects, again, skipped, range, against, failures, unknown, .. } = report;
         let mut rows = vec![("files", format!("{files}, with {objects} objects that were judged"))];
         if !skipped.is_empty() {
             rows.push(("skipped", kinds(skipped)));
+        }
+        if *again > 0 {
+            rows.push((
+                "the same again",
+                format!("{again} objects of a name that was there already; --namespace tells them apart"),
+            ));
         }
         rows.push(("NodePort range", format!("{} ({})", range.range, range.place)));
         let alone = "nothing: --against compares them with a cluster, a file or a snapshot";

@@ -1,6 +1,10 @@
 //! Manifests together with what is there: a file of objects, a snapshot, and a cluster that does not answer.
 
-use portreeve::facts::Reading;
+use std::ops::Deref;
+
+use portreeve::facts::{Cgroup, Owner, Pod, PodContainer, Reading};
+use serde_json::json;
+use tempfile::TempDir;
 
 use super::{containers, found, lint, sentence, service, workload};
 use crate::cli::healthy;
@@ -13,12 +17,31 @@ const CLUSTER: &str = "kind: Service\napiVersion: v1\nmetadata: {name: web, name
     ---\nkind: Node\nmetadata: {name: n1, uid: u3}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n---\n\
     kind: Node\nmetadata: {name: n2, uid: u4}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.2}]}\n";
 
+/// A file with this text, to be compared with.
+fn write(text: &str) -> Around {
+    let folder = super::folder(&[("around", text)]);
+    let path = folder.path().join("around").to_str().expect("UTF-8").to_owned();
+    Around { _folder: folder, path }
+}
+
+/// A file that is there as long as this is.
+struct Around {
+    _folder: TempDir,
+    path: String,
+}
+
+impl Deref for Around {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.path
+    }
+}
+
 /// What is found with [`CLUSTER`] around the manifest.
 #[track_caller]
 fn with_cluster(manifest: &str) -> Vec<String> {
-    let folder = super::folder(&[("cluster.yaml", CLUSTER)]);
-    let path = folder.path().join("cluster.yaml");
-    found(manifest, &["--against", path.to_str().expect("UTF-8")])
+    found(manifest, &["--against", &write(CLUSTER)])
 }
 
 #[test]
@@ -71,6 +94,65 @@ fn a_host_port_that_a_pod_has_is_told() {
 }
 
 #[test]
+fn a_node_port_that_a_pod_has_is_told() {
+    let with = |manifest: &str| found(manifest, &["--against", &write(CLUSTER), "--node-port-range", "2000-5000"]);
+    let line = "6:32 warning node-port-taken-by-pod Service default/web 2020/tcp";
+    assert_eq!(with(&service("web", "nodePort: 2020")), [line]);
+    assert_eq!(with(&service("web", "nodePort: 2021")), [""; 0]);
+    assert_eq!(with(&service("web", "protocol: UDP, nodePort: 2020")), [""; 0]);
+    // Most likely it is a pod of its own: its namespace and its port are those to which the Service sends.
+    let own = |target: &str| with(&service("kube-system/web", &format!("targetPort: {target}, nodePort: 2020")));
+    assert!(own("2020")[0].contains(" info node-port-taken-by-pod "), "{:?}", own("2020"));
+    assert!(own("http")[0].contains(" info node-port-taken-by-pod "), "{:?}", own("http"));
+    assert!(own("8080")[0].contains(" warning node-port-taken-by-pod "), "{:?}", own("8080"));
+    // With its workload among the manifests another rule tells it, at the same field.
+    let log = workload("DaemonSet", "log", "", &containers("containerPort: 2020, hostPort: 2020"));
+    let log = log.replace("name: log", "name: log, namespace: kube-system");
+    let lines = with(&(service("web", "nodePort: 2020") + &log));
+    assert_eq!(lines, ["6:32 warning node-port-claimed-twice Service default/web 2020/tcp"]);
+    for (other, silent) in [
+        ("hostPort: 2020", false),
+        ("hostPort: 2020, hostIP: 127.0.0.1", true),
+        ("hostPort: 2020, hostIP: 192.0.2.1", false),
+    ] {
+        let cluster = CLUSTER.replace("hostPort: 2020", other);
+        let lines = found(
+            &service("web", "nodePort: 2020"),
+            &["--against", &write(&cluster), "--node-port-range", "2000-5000"],
+        );
+        assert_eq!(lines.is_empty(), silent, "{other}: {lines:?}");
+    }
+    let made_for = |name: &str| {
+        let labels = format!(
+            "name: log-x, labels: {{svccontroller.k3s.cattle.io/svcname: {name}, svccontroller.k3s.cattle.io/svcnamespace: \
+             default}}"
+        );
+        let cluster = CLUSTER.replace("name: log-x", &labels);
+        found(&service("web", "nodePort: 2020"), &["--against", &write(&cluster), "--node-port-range", "2000-5000"])
+    };
+    assert_eq!((made_for("web").len(), made_for("other").len()), (0, 1));
+}
+
+#[test]
+fn a_node_port_that_a_pod_of_a_snapshot_has_is_told() {
+    let mut world = healthy();
+    let Reading::Seen(pods) = &mut world.cluster.pods else { panic!("pods were recorded") };
+    pods.push(pod("log-x", "Node", 30099).into());
+    let against = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
+    let says = sentence(&service("api", "nodePort: 30099"), "node-port-taken-by-pod", &["--against", &against]);
+    assert!(says.starts_with("nodePort 30099/tcp of Service default/api is also hostPort of pod "), "{says}");
+}
+
+#[test]
+fn a_host_port_that_a_service_of_the_cluster_has_is_told_at_the_workload() {
+    let agent = workload("DaemonSet", "agent", "", &containers("containerPort: 80, hostPort: 30080"));
+    assert_eq!(with_cluster(&agent), ["5:74 warning node-port-claimed-twice DaemonSet default/agent 30080/tcp"]);
+    // Where the Service is among the manifests, too, it is told there, once.
+    let both = service("shop/web", "nodePort: 30080") + &agent;
+    assert_eq!(with_cluster(&both), ["6:32 warning node-port-claimed-twice Service shop/web 30080/tcp"]);
+}
+
+#[test]
 fn more_pods_than_nodes_are_a_warning() {
     let of = |replicas: u8| {
         let replicas = format!("replicas: {replicas}, ");
@@ -103,10 +185,8 @@ fn a_snapshot_shows_who_listens() {
     let mut world = healthy();
     let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
     listeners.last_mut().expect("the kubelet listens").local_port = 30099;
-    let text = serde_json::to_string(&world).expect("a snapshot is JSON");
-    let folder = super::folder(&[("snapshot.json", &text)]);
-    let path = folder.path().join("snapshot.json");
-    let against = ["--against", path.to_str().expect("UTF-8")];
+    let snapshot = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
+    let against = ["--against", &*snapshot];
     let manifest = service("api", "nodePort: 30099");
     let line = sentence(&manifest, "listener-on-port", &against);
     assert!(
@@ -116,10 +196,58 @@ fn a_snapshot_shows_who_listens() {
     assert_eq!(found(&service("api", "nodePort: 30001"), &against), [""; 0]);
     // The Service of the snapshot has this number.
     assert_eq!(found(&service("api", "nodePort: 30080"), &against).len(), 1);
-    // An update may meet its own listener.
-    let own = service("web", "nodePort: 30099");
-    let lines = found(&own, &against);
-    assert!(!lines.iter().any(|line| line.contains("listener-on-port")), "{lines:?}");
+    // A Service that is there has no listener, and may not move to a number that somebody has.
+    let moved = found(&service("web", "nodePort: 30099"), &against);
+    assert_eq!(moved[0], "6:32 warning listener-on-port Service default/web 30099/tcp");
+    // With the number that it has, a kube-proxy of long ago listens for it.
+    let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
+    listeners.last_mut().expect("the kubelet listens").local_port = 30080;
+    let snapshot = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
+    assert_eq!(found(&service("web", "nodePort: 30080"), &["--against", &snapshot]), [""; 0]);
+}
+
+/// A pod of the snapshot's node with this hostPort.
+fn pod(controller: &str, kind: &str, host_port: u16) -> Pod {
+    serde_json::from_value(json!({
+        "namespace": "default", "name": "x", "uid": "0d1c", "config_hash": null, "node": "n1", "host_network": false,
+        "finished": false, "ready": true, "ips": [], "ip_local_port_range": null,
+        "controller": { "kind": kind, "name": controller },
+        "ports": [{ "port": 80, "host_port": host_port, "host_ip": null, "protocol": "tcp" }],
+    }))
+    .expect("a pod")
+}
+
+#[test]
+fn a_workload_that_is_updated_may_meet_its_own_listener_and_nobody_elses() {
+    let mut world = healthy();
+    let Reading::Seen(pods) = &mut world.cluster.pods else { panic!("pods were recorded") };
+    pods.push(pod("agent", "DaemonSet", 9998).into());
+    let agent = workload("DaemonSet", "agent", "", &containers("containerPort: 80, hostPort: 9999"));
+    let line = ["5:74 warning listener-on-port DaemonSet default/agent 9999/tcp"];
+    let mut held = |cgroup: Cgroup, manifest: &str| {
+        let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
+        let socket = listeners.last_mut().expect("the kubelet listens");
+        socket.local_port = 9999;
+        let Owner::Held(holder) = &mut socket.owner else { panic!("the kubelet holds it") };
+        holder.cgroup = Reading::Seen(cgroup);
+        found(manifest, &["--against", &write(&serde_json::to_string(&world).expect("a snapshot is JSON"))])
+    };
+    let of = |path: &str, pod: Option<&str>| Cgroup {
+        path: path.to_owned(),
+        pod: pod.map(|uid| PodContainer { pod_uid: uid.to_owned(), container: None }),
+    };
+    assert_eq!(held(of("/kubepods/pod0d1c", Some("0d1c")), &agent), [""; 0]);
+    assert_eq!(held(of("/", None), &agent), [""; 0], "it cannot be told whose it is");
+    assert_eq!(held(of("/kubepods/pod77", Some("77")), &agent), line);
+    assert_eq!(held(of("/system.slice/x", None), &agent), line);
+    let other = agent.replace("name: agent", "name: other");
+    assert_eq!(held(of("/", None), &other).len(), 1, "who is not there yet has no listener");
+    let elsewhere = agent.replace("hostPort: 9999", "hostPort: 9999, hostIP: 127.0.0.1");
+    assert_eq!(
+        held(of("/system.slice/x", None), &elsewhere).len(),
+        1,
+        "whoever listens on every address listens there"
+    );
 }
 
 #[test]
@@ -136,6 +264,14 @@ fn what_cannot_be_compared_with_is_no_silence() {
         assert_eq!(code, 2, "{arguments:?}: {stderr}");
         assert!(stderr.starts_with("error: ") && stderr.contains(says), "{arguments:?}: {stderr}");
     }
-    let (code, _, stderr) = lint(&files, &["a.yaml", "--context", "x"]);
-    assert_eq!(code, 64, "{stderr}");
+    for arguments in [
+        &["--context", "x"][..],
+        &["--against", "empty.yaml", "--context", "x"],
+        &["--against", "empty.yaml", "--kubeconfig", "kubeconfig"],
+        &["--against", "empty.yaml", "--apiserver", "https://192.0.2.1:6443"],
+        &["--against", "-"],
+    ] {
+        let (code, _, stderr) = lint(&files, &[&["a.yaml"], arguments].concat());
+        assert_eq!(code, 64, "{arguments:?}: {stderr}");
+    }
 }

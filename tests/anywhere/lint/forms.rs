@@ -89,21 +89,22 @@ fn a_rule_that_has_nothing_to_compare_with_is_skipped_and_not_passed() {
     };
     let alone = skipped(&[]);
     let wanted = [
+        "node-port-taken-by-pod: compared with no cluster",
         "host-port-taken: compared with no cluster",
         "listener-on-port: compared with no snapshot of a node",
         "external-ip-in-cluster: compared with no cluster, and no --service-cidr",
     ];
     assert_eq!(alone, wanted);
-    assert_eq!(skipped(&["--service-cidr", "10.96.0.0/12"]), wanted[..2]);
-    assert_eq!(skipped(&["--against", "there.yaml"]).last().map(String::as_str), Some(wanted[1]));
+    assert_eq!(skipped(&["--service-cidr", "10.96.0.0/12"]), wanted[..3]);
+    assert_eq!(skipped(&["--against", "there.yaml"]).last().map(String::as_str), Some(wanted[2]));
     let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(
         document["notAsked"][0],
-        serde_json::json!({"rule": "host-port-taken", "detail": "compared with no cluster"})
+        serde_json::json!({"rule": "node-port-taken-by-pod", "detail": "compared with no cluster"})
     );
     let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml"]);
-    assert!(stdout.contains("not asked        host-port-taken (compared with no cluster)"), "{stdout}");
+    assert!(stdout.contains("not asked        node-port-taken-by-pod (compared with no cluster)"), "{stdout}");
 }
 
 #[test]

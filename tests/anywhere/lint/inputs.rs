@@ -20,7 +20,7 @@ const IN_RANGE: &str = "containerPort: 80, hostPort: 31000";
 
 #[test]
 fn every_kind_with_pods_is_read() {
-    for kind in ["DaemonSet", "Deployment", "StatefulSet", "ReplicaSet", "Job"] {
+    for kind in ["DaemonSet", "Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Job"] {
         let lines = found(&workload(kind, "x", "", &containers(IN_RANGE)), &[]);
         assert_eq!(lines, [format!("5:74 warning pod-port-in-node-port-range {kind} default/x 31000/tcp")]);
     }
@@ -120,8 +120,8 @@ fn standard_input_is_read() {
 #[test]
 fn lists_and_json_have_places_too() {
     let list = "kind: List\napiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: a}\n  \
-                spec: {ports: [{port: 80, nodePort: 40000}]}\n- kind: List\n  items:\n  - kind: Service\n    \
-                metadata: {name: b}\n    spec: {ports: [{port: 80, nodePort: 40000}]}\n";
+                spec: {ports: [{port: 80, nodePort: 40000}], type: NodePort}\n- kind: List\n  items:\n  - kind: Service\n    \
+                metadata: {name: b}\n    spec: {ports: [{port: 80, nodePort: 40000}], type: NodePort}\n";
     let places = |text: &str| {
         let lines = found(text, &[]);
         let outside = lines.iter().filter(|line| line.contains("node-port-outside-range"));
@@ -130,13 +130,13 @@ fn lists_and_json_have_places_too() {
     assert_eq!(places(list), ["7:39", "12:41"]);
     assert_eq!(places(&as_json(list)).len(), 2);
     assert_eq!(places(&as_json(list).replace("  ", "\t")).len(), 2, "tabs");
-    let of_kind = "kind: ServiceList\nitems: [{metadata: {name: a}, spec: {ports: [{port: 80, nodePort: 40000}]}}]\n";
+    let of_kind = "kind: ServiceList\nitems: [{metadata: {name: a}, spec: {ports: [{port: 80, nodePort: 40000}], type: NodePort}}]\n";
     assert_eq!(places(of_kind), ["2:67"]);
     assert_eq!(places(&list.replace('\n', "\r\n")), ["7:39", "12:41"]);
     assert_eq!(places(&format!("\u{feff}{list}")), ["7:39", "12:41"]);
     let text = format!("# comment\n---\n# another\n---\n{}", service("web", "nodePort: 40000"));
     assert_eq!(places(&text), ["10:32"]);
-    let alias = "port: &p 40000\nkind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {ports: [{port: 80, nodePort: *p}]}\n";
+    let alias = "port: &p 40000\nkind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {ports: [{port: 80, nodePort: *p}], type: NodePort}\n";
     assert_eq!(places(alias), ["5:37"], "where it is used");
 }
 
@@ -169,6 +169,60 @@ fn a_broken_document_loses_nothing_of_the_others() {
     let (code, _, stderr) = lint(&[("a.yaml", "kind: Service\nmetadata: {name: a}\nspec: {ports: 5}\n")], &["a.yaml"]);
     assert_eq!(code, 2, "{stderr}");
     assert_eq!(stderr, "error: a.yaml:1:1: Service a: spec.ports is 5, wanted a list\n");
+}
+
+#[test]
+fn what_could_not_be_read_whole_is_not_counted_as_judged_and_the_rest_of_it_is_judged() {
+    let wrong = ["\"30081\"", "70000", "-1", "true"].map(|it| service("wrong", &format!("nodePort: {it}"))).concat();
+    let half = service("half", "nodePort: 40000}, {name: b, port: 81, nodePort: \"30081\"");
+    let text =
+        wrong + &half + &service("web", "nodePort: 30080") + "kind: Service\nmetadata: {name: Web_1}\nspec: {}\n";
+    let (code, stdout, stderr) = lint(&[("a.yaml", &text)], &["a.yaml", "-o", "json"]);
+    let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+    assert_eq!((code, &document["objects"]), (1, &Value::from(1)), "{stdout}");
+    assert_eq!(document["failures"].as_array().map(Vec::len), Some(6), "{stdout}");
+    assert_eq!(document["findings"][0]["object"], "Service default/half", "{stdout}");
+}
+
+#[test]
+fn an_object_that_is_there_again_is_counted() {
+    let again = |text: &str| {
+        let (_, stdout, _) = lint(&[("a.yaml", text)], &["a.yaml", "-o", "json"]);
+        let document: Value = serde_json::from_str(&stdout).expect("JSON");
+        document["again"].clone()
+    };
+    let web = service("web", "nodePort: 30080");
+    let twice = web.clone() + &service("web", "nodePort: 30081");
+    assert_eq!(again(&twice), 1);
+    assert_eq!(again(&(web.clone() + &service("shop/web", "nodePort: 30081"))), 0);
+    // Two of one generated name are two objects.
+    assert_eq!(again(&twice.replace("{name: web", "{generateName: web-")), 0);
+    let (_, stdout, _) = lint(&[("a.yaml", &twice)], &["a.yaml"]);
+    let row = "the same again   1 objects of a name that was there already; --namespace tells them apart";
+    assert!(stdout.contains(row), "{stdout}");
+    let (_, stdout, _) = lint(&[("a.yaml", &web)], &["a.yaml"]);
+    assert!(!stdout.contains("the same again"), "{stdout}");
+}
+
+#[test]
+fn a_file_has_one_name_whatever_way_leads_to_it() {
+    let web = service("web", "nodePort: 40000");
+    let files = folder(&[("a/x.yaml", &web), ("b/c/x.yaml", &web), ("b/x.yaml", &web)]);
+    let place = |path: &str| {
+        let (_, stdout, stderr) =
+            ended(binary().current_dir(files.path()).args(["lint", path, "--no-headers", "--exit-zero"]));
+        stdout.split(": ").next().map_or(stderr, str::to_owned)
+    };
+    let whole = files.path().canonicalize().expect("a folder").join("a/x.yaml");
+    for path in
+        ["a/x.yaml", "a//./x.yaml", "./a/x.yaml", "b/../a/x.yaml", "./b/./../a//x.yaml", whole.to_str().expect("UTF-8")]
+    {
+        assert_eq!(place(path), "a/x.yaml:6:32", "{path}");
+    }
+    assert_eq!(place("b/../a/"), "a/x.yaml:6:32");
+    // Beyond a link the same detour leads elsewhere.
+    symlink("b/c", files.path().join("link")).expect("a link");
+    assert_eq!(place("link/../x.yaml"), "link/../x.yaml:6:32");
 }
 
 #[test]

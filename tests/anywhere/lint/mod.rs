@@ -8,6 +8,7 @@ mod fast;
 mod forms;
 mod helm;
 mod inputs;
+mod refused;
 mod rules;
 pub(crate) mod sarif;
 
@@ -77,7 +78,11 @@ pub(crate) fn service(name: &str, port: &str) -> String {
 
 /// A workload on lines 1 to 5; its pods' spec is on line 5.
 pub(crate) fn workload(kind: &str, name: &str, replicas: &str, pods: &str) -> String {
-    let group = if matches!(kind, "Job" | "CronJob") { "batch/v1" } else { "apps/v1" };
+    let group = match kind {
+        "Job" | "CronJob" => "batch/v1",
+        "ReplicationController" => "v1",
+        _ => "apps/v1",
+    };
     format!(
         "apiVersion: {group}\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n  \
          {{{replicas}template: {{spec: {{{pods}}}}}}}\n---\n"

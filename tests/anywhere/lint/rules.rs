@@ -1,6 +1,8 @@
 //! Each rule of manifests: where it fires, and where it is silent.
 
-use super::{containers, found, sentence, service, workload};
+use serde_json::Value;
+
+use super::{containers, found, lint, sentence, service, workload};
 
 const NOTHING: [&str; 0] = [];
 
@@ -35,6 +37,54 @@ fn two_protocols_of_one_number_need_one_port() {
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].ends_with("node-port-claimed-twice Service default/dns 30053/tcp"), "{lines:?}");
     assert!(lines[1].ends_with("node-port-claimed-twice Service default/dns 30053/udp"), "{lines:?}");
+}
+
+#[test]
+fn a_number_that_one_service_writes_twice_is_told_once_at_each_field() {
+    let both = service("dns", "name: a, nodePort: 30053}, {name: b, port: 81, nodePort: 30053");
+    let (_, stdout, _) = lint(&[("a.yaml", &both)], &["a.yaml", "--no-headers"]);
+    let lines: Vec<&str> = stdout.lines().collect();
+    let [first, second] = lines[..] else { panic!("{stdout}") };
+    assert!(first.starts_with("a.yaml:6:41: ") && first.contains("of default/dns port a is also"), "{first}");
+    assert!(second.contains("of default/dns port b is also nodePort of default/dns port a:"), "{second}");
+}
+
+#[test]
+fn who_is_in_no_conflict_is_not_named_in_one() {
+    let port = containers("containerPort: 80, hostPort: 8080");
+    for count in [2, 40] {
+        let sets = (0..count).map(|index| workload("DaemonSet", &format!("set-{index}"), "", &port));
+        let innocent = format!("nodeSelector: {{pool: a}}, tolerations: [{{key: pool, operator: Exists}}], {port}");
+        let text = sets.collect::<String>() + &workload("Deployment", "innocent", "", &innocent);
+        let (_, stdout, _) = lint(&[("a.yaml", &text)], &["a.yaml", "-o", "json"]);
+        let document: Value = serde_json::from_str(&stdout).expect("JSON");
+        let findings = document["findings"].as_array().expect("findings");
+        assert_eq!(findings.len(), count, "{stdout}");
+        for finding in findings {
+            assert_eq!(finding["related"].as_array().map(Vec::len), Some(16.min(count - 1)), "{finding}");
+            assert!(!finding.to_string().contains("innocent"), "{finding}");
+        }
+    }
+}
+
+#[test]
+fn an_address_and_port_of_two_services_is_told_once_at_each() {
+    let of = |name: &str, ports: &str| {
+        service(name, ports).replace("  type: NodePort", "  externalIPs: [192.0.2.77]\n  type: ClusterIP")
+    };
+    let found = |one: &str, other: &str| found(&(of("one", one) + &of("two", other)), &[]);
+    let two_ports = "name: a}, {name: b, port: 443";
+    assert_eq!(
+        found(two_ports, two_ports),
+        [
+            "5:17 warning external-address-claimed-twice Service default/one",
+            "13:17 warning external-address-claimed-twice Service default/two",
+        ]
+    );
+    assert_eq!(found("protocol: UDP", "protocol: TCP"), NOTHING);
+    let text = of("one", "name: a") + &of("two", "name: a");
+    let (_, stdout, _) = lint(&[("a.yaml", &text)], &["a.yaml"]);
+    assert!(!stdout.contains("kubectl"), "nothing is there to be patched: {stdout}");
 }
 
 #[test]
@@ -125,6 +175,11 @@ fn a_pods_port_in_the_range_is_told_on_whatever_way_it_is_the_nodes() {
     assert_eq!(found(&host_port, &["--node-port-range", "20000-30000"]), NOTHING);
     let own = workload("DaemonSet", "agent", "", &containers("containerPort: 31000"));
     assert_eq!(found(&own, &[]), NOTHING, "a port of the pod's own network");
+    let at = |ip: &str| {
+        let port = format!("containerPort: 80, hostIP: {ip}, hostPort: 31000");
+        found(&workload("DaemonSet", "agent", "", &containers(&port)), &[]).len()
+    };
+    assert_eq!(["127.0.0.1", "\"::1\"", "0.0.0.0", "192.0.2.1"].map(at), [0, 0, 1, 1]);
 }
 
 #[test]
@@ -139,12 +194,23 @@ fn several_pods_of_one_workload_cannot_have_one_port_of_a_node() {
         assert_eq!(found(&of(kind, "replicas: 0, ", "containerPort: 80, hostPort: 31000"), &[]), NOTHING);
         assert_eq!(found(&of(kind, "replicas: 3, ", "containerPort: 80"), &[]), NOTHING);
     }
+    let job = |spec: &str| found(&of("Job", spec, port), &[]);
+    assert_eq!(job("parallelism: 3, "), ["5:90 info host-port-with-replicas Job default/web 8080/tcp"]);
+    assert_eq!(job("parallelism: 3, completions: 1, "), NOTHING);
+    assert_eq!(job("completions: 3, "), NOTHING);
+    let cron = workload("CronJob", "web", "", &containers(port))
+        .replace("{template", "{jobTemplate: {spec: {parallelism: 2, template");
+    let lines = found(&cron.replace("}}}\n", "}}}}}\n"), &[]);
+    assert!(lines[0].ends_with("info host-port-with-replicas CronJob default/web 8080/tcp"), "{lines:?}");
+    assert_eq!(found(&of("ReplicationController", "replicas: 3, ", port), &[]).len(), 1);
 }
 
 #[test]
 fn ports_of_daemons_are_known() {
     let of = |port: &str| workload("DaemonSet", "agent", "", &format!("hostNetwork: true, {}", containers(port)));
-    for (port, severity) in [(10250, "warning"), (10256, "warning"), (9100, "info"), (6443, "info")] {
+    for (port, severity) in
+        [(10250, "warning"), (10256, "warning"), (9100, "info"), (6443, "info"), (10258, "info"), (9962, "info")]
+    {
         let lines = found(&of(&format!("containerPort: {port}")), &[]);
         assert_eq!(lines, [format!("5:79 {severity} pod-port-of-daemon DaemonSet default/agent {port}/tcp")]);
     }

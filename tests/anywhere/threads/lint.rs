@@ -38,6 +38,7 @@ fn a_number_that_is_written_twice_is_found_at_both_places() {
     let ports = "{name: http-default, port: 8083, nodePort: 30082}\n  - {name: http-own, port: 30082, nodePort: 30082}";
     let there = service("shop/web", ", uid: u1", "{name: http, port: 80, nodePort: 30080}");
     let said = lint(&service("redpanda/redpanda-external", "", ports), &there);
+    assert_eq!(said.matches(" WARNING ").count(), 2, "{said}");
     for (place, other) in [("7:48", "http-own"), ("8:45", "http-default")] {
         let title = format!("rendered.yaml:{place} WARNING Service redpanda/redpanda-external, port 30082/tcp");
         assert!(said.contains(&title), "{said}");

@@ -1,0 +1,83 @@
+//! Which field of which object claims a port or an address, as rules know it: by what they see of the object, not by where it is written.
+
+use std::net::IpAddr;
+
+use super::{Claim, Claimed, Manifest, Protocol, Service, ServicePort, Workload};
+
+/// A field of an object that claims something.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClaimOf {
+    /// `kind`.
+    pub kind: &'static str,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// Which of its fields.
+    pub field: ClaimField,
+}
+
+/// Which field of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ClaimField {
+    /// `nodePort` of the port with this name, `port` and protocol: one number may be there twice.
+    NodePort(String, u16, Protocol),
+    /// `healthCheckNodePort`.
+    HealthCheckNodePort,
+    /// This one of `externalIPs`.
+    ExternalIp(IpAddr),
+    /// This port of a node that pods want.
+    PodPort(u16, Protocol),
+}
+
+impl ClaimOf {
+    /// The nodePort of a Service's port, or its healthCheckNodePort where it is about no port.
+    pub fn node_port(service: &Service, port: Option<&ServicePort>) -> Self {
+        let field = match port {
+            Some(port) => ClaimField::NodePort(port.name.clone(), port.port, port.protocol),
+            None => ClaimField::HealthCheckNodePort,
+        };
+        Self::of_service(service, field)
+    }
+
+    /// An external IP of a Service.
+    pub fn external_ip(service: &Service, ip: IpAddr) -> Self {
+        Self::of_service(service, ClaimField::ExternalIp(ip))
+    }
+
+    /// A port of a node that the pods of a workload want.
+    pub fn pod_port(workload: &Workload, number: u16, protocol: Protocol) -> Self {
+        Self {
+            kind: workload.kind.name(),
+            namespace: workload.namespace.clone(),
+            name: workload.name.clone(),
+            field: ClaimField::PodPort(number, protocol),
+        }
+    }
+
+    fn of_service(service: &Service, field: ClaimField) -> Self {
+        Self { kind: "Service", namespace: service.namespace.clone(), name: service.name.clone(), field }
+    }
+
+    /// A field of a manifest.
+    pub fn written(manifest: &Manifest, claim: &Claim) -> Self {
+        let field = match claim.what {
+            Claimed::NodePort(_, protocol) => {
+                let (name, port) = claim.of_port.clone().unwrap_or_default();
+                ClaimField::NodePort(name, port, protocol)
+            }
+            Claimed::HealthCheckNodePort(_) => ClaimField::HealthCheckNodePort,
+            Claimed::ExternalIp(ip) => ClaimField::ExternalIp(ip),
+            Claimed::HostPort(number, protocol, _) | Claimed::HostNetworkPort(number, protocol) => {
+                ClaimField::PodPort(number, protocol)
+            }
+        };
+        let Manifest { kind, namespace, name, .. } = manifest;
+        Self { kind, namespace: namespace.clone(), name: name.clone(), field }
+    }
+
+    /// Whether it is a port that pods want.
+    pub fn is_of_pods(&self) -> bool {
+        matches!(self.field, ClaimField::PodPort(..))
+    }
+}

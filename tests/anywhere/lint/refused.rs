@@ -1,0 +1,88 @@
+//! Fields with ports that the API server does not take.
+
+use super::{containers, found, lint, sentence, service, workload};
+
+const NOTHING: [&str; 0] = [];
+
+/// What is found of a DaemonSet in the host's network, or not.
+fn daemon(host_network: bool, pods: &str) -> Vec<String> {
+    let network = if host_network { "hostNetwork: true, " } else { "" };
+    found(&workload("DaemonSet", "agent", "", &format!("{network}{pods}")), &[])
+}
+
+#[test]
+fn a_node_port_needs_a_type_that_has_one() {
+    let of = |kind: &str| service("web", "nodePort: 30080").replace("  type: NodePort", kind);
+    let line = ["6:32 warning port-field-refused Service default/web 30080/tcp"];
+    for kind in ["  type: ClusterIP", "  type: ExternalName", "  sessionAffinity: None"] {
+        assert_eq!(found(&of(kind), &[]), line, "{kind}");
+    }
+    for kind in ["  type: NodePort", "  type: LoadBalancer"] {
+        assert_eq!(found(&of(kind), &[]), NOTHING, "{kind}");
+    }
+    assert_eq!(
+        sentence(&of("  sessionAffinity: None"), "port-field-refused", &[]),
+        "nodePort 30080/tcp of Service default/web stands in a Service of type ClusterIP: the API server refuses that."
+    );
+    // Its number is nobody's.
+    let both = of("  type: ClusterIP") + &service("api", "nodePort: 30080");
+    assert_eq!(found(&both, &[]), line);
+}
+
+#[test]
+fn an_update_that_writes_the_number_that_it_has_is_taken() {
+    let there = |number: u16| {
+        let service = service("web", &format!("nodePort: {number}")).replace("{name: web,", "{name: web, uid: u,");
+        let web = self::service("web", "nodePort: 30080").replace("type: NodePort", "type: ClusterIP");
+        let (code, stdout, stderr) =
+            lint(&[("a.yaml", &web), ("b.yaml", &service)], &["a.yaml", "--against", "b.yaml"]);
+        assert_eq!(stderr, "", "{stdout}");
+        code
+    };
+    assert_eq!((there(30080), there(30081)), (0, 1));
+}
+
+#[test]
+fn a_health_check_needs_a_load_balancer_with_the_policy_local() {
+    let of = |kind: &str, policy: &str| {
+        let lines = format!("  type: {kind}\n  healthCheckNodePort: 30090\n  externalTrafficPolicy: {policy}");
+        found(&service("lb", "nodePort: 30080").replace("  type: NodePort", &lines), &[])
+    };
+    let line = ["6:24 warning port-field-refused Service default/lb 30090/tcp"];
+    assert_eq!(of("LoadBalancer", "Cluster"), line);
+    assert_eq!(of("NodePort", "Local"), line);
+    assert_eq!(of("LoadBalancer", "Local"), NOTHING);
+}
+
+#[test]
+fn a_pod_has_a_port_of_the_node_once() {
+    let two = |second: &str| {
+        format!("containers: [{{ports: [{{containerPort: 80, hostPort: 8080}}]}}, {{ports: [{{{second}}}]}}]")
+    };
+    let lines = daemon(false, &two("containerPort: 81, hostPort: 8080"));
+    assert_eq!(lines, ["5:122 warning port-field-refused DaemonSet default/agent 8080/tcp"]);
+    for other in [
+        "containerPort: 81, hostPort: 8081",
+        "containerPort: 81, hostPort: 8080, protocol: UDP",
+        "containerPort: 81, hostPort: 8080, hostIP: 192.0.2.1",
+        "containerPort: 80",
+    ] {
+        assert_eq!(daemon(false, &two(other)), NOTHING, "{other}");
+    }
+    // In the host's network each containerPort becomes one.
+    let both = "containers: [{ports: [{containerPort: 8080}]}, {ports: [{containerPort: 8080}]}]";
+    assert_eq!(daemon(true, both).len(), 1);
+    assert_eq!(daemon(false, both), NOTHING);
+    let beside = two("containerPort: 80")
+        + ", initContainers: [{restartPolicy: Always, ports: [{containerPort: 80, hostPort: 8080}]}]";
+    assert_eq!(daemon(false, &beside), NOTHING, "the API server does not compare these");
+}
+
+#[test]
+fn in_the_hosts_network_a_host_port_is_the_container_port() {
+    let lines = daemon(true, &containers("containerPort: 8080, hostPort: 8081"));
+    assert_eq!(lines, ["5:95 warning port-field-refused DaemonSet default/agent 8081/tcp"]);
+    assert_eq!(daemon(true, &containers("containerPort: 8080, hostPort: 8080")), NOTHING);
+    assert_eq!(daemon(true, &containers("containerPort: 8080")), NOTHING);
+    assert_eq!(daemon(false, &containers("containerPort: 8080, hostPort: 8081")), NOTHING);
+}
