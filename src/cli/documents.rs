@@ -6,12 +6,9 @@ use super::{
     command_line::{Cli, Name, command},
     kubectl,
 };
-use crate::{
-    rules::RULES,
-    sinks::{
-        declared_schema, findings_schema, fleet_schema, lint_schema, metrics::metrics_page, owner_schema,
-        owners_schema, reservation_schema, rule_page_markdown, what_if_schema,
-    },
+use crate::sinks::{
+    RulePage, declared_schema, findings_schema, fleet_schema, lint_schema, metrics::metrics_page, owner_schema,
+    owners_schema, pages_of_manifests, pages_of_nodes, reservation_schema, rule_page_markdown, what_if_schema,
 };
 
 /// Every generated document: its path below `docs/`, and its text.
@@ -29,7 +26,8 @@ pub fn generated_documents() -> Vec<(String, String)> {
         ("schema/what-if.schema.json".to_owned(), format!("{:#}\n", what_if_schema().to_value())),
         ("schema/reservation.schema.json".to_owned(), format!("{:#}\n", reservation_schema().to_value())),
     ];
-    documents.extend(RULES.iter().map(|rule| (format!("rules/{}.md", rule.id), rule_page_markdown(rule))));
+    let pages = pages_of_nodes().chain(pages_of_manifests());
+    documents.extend(pages.map(|page| (format!("rules/{}.md", page.id), rule_page_markdown(&page))));
     documents
 }
 
@@ -56,9 +54,12 @@ fn describe(command: &mut Command, text: &mut String) {
 }
 
 fn rules_index() -> String {
-    let mut text = String::from("# Rules\n\n| rule | worst | finds |\n|---|---|---|\n");
-    for rule in RULES {
-        text.push_str(&format!("| [{0}]({0}.md) | {1} | {2} |\n", rule.id, rule.ceiling, rule.title));
-    }
-    text
+    let table = |pages: &mut dyn Iterator<Item = RulePage>| {
+        let rows = pages.map(|page| format!("| [{0}]({0}.md) | {1} | {2} |\n", page.id, page.ceiling, page.title));
+        format!("| rule | worst | finds |\n|---|---|---|\n{}", rows.collect::<String>())
+    };
+    let (nodes, manifests) = (table(&mut pages_of_nodes()), table(&mut pages_of_manifests()));
+    format!(
+        "# Rules\n\n{nodes}\n## Of manifests alone\n\n[`lint`](../lint.md) asks these, and some of the others.\n\n{manifests}"
+    )
 }

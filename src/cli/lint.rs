@@ -22,7 +22,10 @@ use crate::{
     agent::now,
     cluster::{self, Accepted, ApiServer, ClusterSource, Input, ManifestFiles, SourceOptions, read_manifests},
     facts::{Gap, KernelFacts, Overrides, OwnPort, PortRange, SNAPSHOT_SCHEMA, Snapshot, Why, names},
-    lint::{LintReport, Linted, Source, lint, range, unread},
+    lint::{
+        LintReport, LintRule, Linted, Source, find_lint_rule, judge_acceptance, lint, lint_rules, range, unread,
+        without_accepted,
+    },
     sinks,
 };
 
@@ -68,6 +71,9 @@ pub(super) struct Args {
     output: Form,
     #[command(flatten)]
     counting: CountFlags,
+    /// Ask this rule only; may be given several times
+    #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = rule)]
+    rules: Vec<LintRule>,
 }
 
 /// The form of the output.
@@ -96,6 +102,10 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     for failure in errors(&report.failures, are_rows) {
         console.print_error(&anyhow::Error::msg(failure));
     }
+    // Documents and tables say it themselves.
+    if are_rows || matches!(output, Form::Github) {
+        notes(&report).for_each(|note| console.print_note(&note));
+    }
     let style = &console.style;
     console.write(|out| match output {
         Form::Table | Form::Wide if counting.no_headers => sinks::write_lint_rows(&report, out),
@@ -108,6 +118,12 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Form::Github => sinks::write_annotations(&report, out),
     })?;
     Ok(counting.end(sinks::lint_result(&report), report.failures.is_empty()))
+}
+
+/// What was not judged, and what is accepted.
+fn notes(report: &LintReport) -> impl Iterator<Item = String> {
+    let accepted = (report.accepted > 0).then(|| format!("accepted: {}", report.accepted));
+    report.unknown.iter().map(|(rule, gap)| format!("not known: {rule}: {}", gap.detail)).chain(accepted)
 }
 
 /// The failures as errors: each of them where the output has none, else the first.
@@ -129,7 +145,7 @@ impl Args {
         }
         let here = env::current_dir().unwrap_or_default();
         let paths: Vec<PathBuf> = paths.into_iter().map(|path| relative(path, &here)).collect();
-        let ManifestFiles { facts, manifests, whole: objects, again, files, skipped } =
+        let ManifestFiles { facts, manifests, whole: objects, again, files, skipped, mut places } =
             read_manifests(&paths, namespace.as_deref());
         let mut failures = facts.rejected.clone();
         let source = if against.is_some() { Source::Cluster } else { Source::Nowhere };
@@ -154,12 +170,34 @@ impl Args {
             _ => around.cluster.origin.clone(),
         });
         let linted = Linted::new(manifests, facts, around, &range, source).with_service_cidrs(self.service_cidrs);
-        let (findings, unknown) = lint(&linted);
+        let rules = if self.rules.is_empty() { lint_rules().collect() } else { self.rules };
+        let not_asked = rules.iter().filter_map(|rule| Some((rule.id, rule.lacks(&linted)?))).collect();
+        let (findings, unknown) = lint(&linted, &rules);
+        let (findings, accepted) = without_accepted(&linted, findings);
+        for (gap, place) in judge_acceptance(&linted) {
+            places.insert(gap.detail.clone(), place);
+            failures.push(gap);
+        }
         if objects == 0 && failures.is_empty() {
             console.print_note("no object was judged: none is a Service, a Pod or has the template of one");
         }
         let min_severity = self.counting.min_severity;
-        Ok(LintReport { findings, failures, unknown, files, objects, again, skipped, range, against, min_severity })
+        Ok(LintReport {
+            findings,
+            failures,
+            unknown,
+            rules,
+            not_asked,
+            accepted,
+            places,
+            files,
+            objects,
+            again,
+            skipped,
+            range,
+            against,
+            min_severity,
+        })
     }
 }
 
@@ -238,6 +276,10 @@ fn relative(path: PathBuf, here: &Path) -> PathBuf {
     }
     let leads_to = |path: &Path| path.canonicalize().ok();
     if leads_to(&short).is_some_and(|to| leads_to(&path) == Some(to)) { short } else { path }
+}
+
+fn rule(id: &str) -> Result<LintRule, &'static str> {
+    find_lint_rule(id).ok_or("not a rule that judges manifests: docs/lint.md lists them, and `portreeve rules`")
 }
 
 fn namespace(name: &str) -> Result<String, String> {

@@ -113,7 +113,7 @@ impl CountFlags {
 
 /// The rule of a word on the command line.
 pub(super) fn rule(id: &str) -> Result<&'static Rule, &'static str> {
-    rules::find(id).ok_or("not a rule: `portreeve rules` lists them")
+    rules::find(id).ok_or("not a rule of nodes: `portreeve rules` lists them")
 }
 
 fn severity(word: &str) -> Result<Severity, &'static str> {

@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use super::{console::Console, did_you_mean::closest_word, usage_error::UsageError};
 use crate::{
     facts::text,
-    rules::{RULES, find},
-    sinks::{rule_page_text, rules_table},
+    sinks::{RulePage, pages_of_manifests, pages_of_nodes, rule_page_text, rules_table},
 };
 
 #[derive(Debug, clap::Args)]
@@ -46,15 +45,20 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
 impl Explain {
     pub(super) fn run(self, console: &Console) -> anyhow::Result<ExitCode> {
         let Self { id } = self;
-        let Some(rule) = find(&id) else { return Err(unknown(&id, console).into()) };
-        let page = rule_page_text(rule, &console.style);
+        let Some(page) = pages().find(|page| page.id.0 == id) else { return Err(unknown(&id, console).into()) };
+        let page = rule_page_text(&page, &console.style);
         console.write(|out| out.write_all(page.as_bytes()))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
+/// Every rule, of nodes and of manifests alone.
+pub(super) fn pages() -> impl Iterator<Item = RulePage> {
+    pages_of_nodes().chain(pages_of_manifests())
+}
+
 fn unknown(id: &str, console: &Console) -> UsageError {
-    let ids: Vec<&str> = RULES.iter().map(|rule| rule.id.0).collect();
+    let ids: Vec<&str> = pages().map(|page| page.id.0).collect();
     let id = text::clean(id, text::NAME);
     let program = &console.style.program;
     UsageError(format!("no rule {id:?}, did you mean {:?}? All of them: {program} rules", closest_word(&id, &ids)))

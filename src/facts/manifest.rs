@@ -43,13 +43,33 @@ pub struct Place {
     pub line: u64,
     /// The column in characters, from 1.
     pub column: u64,
+    /// How many characters a value has that stands on one line; of others 1.
+    pub width: u64,
+    /// The template that standard input was rendered from, as helm names it: the line is one of what was rendered.
+    pub template: Option<Arc<str>>,
 }
 
 impl fmt::Display for Place {
-    /// `deploy/web.yaml:12:17`.
+    /// `deploy/web.yaml:12:17`, or `shop/templates/web.yaml (standard input:12:17)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+        let Self { file, line, column, template, .. } = self;
+        match template {
+            None => write!(f, "{file}:{line}:{column}"),
+            Some(template) => write!(f, "{template} ({file}:{line}:{column})"),
+        }
     }
+}
+
+/// The annotation of an object that names rules of `lint` whose findings its owner accepts: `RULE,RULE`.
+pub const ACCEPT: &str = "portreeve/accept";
+
+/// What an object accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepts {
+    /// Names of rules, as they are written.
+    pub rules: Vec<String>,
+    /// Where they are written.
+    pub place: Place,
 }
 
 /// A Service, a Pod, or an object with the template of pods, as somebody wrote it.
@@ -63,10 +83,19 @@ pub struct Manifest {
     pub name: String,
     /// How many pods it wants at a time, where a workload says it: `spec.replicas`, or the `parallelism` of a Job.
     pub replicas: Option<i64>,
+    /// What [`ACCEPT`] says, where the object has it.
+    pub accepts: Option<Accepts>,
     /// Its fields that claim something, in their order.
     pub claims: Vec<Claim>,
     /// Its fields with ports that the API server does not take. They claim nothing.
     pub refused: Vec<Refused>,
+}
+
+impl Manifest {
+    /// Its fields, taken by the API server or not.
+    pub fn fields(&self) -> impl Iterator<Item = &Claim> {
+        self.claims.iter().chain(self.refused.iter().map(|refused| &refused.claim))
+    }
 }
 
 impl fmt::Display for Manifest {

@@ -23,6 +23,11 @@ pub fn lint_rules() -> impl Iterator<Item = LintRule> {
     OF_MANIFESTS.iter().map(|rule| LintRule::shared(rule)).chain(OWN.iter().copied())
 }
 
+/// The rule of this name.
+pub fn find_lint_rule(id: &str) -> Option<LintRule> {
+    lint_rules().find(|rule| rule.id.0 == id)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

@@ -11,14 +11,18 @@
 //! - it is the cluster IP of another Service with a port of this one: `external-address-claimed-twice` tells that.
 //!
 //! ## Fix
-//! Have an address that is nobody's, or a Service of type LoadBalancer.
+//! Have an address that is nobody's, or a Service of type LoadBalancer. Kubernetes 1.36 deprecates external IPs, and warns of
+//! each: some clusters may no longer serve them.
 
 use std::{
     collections::{HashMap, HashSet},
     net::IpAddr,
 };
 
-use super::{Linted, rule::LintRule};
+use super::{
+    Linted,
+    rule::{LintRule, Needs},
+};
 use crate::{
     facts::{Claimed, Node, Service},
     findings::{Evidence, PlacedFinding, Severity, Step},
@@ -30,7 +34,8 @@ pub(super) const RULE: LintRule = LintRule::new(
     Severity::Warning,
     include_str!("external_ip_in_cluster.rs"),
     check,
-);
+)
+.needs(Needs::Addresses);
 
 fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let nodes = linted.nodes().unwrap_or_default();
@@ -62,7 +67,10 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         let evidence = Evidence::new(Severity::Warning, summary)
             .in_cluster()
             .value("address", format!("{ip}, {whose}"))
-            .remedy(Step::advice(format!("have an address in {manifest} that nobody else has")));
+            .remedy(Step::advice(format!("have an address in {manifest} that nobody else has")))
+            .remedy(Step::advice(format!(
+                "make {manifest} a Service of type LoadBalancer: external IPs are deprecated since Kubernetes 1.36"
+            )));
         findings.push(linted.finding(RULE.id, (manifest, claim), evidence));
     }
     findings

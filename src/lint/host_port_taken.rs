@@ -16,7 +16,10 @@
 
 use std::collections::HashMap;
 
-use super::{Linted, rule::LintRule};
+use super::{
+    Linted,
+    rule::{LintRule, Needs},
+};
 use crate::{
     facts::{ContainerPort, Pod, Workload, WorkloadKind},
     findings::{Evidence, PlacedFinding, Severity, Step},
@@ -28,7 +31,8 @@ pub(super) const RULE: LintRule = LintRule::new(
     Severity::Warning,
     include_str!("host_port_taken.rs"),
     check,
-);
+)
+.needs(Needs::Pods);
 
 /// A toleration of every taint, as [`Workload::tolerates`] has it: no key, `Exists`, no value, no effect.
 const EVERYTHING: &str = " Exists  ";

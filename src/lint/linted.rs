@@ -48,6 +48,8 @@ pub struct Linted {
     replaced: BTreeMap<String, Key>,
     /// Numbers that nobody has, where a cluster tells.
     free: Vec<u16>,
+    /// Where the other objects are from.
+    pub(super) source: Source,
     /// Where the API server allocates cluster IPs, as far as somebody says.
     pub(super) service_cidrs: Vec<IpNet>,
 }
@@ -141,7 +143,7 @@ impl Linted {
             Source::Cluster if knows_numbers => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
             _ => Vec::new(),
         };
-        Self { manifests, snapshot: around, there, replaced, free, service_cidrs: Vec::new() }
+        Self { manifests, snapshot: around, there, replaced, free, source, service_cidrs: Vec::new() }
     }
 
     /// Says where the API server allocates cluster IPs.

@@ -15,7 +15,10 @@
 
 use std::collections::HashMap;
 
-use super::{Linted, rule::LintRule};
+use super::{
+    Linted,
+    rule::{LintRule, Needs},
+};
 use crate::{
     dataplane::owner_name,
     facts::{Claimed, Manifest, Owner, Protocol, Reading, Socket},
@@ -28,7 +31,8 @@ pub(super) const RULE: LintRule = LintRule::new(
     Severity::Warning,
     include_str!("listener_on_port.rs"),
     check,
-);
+)
+.needs(Needs::Listeners);
 
 fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let Some(listeners) = linted.snapshot.kernel.listeners.seen() else { return Vec::new() };

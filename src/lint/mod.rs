@@ -6,6 +6,7 @@
 //! To add a rule, copy `host_port_with_replicas.rs`, and add its `mod` line, its entry in `catalogue.rs` and its line in
 //! `docs/lint.md`.
 
+mod accepted;
 mod around;
 mod catalogue;
 mod external_ip_in_cluster;
@@ -21,8 +22,9 @@ mod report;
 mod rule;
 mod shared;
 
+pub use accepted::{judge_acceptance, without_accepted};
 pub use around::{range, unread};
-pub use catalogue::lint_rules;
+pub use catalogue::{find_lint_rule, lint_rules};
 pub use linted::{Linted, Source};
 pub use report::{LintReport, lint};
 pub use rule::LintRule;

@@ -17,7 +17,10 @@
 //! ## Fix
 //! Give the Service another number, or the pod another port of the node, outside the NodePort range.
 
-use super::{Linted, rule::LintRule};
+use super::{
+    Linted,
+    rule::{LintRule, Needs},
+};
 use crate::{
     facts::{Claimed, ContainerPort, Pod, Service, ServiceName},
     findings::{Evidence, PlacedFinding, Severity, Step},
@@ -29,7 +32,8 @@ pub(super) const RULE: LintRule = LintRule::new(
     Severity::Warning,
     include_str!("node_port_taken_by_pod.rs"),
     check,
-);
+)
+.needs(Needs::Pods);
 
 fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let (pods, services) = (linted.pods_by_port(), linted.services_by_name());

@@ -2,9 +2,9 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::{Linted, catalogue::lint_rules};
+use super::{LintRule, Linted};
 use crate::{
-    facts::{Gap, NodePortRange},
+    facts::{Gap, NodePortRange, Place},
     findings::{PlacedFinding, RuleId, Severity},
 };
 
@@ -17,6 +17,14 @@ pub struct LintReport {
     pub failures: Vec<Gap>,
     /// Rules that could not tell of some object, and why.
     pub unknown: Vec<(RuleId, Gap)>,
+    /// The rules that were chosen.
+    pub rules: Vec<LintRule>,
+    /// Those of them that lack what they compare with, and why.
+    pub not_asked: Vec<(RuleId, String)>,
+    /// How many findings the owners of their objects accept; they are not among the others.
+    pub accepted: usize,
+    /// Where the fields are that could not be read, by the words that tell of them.
+    pub places: BTreeMap<String, Place>,
     /// How many files were read.
     pub files: usize,
     /// How many objects were judged.
@@ -47,10 +55,10 @@ impl LintReport {
     }
 }
 
-/// Runs every rule. The findings are sorted by place, and what is said of one place twice is said once.
-pub fn lint(linted: &Linted) -> (Vec<PlacedFinding>, Vec<(RuleId, Gap)>) {
+/// Runs these rules. The findings are sorted by place, and what is said of one place twice is said once.
+pub fn lint(linted: &Linted, rules: &[LintRule]) -> (Vec<PlacedFinding>, Vec<(RuleId, Gap)>) {
     let (mut findings, mut unknown) = (Vec::new(), Vec::new());
-    for rule in lint_rules() {
+    for rule in rules {
         let (found, gaps) = rule.judge(linted);
         findings.extend(found);
         let new = gaps.into_iter().map(|gap| (rule.id, gap));

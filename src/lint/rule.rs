@@ -1,6 +1,6 @@
 //! What a rule of manifests is.
 
-use super::{Linted, shared};
+use super::{Linted, Source, shared};
 use crate::{
     facts::Gap,
     findings::{PlacedFinding, RuleId, Severity},
@@ -18,7 +18,22 @@ pub struct LintRule {
     pub ceiling: Severity,
     /// Its source file, whose head is its documentation.
     page: &'static str,
+    /// What it compares manifests with.
+    needs: Needs,
     check: Check,
+}
+
+/// What a rule compares manifests with; without it nothing is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// Nothing, or whatever is there.
+    Nothing,
+    /// The pods of a cluster.
+    Pods,
+    /// The listeners of a node.
+    Listeners,
+    /// Addresses of a cluster, or the networks of its cluster IPs.
+    Addresses,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,18 +53,44 @@ impl LintRule {
         page: &'static str,
         check: fn(&Linted) -> Vec<PlacedFinding>,
     ) -> Self {
-        Self { id: RuleId(id), title, ceiling, page, check: Check::Own(check) }
+        Self { id: RuleId(id), title, ceiling, page, needs: Needs::Nothing, check: Check::Own(check) }
+    }
+
+    /// The same rule, which needs something to compare with.
+    pub(super) const fn needs(self, needs: Needs) -> Self {
+        Self { needs, ..self }
     }
 
     /// A rule of objects that are there already.
     pub(super) fn shared(rule: &'static Rule) -> Self {
         let Rule { id, title, ceiling, page, .. } = *rule;
-        Self { id, title, ceiling, page, check: Check::Shared(rule) }
+        Self { id, title, ceiling, page, needs: Needs::Nothing, check: Check::Shared(rule) }
     }
 
     /// Its documentation in Markdown: the head of its source file.
     pub fn documentation(&self) -> String {
         Rule::head(self.page)
+    }
+
+    /// Whether it is about manifests alone. The others are rules of nodes, too.
+    pub fn is_own(&self) -> bool {
+        matches!(self.check, Check::Own(_))
+    }
+
+    /// Why it cannot be asked, where it lacks what it compares with.
+    pub fn lacks(&self, linted: &Linted) -> Option<String> {
+        let nowhere = linted.source == Source::Nowhere;
+        match self.needs {
+            Needs::Pods if nowhere => Some("compared with no cluster".to_owned()),
+            Needs::Pods => linted.snapshot.cluster.pods.gap().map(|gap| format!("without pods: {}", gap.detail)),
+            Needs::Listeners if linted.snapshot.kernel.listeners.seen().is_none() => {
+                Some("compared with no snapshot of a node".to_owned())
+            }
+            Needs::Addresses if nowhere && linted.service_cidrs.is_empty() => {
+                Some("compared with no cluster, and no --service-cidr".to_owned())
+            }
+            Needs::Nothing | Needs::Listeners | Needs::Addresses => None,
+        }
     }
 
     /// What it finds, and why where it could not tell.

@@ -3,7 +3,11 @@
 
 use std::io::{self, Write};
 
-use super::{Report, remedies::lines, xml::Escaped};
+use super::{
+    Report,
+    junit_suite::{Case, End, Said, Suite},
+    remedies::lines,
+};
 use crate::{
     findings::{Finding, Severity},
     rules::Rule,
@@ -16,74 +20,30 @@ use crate::{
 pub fn write_junit(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let findings: Vec<&Finding> = report.findings().collect();
     let found = |rule: &Rule| findings.iter().any(|finding| finding.key.rule == rule.id);
-    let quiet: Vec<(&Rule, Option<String>)> = report
+    let quiet = report
         .rules
         .iter()
         .map(|rule| (*rule, reasons(report, rule)))
         .filter(|(rule, reasons)| reasons.is_some() || !found(rule))
-        .collect();
-    let failed = findings.iter().filter(|finding| fails(report, finding)).count();
-    let skipped = quiet.iter().filter(|(_, reasons)| reasons.is_some()).count();
-    let failures = report.failures();
-    let counts = format!(
-        r#"tests="{}" failures="{failed}" errors="{}" skipped="{skipped}""#,
-        findings.len() + quiet.len() + failures.len(),
-        failures.len(),
-    );
-    let node = Escaped(report.snapshot.node_name());
-    writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
-    writeln!(out, r#"<testsuites name="portreeve" {counts}>"#)?;
-    writeln!(out, r#"  <testsuite name="{node}" timestamp="{:.0}" {counts}>"#, report.snapshot.at)?;
-    for gap in &failures {
-        let detail = Escaped(&gap.detail);
-        writeln!(out, r#"    <testcase classname="portreeve" name="{detail}">"#)?;
-        writeln!(out, r#"      <error message="{detail}"/>"#)?;
-        writeln!(out, "    </testcase>")?;
-    }
-    for finding in findings {
-        write_finding(report, finding, out)?;
-    }
-    for (rule, reasons) in quiet {
-        match reasons {
-            None => {
-                writeln!(out, r#"    <testcase classname="{}" name="{}"/>"#, rule.id, Escaped(rule.title))?;
-            }
-            Some(reasons) => {
-                writeln!(out, r#"    <testcase classname="{}" name="{}">"#, rule.id, Escaped(rule.title))?;
-                writeln!(out, r#"      <skipped message="{}"/>"#, Escaped(&reasons))?;
-                writeln!(out, "    </testcase>")?;
-            }
-        }
-    }
-    writeln!(out, "  </testsuite>")?;
-    writeln!(out, "</testsuites>")
+        .map(|(rule, reasons)| Case::of_rule(rule.id, rule.title, reasons.map_or(End::Passed, End::Skipped)));
+    let failures = report.failures().into_iter().map(Case::of_failure);
+    let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
+    let timestamp = Some(format!("{:.0}", report.snapshot.at));
+    Suite { name: report.snapshot.node_name().to_owned(), timestamp, cases }.write(out)
 }
 
-fn write_finding(report: &Report<'_>, finding: &Finding, out: &mut dyn Write) -> io::Result<()> {
+fn case(report: &Report<'_>, finding: &Finding) -> Case {
     let evidence = &finding.evidence;
     let port = finding.key.port.map(|port| format!(" {port}")).unwrap_or_default();
-    let name = format!("{}{port}", finding.key.subject);
-    writeln!(out, r#"    <testcase classname="{}" name="{}">"#, finding.key.rule, Escaped(&name))?;
-    let summary = Escaped(&evidence.summary);
-    let element = if fails(report, finding) {
-        writeln!(out, r#"      <failure type="{}" message="{summary}">"#, evidence.severity)?;
-        "failure"
-    } else {
-        writeln!(out, "      <system-out>{summary}")?;
-        "system-out"
-    };
-    for (name, value) in &evidence.values {
-        writeln!(out, "{name}: {}", Escaped(value))?;
-    }
-    for vantage in &evidence.affects {
-        writeln!(out, "affects: {vantage}")?;
-    }
-    for (word, step) in lines(&evidence.remedies) {
+    let values = evidence.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let affects = evidence.affects.iter().map(|vantage| ("affects".to_owned(), vantage.to_string()));
+    let remedies = lines(&evidence.remedies).map(|(word, step)| {
         let word = if word.is_empty() { "remedy" } else { word };
-        writeln!(out, "{word}: {}", Escaped(&step.text))?;
-    }
-    writeln!(out, "</{element}>")?;
-    writeln!(out, "    </testcase>")
+        (word.to_owned(), step.text.clone())
+    });
+    let said = Said { summary: evidence.summary.clone(), lines: values.chain(affects).chain(remedies).collect() };
+    let end = if fails(report, finding) { End::Failed(evidence.severity, said) } else { End::Told(said) };
+    Case { class: finding.key.rule.to_string(), name: format!("{}{port}", finding.key.subject), file: None, end }
 }
 
 fn fails(report: &Report<'_>, finding: &Finding) -> bool {

@@ -13,6 +13,7 @@ mod html_page;
 mod indented_json;
 mod indispensable;
 mod junit;
+mod junit_suite;
 mod likeness;
 mod lint;
 mod look_age;
@@ -55,7 +56,7 @@ pub use reported_gaps::ReportedGap;
 pub use reservation::{
     ReservationForm, ReservationReport, reservation_file, reservation_schema, write_reservation, write_reservation_json,
 };
-pub use rule_pages::{rule_page_markdown, rule_page_text, rules_table};
+pub use rule_pages::{RulePage, pages_of_manifests, pages_of_nodes, rule_page_markdown, rule_page_text, rules_table};
 pub use sarif::write_sarif;
 pub use table::{
     write_fleet_rows, write_fleet_table, write_fleet_wide, write_lint_rows, write_lint_table, write_lint_wide,

@@ -4,28 +4,58 @@ use super::{
     Style,
     terminal::{Ink, wrap},
 };
-use crate::rules::{Patience, RULES, Rule};
+use crate::{
+    findings::{RuleId, Severity},
+    lint::{LintRule, lint_rules},
+    rules::{Patience, RULES, Rule},
+};
+
+/// What is written of one rule: of nodes, or of manifests alone.
+#[derive(Clone, Debug)]
+pub struct RulePage {
+    /// Its name.
+    pub id: RuleId,
+    /// Its title.
+    pub title: &'static str,
+    /// The worst severity that it reports.
+    pub ceiling: Severity,
+    /// When and how it is reported.
+    facts: String,
+    /// Its documentation in Markdown.
+    documentation: String,
+}
+
+/// The pages of rules of nodes, in reading order.
+pub fn pages_of_nodes() -> impl Iterator<Item = RulePage> {
+    RULES.iter().map(|rule| RulePage::of_nodes(rule))
+}
+
+/// The pages of rules of manifests alone, in reading order.
+pub fn pages_of_manifests() -> impl Iterator<Item = RulePage> {
+    lint_rules().filter(LintRule::is_own).map(|rule| RulePage::of_manifests(&rule))
+}
 
 /// The catalogue as a table, in reading order.
 pub fn rules_table(style: &Style, headings: bool) -> String {
-    let widest = RULES.iter().map(|rule| rule.id.0.len()).max().unwrap_or(0);
+    let pages: Vec<RulePage> = pages_of_nodes().chain(pages_of_manifests()).collect();
+    let widest = pages.iter().map(|page| page.id.0.len()).max().unwrap_or(0);
     let mut text = String::new();
     if headings {
         text.push_str(&style.paint(Ink::Heading, &format!("{:widest$}  WORST     FINDS", "RULE")));
         text.push('\n');
     }
-    for rule in RULES {
-        let worst = style.paint(Ink::Bad(rule.ceiling), &format!("{:8}", rule.ceiling));
-        text.push_str(&format!("{:widest$}  {worst}  {}\n", rule.id, rule.title));
+    for RulePage { id, title, ceiling, .. } in pages {
+        let worst = style.paint(Ink::Bad(ceiling), &format!("{ceiling:8}"));
+        text.push_str(&format!("{id:widest$}  {worst}  {title}\n"));
     }
     text
 }
 
 /// One rule's page for a terminal.
-pub fn rule_page_text(rule: &Rule, style: &Style) -> String {
+pub fn rule_page_text(page: &RulePage, style: &Style) -> String {
     let width = style.width.clamp(40, 100);
-    let mut text = format!("{}\n{}\n\n", style.paint(Ink::Heading, rule.id.0), style.paint(Ink::Faint, &facts(rule)));
-    for part in parts(&rule.documentation()) {
+    let mut text = format!("{}\n{}\n\n", style.paint(Ink::Heading, page.id.0), style.paint(Ink::Faint, &page.facts));
+    for part in parts(&page.documentation) {
         match part {
             Part::Heading(heading) => text.push_str(&format!("{}\n", style.paint(Ink::Heading, &heading))),
             Part::Item(item) => {
@@ -49,16 +79,35 @@ pub fn rule_page_text(rule: &Rule, style: &Style) -> String {
 }
 
 /// One rule's page for the documentation, in Markdown.
-pub fn rule_page_markdown(rule: &Rule) -> String {
-    format!("# {}\n\n{}\n\n{}", rule.id, facts(rule), rule.documentation())
+pub fn rule_page_markdown(page: &RulePage) -> String {
+    format!("# {}\n\n{}\n\n{}", page.id, page.facts, page.documentation)
 }
 
-fn facts(rule: &Rule) -> String {
-    let patience = match rule.patience {
-        Patience::One => "at once",
-        Patience::TwoScans => "after two scans",
-    };
-    format!("Worst: {}. Event reason: {}. Reported {patience}.", rule.ceiling, rule.id.reason())
+impl RulePage {
+    fn of_nodes(rule: &Rule) -> Self {
+        let patience = match rule.patience {
+            Patience::One => "at once",
+            Patience::TwoScans => "after two scans",
+        };
+        let reason = rule.id.reason();
+        Self {
+            id: rule.id,
+            title: rule.title,
+            ceiling: rule.ceiling,
+            facts: format!("Worst: {}. Event reason: {reason}. Reported {patience}.", rule.ceiling),
+            documentation: rule.documentation(),
+        }
+    }
+
+    fn of_manifests(rule: &LintRule) -> Self {
+        Self {
+            id: rule.id,
+            title: rule.title,
+            ceiling: rule.ceiling,
+            facts: format!("Worst: {}. Told of manifests by `lint` alone.", rule.ceiling),
+            documentation: rule.documentation(),
+        }
+    }
 }
 
 /// A piece of a page.

@@ -54,21 +54,38 @@ pub(super) fn log(rules: &[Value], invocation: &Value, results: &[Value]) -> Val
         "version": "2.1.0",
         "runs": [{
             "tool": { "driver": { "name": "portreeve", "version": env!("CARGO_PKG_VERSION"), "rules": rules }},
+            "columnKind": "unicodeCodePoints",
             "invocations": [invocation],
             "results": results,
         }],
     })
 }
 
-/// A rule of the catalogue.
+/// A rule of the catalogue. The first paragraph of its page is what it finds; code scanning wants it as `fullDescription`.
 pub(super) fn descriptor(id: RuleId, title: &str, documentation: &str, ceiling: Severity) -> Value {
-    json!({
+    let mut descriptor = json!({
         "id": id,
         "name": id.reason(),
         "shortDescription": { "text": title },
+        "fullDescription": { "text": first_paragraph(documentation) },
         "help": { "text": documentation, "markdown": documentation },
         "defaultConfiguration": { "level": level(ceiling) },
-    })
+    });
+    if let Some(uri) = page_uri(env!("CARGO_PKG_HOMEPAGE"), id) {
+        descriptor["helpUri"] = uri.into();
+    }
+    descriptor
+}
+
+/// What stands before the first blank line, in one line, of at most as many characters as GitHub takes.
+fn first_paragraph(markdown: &str) -> String {
+    let lines: Vec<&str> = markdown.trim_start().lines().take_while(|line| !line.trim().is_empty()).collect();
+    lines.join(" ").chars().take(1024).collect()
+}
+
+/// The address of a rule's page, which has to be absolute, where the package names a homepage.
+fn page_uri(homepage: &str, id: RuleId) -> Option<String> {
+    (!homepage.is_empty()).then(|| format!("{}/docs/rules/{id}.md", homepage.trim_end_matches('/')))
 }
 
 fn result(report: &Report<'_>, finding: &Finding) -> Value {
@@ -106,5 +123,24 @@ pub(super) fn level(severity: Severity) -> &'static str {
         Severity::Critical => "error",
         Severity::Warning => "warning",
         Severity::Info => "note",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_described_by_the_first_paragraph_of_its_page() {
+        assert_eq!(first_paragraph("\nOne\ntwo.\n\n## Why\n"), "One two.");
+        assert_eq!(first_paragraph(&"x".repeat(2000)).len(), 1024);
+    }
+
+    #[test]
+    fn a_page_has_an_address_where_the_package_has_one() {
+        let id = RuleId("own-port-taken");
+        assert_eq!(page_uri("", id), None);
+        let wanted = Some("https://a.example/b/docs/rules/own-port-taken.md".to_owned());
+        assert_eq!(page_uri("https://a.example/b/", id), wanted);
     }
 }

@@ -1,7 +1,14 @@
 //! `lint --against cluster`: manifests next to what an API server has.
 
-use std::fs;
+use std::{
+    fs,
+    io::Write as _,
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Command, Stdio},
+};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
@@ -62,4 +69,88 @@ fn a_cluster_that_may_not_be_read_is_no_silence() {
     assert!(stderr.ends_with("; so nothing is compared with Services, Pods, Nodes\n"), "{stderr}");
     let fake = Fake::new(|_, _| Reply::Hangup);
     assert_eq!(lint(&fake, "api").0, 2);
+}
+
+/// An example of docs/lint.md.
+fn example(language: &str, words: &str) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/lint.md");
+    let page = fs::read_to_string(page).expect("the page");
+    let fence = format!("\n```{language}\n");
+    let mut parts = page.split(&fence).skip(1).filter_map(|part| part.split("\n```").next());
+    parts.find(|part| part.contains(words)).unwrap_or_else(|| panic!("no example has {words:?}")).to_owned()
+}
+
+/// The post-renderer of the documents, called as Helm does: exit code and what it prints.
+fn post_render(fake: &Fake, rendered: &str, arguments: &[&str]) -> (i32, String) {
+    let directory = TempDir::new().expect("a directory");
+    symlink(env!("CARGO_BIN_EXE_portreeve"), directory.path().join("portreeve")).expect("a link");
+    let temporary = directory.path().join("temporary");
+    fs::create_dir(&temporary).expect("a folder");
+    let script = directory.path().join("lint.sh");
+    fs::write(&script, example("sh", "mktemp")).expect("a script");
+    let mut child = Command::new("sh")
+        .arg(&script)
+        .args(arguments)
+        .env_clear()
+        .env("PATH", format!("{}:/usr/bin:/bin", directory.path().display()))
+        .env("KUBECONFIG", fake.kubeconfig())
+        .env("TMPDIR", &temporary)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a shell");
+    child.stdin.take().expect("a pipe").write_all(rendered.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0, "nothing is left behind");
+    (output.status.code().expect("an exit code"), String::from_utf8(output.stdout).expect("UTF-8"))
+}
+
+#[test]
+fn the_post_renderer_lets_an_upgrade_pass_and_ends_a_conflict() {
+    let fake = Fake::new(|path, _| match path.starts_with("/api/v1/services") {
+        true => list("Service", &[WEB]),
+        false => small(path),
+    });
+    let without_namespace = |name: &str| manifest(name).replace(", namespace: shop", "");
+    let upgrade = without_namespace("web");
+    assert_eq!(post_render(&fake, &upgrade, &["--namespace=shop"]), (0, upgrade.clone()));
+    let other = without_namespace("api");
+    assert_eq!(post_render(&fake, &other, &["--namespace=shop"]), (1, String::new()));
+    assert_eq!(post_render(&fake, &upgrade, &[]).0, 1, "as the documents say of a missing namespace");
+    let free = other.replace("30080", "30081");
+    assert_eq!(post_render(&fake, &free, &["--namespace=shop"]), (0, free.clone()));
+}
+
+#[test]
+fn the_job_of_the_documents_needs_no_more_than_its_role_and_its_config_map() {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&example("yaml", "kind: ClusterRoleBinding")).expect("YAML");
+    let of_kind = |kind: &str| objects.iter().find(|it| it["kind"] == kind).expect("the object");
+    let rule = &of_kind("ClusterRole")["rules"][0];
+    assert_eq!((&rule["apiGroups"][0], &rule["verbs"]), (&Value::from(""), &serde_json::json!(["list"])));
+    let allowed: Vec<String> = rule["resources"]
+        .as_array()
+        .expect("resources")
+        .iter()
+        .map(|it| format!("/api/v1/{}", it.as_str().expect("a name")))
+        .collect();
+    let fake = Fake::new(move |path, _| {
+        let of = path.split('?').next().unwrap_or_default();
+        match allowed.iter().any(|it| it == of) {
+            true if of.ends_with("services") => list("Service", &[WEB]),
+            true => small(path),
+            false => Reply::Status(403, "forbidden"),
+        }
+    });
+    let directory = TempDir::new().expect("a directory");
+    fs::write(directory.path().join("web.yaml"), manifest("web").replace(", namespace: shop", "")).expect("a file");
+    let arguments = &of_kind("Job")["spec"]["template"]["spec"]["containers"][0]["args"];
+    let folder = directory.path().to_str().expect("UTF-8");
+    let words: Vec<&str> =
+        arguments.as_array().expect("arguments").iter().map(|it| it.as_str().expect("a word")).collect();
+    let words: Vec<&str> = words.into_iter().map(|word| if word == "/manifests" { folder } else { word }).collect();
+    let (code, stdout, stderr) = Plugin::new().run(&fake, &words);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    fs::write(directory.path().join("api.yaml"), manifest("api")).expect("a file");
+    assert_eq!(Plugin::new().run(&fake, &words).0, 1);
 }

@@ -10,9 +10,8 @@ use tokio::time::timeout;
 
 use super::agents::{AgentFlags, runtime};
 use crate::{
-    cli::{console::Console, what_if::KEYS},
+    cli::{console::Console, rules::pages, what_if::KEYS},
     facts::text,
-    rules::RULES,
 };
 
 /// The shell completes names of files (cobra `ShellCompDirectiveDefault`).
@@ -109,7 +108,7 @@ fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, Strin
     let listed = possible.iter().map(|it| (it.get_name().to_owned(), about(it.get_help())));
     match arg.get_id().as_str() {
         "node" => (nodes(command, words), NO_FILES),
-        "id" => (RULES.iter().map(|rule| (rule.id.0.to_owned(), rule.title.to_owned())).collect(), NO_FILES),
+        "id" => (pages().map(|page| (page.id.0.to_owned(), page.title.to_owned())).collect(), NO_FILES),
         "settings" => (KEYS.iter().map(|key| (format!("{key}="), String::new())).collect(), GOES_ON),
         _ if arg.get_value_hint() == ValueHint::AnyPath => (Vec::new(), FILES),
         _ => (listed.collect(), NO_FILES),

@@ -1,13 +1,17 @@
 //! From a tree to a manifest: which of its fields claim a port or an address, where each is written, and which of them the API
 //! server does not take (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
 
-use std::{collections::HashSet, net::IpAddr};
+use std::{collections::HashSet, net::IpAddr, sync::Arc};
 
 use super::node::Node;
 use crate::{
     cluster::field_values::{lenient_ip, short},
-    facts::{Claim, Claimed, FileName, Place, Protocol, Refusal, Refused, WorkloadKind},
+    facts::{ACCEPT, Accepts, Claim, Claimed, FileName, Place, Protocol, Refusal, Refused, WorkloadKind, text},
 };
+
+/// The longest name of a rule that is kept, in bytes, and how many names of one object.
+const RULE: usize = 64;
+const MOST_RULES: usize = 64;
 
 /// The fields of one object.
 #[derive(Default)]
@@ -30,17 +34,29 @@ pub(super) struct Lines<'a> {
     pub(super) file: &'a FileName,
     /// The line on which the document begins.
     pub(super) first: u64,
+    /// The template that helm rendered it from.
+    pub(super) template: Option<Arc<str>>,
 }
 
 impl Lines<'_> {
     pub(super) fn place(&self, node: &Node) -> Place {
         let (line, column) = node.at;
-        Place { file: self.file.clone(), line: self.first + line.saturating_sub(1), column }
+        let line = self.first + line.saturating_sub(1);
+        Place { file: self.file.clone(), line, column, width: node.width, template: self.template.clone() }
     }
 
     fn claim(&self, path: String, node: &Node, what: Claimed) -> Claim {
         Claim { path, place: self.place(node), what, of_port: None }
     }
+}
+
+/// Rules whose findings the object accepts.
+pub(super) fn accepts(object: &Node, lines: &Lines<'_>) -> Option<Accepts> {
+    let node = object.at_path("metadata.annotations")?.field(ACCEPT)?;
+    let written = node.text().unwrap_or_default();
+    let names = written.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let rules = names.take(MOST_RULES).map(|name| text::clean(name, RULE)).collect();
+    Some(Accepts { rules, place: lines.place(node) })
 }
 
 /// Those of a Service. What is no port or no address is named by whoever converts the object.

@@ -7,6 +7,7 @@ mod claims;
 mod folder;
 mod json_documents;
 mod node;
+mod templates;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -23,6 +24,7 @@ use self::{
     folder::{Found, Origin},
     json_documents::json_documents,
     node::{Node, Value},
+    templates::Templates,
 };
 use super::{
     facts_builder::FactsBuilder,
@@ -34,7 +36,7 @@ use super::{
     yaml_options,
 };
 use crate::facts::{
-    ClusterFacts, Gap, Manifest, Reading, Service, ServiceKind, Source, Why, WorkloadKind, names, text,
+    ClusterFacts, FileName, Gap, Manifest, Place, Reading, Service, ServiceKind, Source, Why, WorkloadKind, names, text,
 };
 
 /// The longest file that is read, in bytes.
@@ -63,6 +65,8 @@ pub struct ManifestFiles {
     pub files: usize,
     /// How many objects of other kinds there were, by kind; a document without one has the empty kind.
     pub skipped: BTreeMap<String, usize>,
+    /// Where the fields are that could not be read, by the words that tell of them.
+    pub places: BTreeMap<String, Place>,
 }
 
 /// Reads files and folders. An object without a namespace goes to `namespace`. One that fails is named, and loses nothing of
@@ -78,13 +82,13 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
         failures.into_iter().for_each(|failure| reader.fail(failure));
         files.iter().for_each(|file| reader.read(file, origin));
     }
-    let Reader { facts, manifests, whole, again, files, skipped, .. } = reader;
+    let Reader { facts, manifests, whole, again, files, skipped, places, .. } = reader;
     let origin = paths.iter().map(|path| Input::from(path.clone()).to_string()).collect::<Vec<_>>().join(", ");
     let mut facts = facts.finish(origin, true, None);
     if let Reading::Seen(services) = &mut facts.services {
         services.iter_mut().map(Arc::make_mut).for_each(as_created);
     }
-    ManifestFiles { facts, manifests, whole, again, files, skipped }
+    ManifestFiles { facts, manifests, whole, again, files, skipped, places }
 }
 
 /// What of a Service is there once it is created.
@@ -113,11 +117,22 @@ struct Reader<'a> {
     again: usize,
     files: usize,
     skipped: BTreeMap<String, usize>,
+    places: BTreeMap<String, Place>,
 }
 
 impl Reader<'_> {
     fn fail(&mut self, what: String) {
         self.facts.reject(Gap::new(Source::Services, Why::Malformed, what));
+    }
+
+    /// Notes the places of what was rejected since there were so many: where the words name a field, that field's.
+    fn note_places(&mut self, before: usize, object: &Node, place: &Place, lines: &Lines<'_>) {
+        for gap in self.facts.rejected().iter().skip(before) {
+            let field = gap.detail.strip_prefix(&place.to_string()).and_then(|rest| rest.split(": ").nth(2));
+            let field = field.and_then(|words| words.split(' ').next()).map_or(object, |way| object.at_field(way));
+            let place = if std::ptr::eq(field, object) { place.clone() } else { lines.place(field) };
+            self.places.insert(gap.detail.clone(), place);
+        }
     }
 
     fn read(&mut self, input: &Input, origin: Origin) {
@@ -132,14 +147,20 @@ impl Reader<'_> {
             [0xef, 0xbb, 0xbf, bytes @ ..] => bytes,
             bytes => bytes,
         };
+        // A file that was rendered before has lines of its own.
+        let mut templates = Templates::new(if *input == Input::Stdin { bytes } else { &[] });
         let (mut found, mut errors) = (0_usize, 0_usize);
         let mut take = |node, lines: RangeInclusive<u64>| match node {
-            Ok(node) => found += self.document(node, None, DEEPEST, &Lines { file: &file, first: *lines.start() }),
+            Ok(node) => {
+                let lines = Lines { file: &file, first: *lines.start(), template: templates.of(lines) };
+                found += self.document(node, None, DEEPEST, &lines);
+            }
             Err(error) => {
                 found += 1;
                 errors += 1;
+                let template = templates.of(lines.clone());
                 if errors <= MOST_ERRORS {
-                    self.broken(&file, lines, first_strange_byte(bytes), &error);
+                    self.broken(&file, yaml_fault(lines, first_strange_byte(bytes), &error), template);
                 }
             }
         };
@@ -165,15 +186,11 @@ impl Reader<'_> {
         }
     }
 
-    fn broken(
-        &mut self,
-        file: &str,
-        lines: RangeInclusive<u64>,
-        strange: Option<(u64, u64)>,
-        error: &serde_saphyr::Error,
-    ) {
-        let Fault { line, column, what } = yaml_fault(lines, strange, error);
-        self.fail(format!("{file}:{line}:{column}: {what}; wanted {WANTED}"));
+    fn broken(&mut self, file: &FileName, Fault { line, column, what }: Fault, template: Option<Arc<str>>) {
+        let place = Place { file: file.clone(), line, column, width: 1, template };
+        let before = self.facts.rejected().len();
+        self.fail(format!("{place}: {what}; wanted {WANTED}"));
+        self.places.extend(self.facts.rejected().iter().skip(before).map(|gap| (gap.detail.clone(), place.clone())));
     }
 
     /// Takes a document, an item of a List or a List, and returns how many objects were found.
@@ -200,7 +217,9 @@ impl Reader<'_> {
             Value::Mapping(_) => self.object(&kind, node, lines),
             Value::Flag(_) | Value::Number(_) | Value::Fraction(_) | Value::Text(_) | Value::List(_) => {
                 let place = lines.place(&node);
+                let before = self.facts.rejected().len();
                 self.fail(format!("{place}: is no Kubernetes object, wanted {WANTED}"));
+                self.note_places(before, &node, &place, lines);
                 1
             }
         }
@@ -241,26 +260,32 @@ impl Reader<'_> {
         let is_named = node.at_path("metadata.name").is_some();
         name(&mut node, self.namespace);
         let place = lines.place(&node);
-        let rejections = self.facts.rejections();
+        let (rejections, before) = (self.facts.rejections(), self.facts.rejected().len());
+        let facts = &mut self.facts;
         match workload {
             None => {
-                self.note("Service", &node, is_named, |node| claims::of_service(node, lines));
-                let facts = &mut self.facts;
                 read(kind, &node, &mut |object| facts.add(&place.to_string(), object));
+                self.note("Service", (&node, is_named), lines, |node| claims::of_service(node, lines));
             }
             Some(workload) => {
-                self.note(workload.name(), &node, is_named, |node| claims::of_pods(workload, node, lines));
-                let facts = &mut self.facts;
                 let add = &mut |object| facts.add_workload(&place.to_string(), workload, object);
-                read(kind, &with_template(workload, node), add);
+                read(kind, &with_template(workload, node.clone()), add);
+                self.note(workload.name(), (&node, is_named), lines, |node| claims::of_pods(workload, node, lines));
             }
         }
+        self.note_places(before, &node, &place, lines);
         self.whole += usize::from(self.facts.rejections() == rejections);
         1
     }
 
     /// Keeps the object as it is written. One with an impossible name is rejected by whoever converts it.
-    fn note(&mut self, kind: &'static str, node: &Node, is_named: bool, fields: impl FnOnce(&Node) -> Fields) {
+    fn note(
+        &mut self,
+        kind: &'static str,
+        (node, is_named): (&Node, bool),
+        lines: &Lines<'_>,
+        fields: impl FnOnce(&Node) -> Fields,
+    ) {
         let of = |path| node.at_path(path).and_then(Node::text).unwrap_or_default().to_owned();
         let (name, namespace) = (of("metadata.name"), Some(of("metadata.namespace")).filter(|it| !it.is_empty()));
         let namespace = namespace.unwrap_or_else(|| "default".to_owned());
@@ -273,7 +298,8 @@ impl Reader<'_> {
             }
             let is_new = !is_named || self.names.insert((kind, namespace.clone(), name.clone()));
             self.again += usize::from(!is_new);
-            self.manifests.push(Manifest { kind, namespace, name, replicas, claims, refused });
+            let accepts = claims::accepts(node, lines);
+            self.manifests.push(Manifest { kind, namespace, name, replicas, accepts, claims, refused });
         }
     }
 }
@@ -338,7 +364,7 @@ fn name(node: &mut Node, namespace: Option<&str>) {
     let Value::Mapping(fields) = &mut metadata.value else { return };
     let mut put = |key: &str, text: &str| {
         fields.retain(|(name, node)| name != key || !is_empty(node));
-        fields.push((key.to_owned(), Node { at, value: Value::Text(text.to_owned()) }));
+        fields.push((key.to_owned(), Node { at, width: 1, value: Value::Text(text.to_owned()) }));
     };
     if let Some(generated) = generated.filter(|_| lacks_name) {
         put("name", &generated);
@@ -353,6 +379,7 @@ fn with_template(kind: WorkloadKind, node: Node) -> Node {
     let at = node.at;
     let mapping = |fields: Vec<(&str, Node)>| Node {
         at,
+        width: 1,
         value: Value::Mapping(fields.into_iter().map(|(key, node)| (key.to_owned(), node)).collect()),
     };
     let part = |path: &str| node.at_path(path).cloned();

@@ -14,11 +14,16 @@ use serde_saphyr::Spanned;
 
 use crate::cluster::tolerant_field::whole;
 
+/// The longest value whose end is told, in characters.
+const LONGEST: u64 = 256;
+
 /// A value of a document.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     /// Line and column within the document, from 1.
     pub(super) at: (u64, u64),
+    /// How many characters it has, where it is a value that stands on one line; else 1.
+    pub(super) width: u64,
     pub(super) value: Value,
 }
 
@@ -40,6 +45,20 @@ impl Node {
     pub(super) fn field(&self, key: &str) -> Option<&Self> {
         let Value::Mapping(fields) = &self.value else { return None };
         fields.iter().find(|(name, _)| name == key).map(|(_, node)| node)
+    }
+
+    /// The value at the end of a way as errors name it, `spec.ports[0].nodePort`, as far as the way is there.
+    pub(super) fn at_field(&self, way: &str) -> &Self {
+        let mut node = self;
+        for part in way.split(['.', '[']) {
+            let next = match part.strip_suffix(']') {
+                Some(index) => index.parse::<usize>().ok().and_then(|index| node.items().get(index)),
+                None => node.field(part),
+            };
+            let Some(next) = next else { return node };
+            node = next;
+        }
+        node
     }
 
     /// The value at the end of a way of keys, `spec.template.spec`.
@@ -71,7 +90,11 @@ impl Node {
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, .. } = Spanned::<Value>::deserialize(deserializer)?;
-        Ok(Self { at: (referenced.line(), referenced.column()), value })
+        // Numbers and addresses stand on one line.
+        let is_short = matches!(value, Value::Flag(_) | Value::Number(_) | Value::Fraction(_))
+            || matches!(&value, Value::Text(text) if !text.contains(['\n', ' ']));
+        let width = if is_short { referenced.span().len().clamp(1, LONGEST) } else { 1 };
+        Ok(Self { at: (referenced.line(), referenced.column()), width, value })
     }
 }
 

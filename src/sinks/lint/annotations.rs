@@ -1,17 +1,18 @@
-//! Workflow commands of GitHub Actions, which Gitea and Forgejo read too: an annotation at the line of each field.
+//! Workflow commands of GitHub Actions: an annotation at the line of each field. Gitea and Forgejo print them in the log.
 
 use std::io::{self, Write};
 
 use super::remedy;
-use crate::{findings::Severity, lint::LintReport, sinks::terminal::tidy};
+use crate::{facts::Place, findings::Severity, lint::LintReport, sinks::terminal::tidy};
 
-/// Writes a line for each finding and each failure.
+/// Writes a line for each finding, each failure, and each rule that could not tell.
 ///
 /// # Errors
 /// When the writer fails.
 pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     for gap in &report.failures {
-        writeln!(out, "::error title=portreeve::{}", data(&tidy(&gap.detail)))?;
+        let place = report.places.get(&gap.detail).map(properties).unwrap_or_default();
+        writeln!(out, "::error {place}title=portreeve::{}", data(&tidy(&gap.detail)))?;
     }
     for finding in report.reported() {
         let word = match finding.evidence.severity {
@@ -20,18 +21,32 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
             Severity::Info => "notice",
         };
         let place = &finding.place;
-        let message = [vec![tidy(&finding.evidence.summary)], remedy(finding)].concat().join("\n");
-        writeln!(
-            out,
-            "::{word} file={},line={},col={},title={}::{}",
-            property(&tidy(&place.file)),
-            place.line,
-            place.column,
-            finding.rule,
-            data(&message)
-        )?;
+        // Whatever has no file is shown at the run, without its place.
+        let said = match is_file(place) {
+            true => tidy(&finding.evidence.summary),
+            false => tidy(&format!("{place}: {}", finding.evidence.summary)),
+        };
+        let message = [vec![said], remedy(finding)].concat().join("\n");
+        writeln!(out, "::{word} {}title={}::{}", properties(place), finding.rule, data(&message))?;
+    }
+    for (rule, gap) in &report.unknown {
+        writeln!(out, "::notice title={rule}::{}", data(&format!("not known: {}", tidy(&gap.detail))))?;
     }
     Ok(())
+}
+
+/// The file, line and column. What was rendered has none of the repository, and another file's line would be wrong.
+fn properties(place: &Place) -> String {
+    match is_file(place) {
+        true => {
+            format!("file={},line={},col={},", property(&tidy(&place.file)), place.line, place.column)
+        }
+        false => String::new(),
+    }
+}
+
+fn is_file(place: &Place) -> bool {
+    &*place.file != "standard input"
 }
 
 /// As `escapeData` of GitHub's toolkit (actions/toolkit packages/core/src/command.ts).

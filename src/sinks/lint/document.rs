@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::remedy;
 use crate::{
     facts::{Place, Protocol},
-    findings::{PlacedFinding, Remedy, Severity},
+    findings::{PlacedFinding, Remedy, RuleId, Severity},
     lint::LintReport,
     sinks::{
         findings_document::{Range, Unknown, Value, tidy_remedy, values},
@@ -43,10 +43,23 @@ struct LintDocument {
     against: Option<String>,
     /// What is wrong, by file and line.
     findings: Vec<PlacedProblem>,
+    /// How many findings the owners of their objects accept, by annotation; they are not among `findings`.
+    accepted: usize,
     /// Rules that could not tell of some object.
     unknown: Vec<Unknown>,
+    /// Rules that lack what they compare with.
+    not_asked: Vec<NotAsked>,
     /// What could not be read.
     failures: Vec<Unknown>,
+}
+
+/// A rule that was not asked.
+#[derive(Debug, Serialize, JsonSchema)]
+struct NotAsked {
+    /// Its name.
+    rule: String,
+    /// What it lacks.
+    detail: String,
 }
 
 /// One finding, in words that are safe to print.
@@ -59,6 +72,9 @@ struct PlacedProblem {
     line: u64,
     /// Its column in characters, from 1.
     column: u64,
+    /// The template that helm rendered this part of standard input from; the line is none of the template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template: Option<String>,
     /// The way to the field.
     field: String,
     /// The rule's name.
@@ -95,6 +111,9 @@ struct Related {
     line: u64,
     /// Its column.
     column: u64,
+    /// Its template, as above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template: Option<String>,
     /// Its object.
     object: String,
 }
@@ -134,20 +153,29 @@ impl LintDocument {
             node_port_range: Range::of(&report.range),
             against: report.against.as_deref().map(tidy),
             findings: report.reported().map(PlacedProblem::of).collect(),
+            accepted: report.accepted,
             unknown: unknown.collect(),
+            not_asked: report.not_asked.iter().map(NotAsked::of).collect(),
             failures: report.failures.iter().map(Unknown::of).collect(),
         }
     }
 }
 
+impl NotAsked {
+    fn of((rule, detail): &(RuleId, String)) -> Self {
+        Self { rule: rule.to_string(), detail: tidy(detail) }
+    }
+}
+
 impl PlacedProblem {
     fn of(finding: &PlacedFinding) -> Self {
-        let Place { file, line, column } = &finding.place;
+        let Place { file, line, column, template, .. } = &finding.place;
         let evidence = &finding.evidence;
         Self {
             file: tidy(file),
             line: *line,
             column: *column,
+            template: template.as_deref().map(tidy),
             field: finding.field.clone(),
             rule: finding.rule.to_string(),
             severity: evidence.severity,
@@ -164,7 +192,8 @@ impl PlacedProblem {
 }
 
 impl Related {
-    fn of(Place { file, line, column }: &Place, object: &str) -> Self {
-        Self { file: tidy(file), line: *line, column: *column, object: tidy(object) }
+    fn of(Place { file, line, column, template, .. }: &Place, object: &str) -> Self {
+        let template = template.as_deref().map(tidy);
+        Self { file: tidy(file), line: *line, column: *column, template, object: tidy(object) }
     }
 }

@@ -1,12 +1,14 @@
-//! JUnit XML: a test case per finding, one per failure, and one for each rule that found nothing.
+//! JUnit XML: a test case per finding, one per failure, and one for each rule that found nothing, could not tell, or was not
+//! asked.
 
 use std::io::{self, Write};
 
 use super::remedy;
 use crate::{
+    facts::{Gap, Place},
     findings::PlacedFinding,
-    lint::{LintReport, LintRule, lint_rules},
-    sinks::xml::Escaped,
+    lint::{LintReport, LintRule},
+    sinks::junit_suite::{Case, End, Said, Suite},
 };
 
 /// Writes one test suite. Findings that do not count are passed cases with their sentence as output.
@@ -15,57 +17,45 @@ use crate::{
 /// When the writer fails.
 pub fn write_lint_junit(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     let findings: Vec<&PlacedFinding> = report.reported().collect();
-    let quiet: Vec<LintRule> =
-        lint_rules().filter(|rule| !findings.iter().any(|finding| finding.rule == rule.id)).collect();
-    let failed = findings.iter().filter(|finding| report.counts(finding)).count();
-    let counts = format!(
-        r#"tests="{}" failures="{failed}" errors="{}" skipped="0""#,
-        findings.len() + quiet.len() + report.failures.len(),
-        report.failures.len(),
-    );
-    writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
-    writeln!(out, r#"<testsuites name="portreeve" {counts}>"#)?;
-    writeln!(out, r#"  <testsuite name="lint" {counts}>"#)?;
-    for gap in &report.failures {
-        let detail = Escaped(&gap.detail);
-        writeln!(out, r#"    <testcase classname="portreeve" name="{detail}">"#)?;
-        writeln!(out, r#"      <error message="{detail}"/>"#)?;
-        writeln!(out, "    </testcase>")?;
-    }
-    for finding in findings {
-        write_finding(report, finding, out)?;
-    }
-    for rule in quiet {
-        writeln!(out, r#"    <testcase classname="{}" name="{}"/>"#, rule.id, Escaped(rule.title))?;
-    }
-    writeln!(out, "  </testsuite>")?;
-    writeln!(out, "</testsuites>")
+    let found = |rule: &LintRule| findings.iter().any(|finding| finding.rule == rule.id);
+    let quiet = report
+        .rules
+        .iter()
+        .map(|rule| (rule, reasons(report, rule)))
+        .filter(|(rule, reasons)| reasons.is_some() || !found(rule))
+        .map(|(rule, reasons)| Case::of_rule(rule.id, rule.title, reasons.map_or(End::Passed, End::Skipped)));
+    let failures = report.failures.iter().map(|gap| failure(report, gap));
+    let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
+    Suite { name: "lint".to_owned(), timestamp: None, cases }.write(out)
 }
 
-fn write_finding(report: &LintReport, finding: &PlacedFinding, out: &mut dyn Write) -> io::Result<()> {
+fn failure(report: &LintReport, gap: &Gap) -> Case {
+    Case { file: report.places.get(&gap.detail).map(file), ..Case::of_failure(gap) }
+}
+
+fn case(report: &LintReport, finding: &PlacedFinding) -> Case {
     let PlacedFinding { place, rule, object, field, evidence, .. } = finding;
-    let name = format!("{place}: {object} {field}");
-    let (file, line) = (Escaped(&place.file), place.line);
-    writeln!(out, r#"    <testcase classname="{rule}" name="{}" file="{file}" line="{line}">"#, Escaped(&name))?;
-    let summary = Escaped(&evidence.summary);
-    let element = if report.counts(finding) {
-        writeln!(
-            out,
-            r#"      <failure type="{}" message="{summary}">{}"#,
-            evidence.severity,
-            Escaped(&place.to_string())
-        )?;
-        "failure"
-    } else {
-        writeln!(out, "      <system-out>{summary}")?;
-        "system-out"
-    };
-    for (name, value) in &evidence.values {
-        writeln!(out, "{name}: {}", Escaped(value))?;
+    let at = ("at".to_owned(), place.to_string());
+    let values = evidence.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let remedies = remedy(finding).into_iter().map(|line| ("remedy".to_owned(), line));
+    let lines = [at].into_iter().chain(values).chain(remedies).collect();
+    let said = Said { summary: evidence.summary.clone(), lines };
+    let end = if report.counts(finding) { End::Failed(evidence.severity, said) } else { End::Told(said) };
+    Case { class: rule.to_string(), name: format!("{place}: {object} {field}"), file: Some(file(place)), end }
+}
+
+/// A line of what was rendered is none of the template.
+fn file(Place { file, line, template, .. }: &Place) -> (String, Option<u64>) {
+    match template {
+        Some(template) => (template.to_string(), None),
+        None => (file.to_string(), Some(*line)),
     }
-    for line in remedy(finding) {
-        writeln!(out, "remedy: {}", Escaped(&line))?;
-    }
-    writeln!(out, "</{element}>")?;
-    writeln!(out, "    </testcase>")
+}
+
+/// Why a rule was not asked, or could not tell.
+fn reasons(report: &LintReport, rule: &LintRule) -> Option<String> {
+    let lacks = report.not_asked.iter().filter(|(id, _)| *id == rule.id).map(|(_, why)| why.as_str());
+    let unknown = report.unknown.iter().filter(|(id, _)| *id == rule.id).map(|(_, gap)| gap.detail.as_str());
+    let reasons: Vec<&str> = lacks.chain(unknown).collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }

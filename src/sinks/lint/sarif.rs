@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::remedy;
 use crate::{
-    facts::{FileName, Place},
+    facts::Place,
     findings::PlacedFinding,
-    lint::{LintReport, LintRule, lint_rules},
+    lint::LintReport,
     sinks::{
         indented_json::write_indented_json,
         sarif::{descriptor, level, log},
@@ -21,11 +21,13 @@ use crate::{
 /// # Errors
 /// When the writer fails.
 pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
-    let rules: Vec<LintRule> = lint_rules().collect();
+    let rules = &report.rules;
     let notifications = report.failures.iter().map(|gap| {
+        let place = report.places.get(&gap.detail).into_iter();
         json!({
             "level": "error",
             "message": { "text": tidy(&gap.detail) },
+            "locations": place.map(|place| json!({ "physicalLocation": physical(place) })).collect::<Vec<_>>(),
             "properties": { "source": gap.source, "why": gap.why },
         })
     });
@@ -37,9 +39,16 @@ pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<
             "properties": { "source": gap.source, "why": gap.why },
         })
     });
+    let not_asked = report.not_asked.iter().map(|(rule, why)| {
+        json!({
+            "level": "note",
+            "message": { "text": format!("not asked: {}", tidy(why)) },
+            "associatedRule": { "id": rule },
+        })
+    });
     let invocation = json!({
         "executionSuccessful": report.failures.is_empty(),
-        "toolExecutionNotifications": notifications.chain(unknown).collect::<Vec<_>>(),
+        "toolExecutionNotifications": notifications.chain(unknown).chain(not_asked).collect::<Vec<_>>(),
     });
     let results = report.reported().map(|finding| {
         let index = rules.iter().position(|rule| rule.id == finding.rule);
@@ -58,11 +67,14 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
         .related
         .iter()
         .map(|(place, object)| json!({ "physicalLocation": physical(place), "message": { "text": tidy(object) } }));
+    let fingerprint = format!("{}/{object}/{}", finding.rule, finding.field);
+    // Whatever has no line says where it was rendered.
+    let place = finding.place.template.is_some().then(|| format!("\n{}", tidy(&finding.place.to_string())));
     json!({
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": level(evidence.severity),
-        "message": { "text": format!("{}{remedy}", tidy(&evidence.summary)) },
+        "message": { "text": format!("{}{remedy}{}", tidy(&evidence.summary), place.unwrap_or_default()) },
         "locations": [{
             "physicalLocation": physical(&finding.place),
             "logicalLocations": [{
@@ -72,10 +84,8 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
             }],
         }],
         "relatedLocations": related.collect::<Vec<_>>(),
-        // A line that moves makes no other problem.
-        "partialFingerprints": {
-            "portreeve.lint/v1": format!("{}/{object}/{}", finding.rule, finding.field),
-        },
+        // A line that moves makes no other problem. GitHub reads the second name alone.
+        "partialFingerprints": { "portreeve.lint/v1": fingerprint, "primaryLocationLineHash": fingerprint },
         "properties": {
             "severity": evidence.severity,
             "evidence": evidence.values.iter().map(|(name, value)| json!([name, tidy(value)])).collect::<Vec<_>>(),
@@ -83,16 +93,19 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
     })
 }
 
-fn physical(Place { file, line, column }: &Place) -> Value {
-    json!({
-        "artifactLocation": { "uri": uri(file) },
-        "region": { "startLine": line, "startColumn": column },
-    })
+/// The field. Of a template, which is rendered, no line is known.
+fn physical(Place { file, line, column, width, template }: &Place) -> Value {
+    match template {
+        Some(template) => json!({ "artifactLocation": { "uri": uri(template.as_bytes()) } }),
+        None => json!({
+            "artifactLocation": { "uri": uri(file.path()) },
+            "region": { "startLine": line, "startColumn": column, "endLine": line, "endColumn": column + width },
+        }),
+    }
 }
 
 /// A path as a reference of RFC 3986. A relative one stays relative: services find the file from the root of the repository.
-fn uri(file: &FileName) -> String {
-    let path = file.path();
+fn uri(path: &[u8]) -> String {
     let path = path.strip_prefix(b"./").unwrap_or(path);
     let mut uri = String::from(if path.starts_with(b"/") { "file://" } else { "" });
     for &byte in path {
@@ -118,7 +131,7 @@ mod tests {
             ("zw\u{200b}\u{1b}.yaml", "zw%E2%80%8B%1B.yaml"),
             ("standard input", "standard%20input"),
         ] {
-            assert_eq!(uri(&FileName::new(String::new(), path.into())), wanted);
+            assert_eq!(uri(path.as_bytes()), wanted);
         }
     }
 }

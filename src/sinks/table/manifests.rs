@@ -15,6 +15,7 @@ use super::{
     rows::port,
 };
 use crate::{
+    facts::ACCEPT,
     findings::{PlacedFinding, Severity},
     lint::LintReport,
 };
@@ -120,6 +121,13 @@ impl Page<'_> {
         rows.push(("NodePort range", format!("{} ({})", range.range, range.place)));
         let alone = "nothing: --against compares them with a cluster, a file or a snapshot";
         rows.push(("compared with", against.clone().unwrap_or_else(|| alone.to_owned())));
+        if !report.not_asked.is_empty() {
+            let rules: Vec<String> = report.not_asked.iter().map(|(rule, why)| format!("{rule} ({why})")).collect();
+            rows.push(("not asked", rules.join(", ")));
+        }
+        if report.accepted > 0 {
+            rows.push(("accepted", format!("{}, as annotations {ACCEPT} say", report.accepted)));
+        }
         let failed = failures.iter().map(|gap| ("not read", gap.detail.clone()));
         let unknown = unknown.iter().map(|(rule, gap)| ("not known", format!("{rule}: {}", gap.detail)));
         self.line(0, Ink::Heading, "What was judged")?;

@@ -55,36 +55,24 @@ fn documents_follow_the_committed_schema() {
 }
 
 #[test]
-fn code_scanning_gets_the_line_of_the_field() {
-    let (_, stdout, _) = lint(&[("deploy/a b.yaml", &manifest())], &["deploy", "-o", "sarif"]);
-    let log: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!(log["version"], "2.1.0");
-    let run = &log["runs"][0];
-    let rules = run["tool"]["driver"]["rules"].as_array().expect("rules");
-    let results = run["results"].as_array().expect("results");
-    assert_eq!(results.len(), 3, "{stdout}");
-    for result in results {
-        let index = usize::try_from(result["ruleIndex"].as_u64().expect("an index")).expect("a small one");
-        assert_eq!(rules[index]["id"], result["ruleId"]);
-        assert!(rules[index]["help"]["text"].as_str().is_some_and(|text| text.contains("## Fix")), "{result}");
-        let location = &result["locations"][0]["physicalLocation"];
-        assert_eq!(location["artifactLocation"]["uri"], "deploy/a%20b.yaml");
-        assert!(["error", "warning", "note"].contains(&result["level"].as_str().expect("a level")));
+fn a_pipeline_gets_a_case_for_each_finding_each_failure_and_each_other_rule() {
+    let text = manifest() + "a: [\n";
+    let (_, stdout, _) = lint(&[("a.yaml", &text)], &["a.yaml", "-o", "junit"]);
+    let xml = roxmltree::Document::parse(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"));
+    let of = |name: &str| xml.descendants().filter(|node| node.tag_name().name() == name).count();
+    assert_eq!((of("failure"), of("system-out"), of("error")), (2, 1, 1), "{stdout}");
+    let suite = xml.descendants().find(|node| node.has_tag_name("testsuite")).expect("a suite");
+    for (attribute, element) in
+        [("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")]
+    {
+        assert_eq!(suite.attribute(attribute), Some(of(element).to_string().as_str()), "{attribute}: {stdout}");
     }
-    let region = |index: usize| &results[index]["locations"][0]["physicalLocation"]["region"];
-    assert_eq!(region(0), &serde_json::json!({"startLine": 6, "startColumn": 32}));
-    let related = &results[0]["relatedLocations"][0]["physicalLocation"]["region"];
-    assert_eq!(related, &serde_json::json!({"startLine": 13, "startColumn": 32}));
-    // A line that moves makes no other problem.
-    let (_, moved, _) = lint(&[("deploy/a b.yaml", &format!("\n\n{}", manifest()))], &["deploy", "-o", "sarif"]);
-    let moved: Value = serde_json::from_str(&moved).expect("JSON");
-    assert_eq!(moved["runs"][0]["results"][0]["partialFingerprints"], results[0]["partialFingerprints"]);
-    // A run that could not read everything says so.
-    let (_, failed, _) = lint(&[("a.yaml", "a: [\n")], &["a.yaml", "-o", "sarif"]);
-    let failed: Value = serde_json::from_str(&failed).expect("JSON");
-    let invocation = &failed["runs"][0]["invocations"][0];
-    assert_eq!(invocation["executionSuccessful"], false);
-    assert_eq!(invocation["toolExecutionNotifications"][0]["level"], "error");
+    let cases: Vec<_> = xml.descendants().filter(|node| node.has_tag_name("testcase")).collect();
+    let place = |case: &roxmltree::Node<'_, '_>| {
+        (case.attribute("file").map(str::to_owned), case.attribute("line").map(str::to_owned))
+    };
+    assert_eq!(place(&cases[0]), (Some("a.yaml".to_owned()), Some("21".to_owned())), "what could not be read");
+    assert_eq!(place(&cases[1]), (Some("a.yaml".to_owned()), Some("6".to_owned())));
 }
 
 #[test]
@@ -124,15 +112,36 @@ fn no_line_of_text_is_a_command_of_github() {
 }
 
 #[test]
-fn a_pipeline_gets_a_case_for_each_finding_and_each_quiet_rule() {
-    let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "junit"]);
-    let xml = roxmltree::Document::parse(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"));
-    let of = |name: &str| xml.descendants().filter(|node| node.tag_name().name() == name).count();
-    assert_eq!((of("failure"), of("system-out")), (2, 1), "{stdout}");
-    let suite = xml.descendants().find(|node| node.has_tag_name("testsuite")).expect("a suite");
-    assert_eq!(suite.attribute("tests"), Some(of("testcase").to_string().as_str()), "{stdout}");
-    let case = xml.descendants().find(|node| node.has_tag_name("testcase")).expect("a case");
-    assert_eq!((case.attribute("file"), case.attribute("line")), (Some("a.yaml"), Some("6")));
+fn a_rule_that_has_nothing_to_compare_with_is_skipped_and_not_passed() {
+    let skipped = |arguments: &[&str]| {
+        let text = service("web", "nodePort: 30080");
+        let files = [("a.yaml", text.as_str()), ("there.yaml", "kind: List\napiVersion: v1\nitems: []\n")];
+        let (_, stdout, _) = lint(&files, &[&["a.yaml", "-o", "junit"], arguments].concat());
+        let xml = roxmltree::Document::parse(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"));
+        let skipped = xml.descendants().filter(|node| node.has_tag_name("skipped")).map(|node| {
+            let rule = node.parent().and_then(|case| case.attribute("classname")).expect("a rule");
+            format!("{rule}: {}", node.attribute("message").expect("a reason"))
+        });
+        skipped.collect::<Vec<_>>()
+    };
+    let alone = skipped(&[]);
+    let wanted = [
+        "node-port-taken-by-pod: compared with no cluster",
+        "host-port-taken: compared with no cluster",
+        "listener-on-port: compared with no snapshot of a node",
+        "external-ip-in-cluster: compared with no cluster, and no --service-cidr",
+    ];
+    assert_eq!(alone, wanted);
+    assert_eq!(skipped(&["--service-cidr", "10.96.0.0/12"]), wanted[..3]);
+    assert_eq!(skipped(&["--against", "there.yaml"]).last().map(String::as_str), Some(wanted[2]));
+    let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "json"]);
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(
+        document["notAsked"][0],
+        serde_json::json!({"rule": "node-port-taken-by-pod", "detail": "compared with no cluster"})
+    );
+    let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml"]);
+    assert!(stdout.contains("not asked        node-port-taken-by-pod (compared with no cluster)"), "{stdout}");
 }
 
 #[test]
@@ -143,6 +152,52 @@ fn annotations_are_a_line_each() {
     assert!(first.starts_with("::warning file=a%2Cb.yaml,line=6,col=32,title=node-port-claimed-twice::"), "{first}");
     assert!(first.contains("%0Awrite another nodePort into Service shop/web"), "{first}");
     assert!(stdout.lines().last().is_some_and(|line| line.starts_with("::notice ")), "{stdout}");
+}
+
+#[test]
+fn what_could_not_be_read_is_annotated_at_its_field() {
+    let bad = service("web", "nodePort: 70000");
+    for (text, wanted) in [
+        (
+            bad.as_str(),
+            "::error file=a.yaml,line=6,col=32,title=portreeve::a.yaml:1:1: Service default/web: spec.ports",
+        ),
+        ("a: 1\n---\na: [\n", "::error file=a.yaml,line=3,col=4,title=portreeve::a.yaml:3:4: not YAML"),
+        ("- 7\n", "::error file=a.yaml,line=1,col=3,title=portreeve::a.yaml:1:3: is no Kubernetes object"),
+    ] {
+        let (code, stdout, _) = lint(&[("a.yaml", text)], &["a.yaml", "-o", "github"]);
+        assert_eq!(code, 2, "{stdout}");
+        assert!(stdout.starts_with(wanted), "{stdout}");
+    }
+    let (_, stdout, _) = lint(&[], &["nowhere.yaml", "-o", "github"]);
+    assert!(stdout.starts_with("::error title=portreeve::nowhere.yaml: cannot be read"), "{stdout}");
+}
+
+#[test]
+fn what_a_rule_could_not_tell_is_in_every_form() {
+    let many: String = (0..1100).map(|index| service(&format!("s{index}"), "nodePort: 30080")).collect();
+    for form in FORMS {
+        let (_, stdout, _) = lint(&[("a.yaml", &many)], &["a.yaml", "-o", form]);
+        assert!(stdout.contains("1024 in all"), "{form}: {}", &stdout[..stdout.len().min(500)]);
+    }
+    let (_, _, stderr) = lint(&[("a.yaml", &many)], &["a.yaml", "--no-headers"]);
+    assert!(stderr.starts_with("not known: node-port-claimed-twice: "), "{stderr}");
+}
+
+#[test]
+fn a_rule_that_is_asked_alone_is_told_alone() {
+    let found = |rule: &str| {
+        let (code, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "json", "--rule", rule]);
+        let document: Value = serde_json::from_str(&stdout).expect("JSON");
+        let findings = document["findings"].as_array().expect("findings");
+        (code, findings.iter().filter_map(|it| it["rule"].as_str().map(str::to_owned)).collect::<Vec<_>>())
+    };
+    assert_eq!(found("pod-port-of-daemon"), (0, vec!["pod-port-of-daemon".to_owned()]));
+    assert_eq!(found("node-port-claimed-twice").0, 1);
+    let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "junit", "--rule", "pod-port-of-daemon"]);
+    assert_eq!(stdout.matches("<testcase").count(), 1, "the others neither passed nor failed: {stdout}");
+    let (code, _, stderr) = lint(&[], &["a.yaml", "--rule", "listener-on-node-port"]);
+    assert!(code == 64 && stderr.contains("not a rule that judges manifests"), "{stderr}");
 }
 
 #[test]
@@ -161,4 +216,16 @@ fn the_table_names_the_place_the_field_and_what_to_write() {
     }
     let (_, stdout, _) = lint(&[("a.yaml", &service("web", "nodePort: 30080"))], &["a.yaml"]);
     assert!(stdout.starts_with("manifests: no port conflicts.\n"), "{stdout}");
+}
+
+#[test]
+fn who_has_an_external_ip_is_told_that_they_are_deprecated() {
+    let text = service("web", "nodePort: 30080").replace("spec:\n", "spec:\n  externalIPs: [10.96.0.7]\n");
+    let (code, stdout, _) = lint(&[("a.yaml", &text)], &["a.yaml", "--service-cidr", "10.96.0.0/12"]);
+    assert_eq!(code, 1, "{stdout}");
+    let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("or make Service default/web a Service of type LoadBalancer: external IPs are deprecated"),
+        "{stdout}"
+    );
 }

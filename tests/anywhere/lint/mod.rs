@@ -1,12 +1,16 @@
 //! `lint` as people and pipelines meet it: each rule firing and silent, the place of each field, every form and every input.
 
+mod accepted;
 mod against;
 mod charts;
+mod examples;
 mod fast;
 mod forms;
+mod helm;
 mod inputs;
 mod refused;
 mod rules;
+pub(crate) mod sarif;
 
 use std::fs;
 

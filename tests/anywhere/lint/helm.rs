@@ -1,0 +1,83 @@
+//! What helm rendered, from standard input: findings name the template, and no line that the template does not have.
+
+use std::{
+    io::Write as _,
+    process::{Output, Stdio},
+};
+
+use serde_json::Value;
+
+use super::{lint, sarif::follows_the_standard, service};
+use crate::cli::binary;
+
+/// As `helm template` prints two charts, one after the other.
+fn rendered() -> String {
+    let document = |template: &str, name: &str, port: &str| {
+        format!("---\n# Source: {template}\n{}", service(name, port).trim_end_matches("---\n"))
+    };
+    document("shop/templates/web.yaml", "shop/web", "nodePort: 30080")
+        + &document("api/charts/db/templates/db.yaml", "api/db", "nodePort: 30080")
+        + "---\nkind: ConfigMap\napiVersion: v1\n"
+}
+
+fn from_stdin(text: &str, arguments: &[&str]) -> String {
+    let mut command = binary();
+    let command = command.args(["lint", "-"]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("portreeve runs");
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    let Output { stdout, .. } = child.wait_with_output().expect("it ends");
+    String::from_utf8(stdout).expect("UTF-8")
+}
+
+#[test]
+fn a_finding_of_a_rendered_chart_names_the_template() {
+    let rows = from_stdin(&rendered(), &["--no-headers"]);
+    let starts: Vec<&str> = rows.lines().filter_map(|row| row.split(": ").next()).collect();
+    let wanted =
+        ["shop/templates/web.yaml (standard input:8:32)", "api/charts/db/templates/db.yaml (standard input:16:32)"];
+    assert_eq!(starts.iter().collect::<std::collections::BTreeSet<_>>(), wanted.iter().collect(), "{rows}");
+    let table = from_stdin(&rendered(), &[]);
+    assert!(
+        table.contains("Also      api/charts/db/templates/db.yaml (standard input:16:32)  Service api/db"),
+        "{table}"
+    );
+    let document: Value = serde_json::from_str(&from_stdin(&rendered(), &["-o", "json"])).expect("JSON");
+    let web = document["findings"].as_array().expect("findings").iter().find(|it| it["object"] == "Service shop/web");
+    let web = web.expect("a finding");
+    assert_eq!((&web["file"], &web["line"]), (&Value::from("standard input"), &Value::from(8)));
+    assert_eq!(web["template"], "shop/templates/web.yaml");
+    assert_eq!(web["related"][0]["template"], "api/charts/db/templates/db.yaml");
+}
+
+#[test]
+fn no_form_gives_a_template_the_line_of_what_was_rendered() {
+    let annotations = from_stdin(&rendered(), &["-o", "github"]);
+    assert!(!annotations.contains("file=") && !annotations.contains("line="), "{annotations}");
+    let start =
+        "::warning title=node-port-claimed-twice::shop/templates/web.yaml (standard input:8:32): nodePort 30080";
+    assert!(annotations.lines().any(|line| line.starts_with(start)), "{annotations}");
+    let log: Value = serde_json::from_str(&from_stdin(&rendered(), &["-o", "sarif"])).expect("JSON");
+    follows_the_standard(&log);
+    for result in log["runs"][0]["results"].as_array().expect("results") {
+        let location = &result["locations"][0]["physicalLocation"];
+        assert!(location["artifactLocation"]["uri"].as_str().is_some_and(|uri| uri.ends_with(".yaml")), "{result}");
+        assert_eq!(location["region"], Value::Null);
+        assert!(result["message"]["text"].as_str().is_some_and(|text| text.contains("(standard input:")), "{result}");
+    }
+    let junit = from_stdin(&rendered(), &["-o", "junit"]);
+    assert!(junit.contains("file=\"shop/templates/web.yaml\">") && !junit.contains("line="), "{junit}");
+    let broken = rendered() + "---\n# Source: shop/templates/b.yaml\na: [\n";
+    let annotations = from_stdin(&broken, &["-o", "github"]);
+    assert!(
+        annotations.contains("::error title=portreeve::shop/templates/b.yaml (standard input:22:4): not YAML"),
+        "{annotations}"
+    );
+}
+
+#[test]
+fn a_file_that_was_rendered_before_has_lines_of_its_own() {
+    let (_, rows, _) = lint(&[("rendered.yaml", &rendered())], &["rendered.yaml", "--no-headers"]);
+    assert!(rows.starts_with("rendered.yaml:8:32: warning"), "{rows}");
+    let (_, stdout, _) = lint(&[("rendered.yaml", &rendered())], &["rendered.yaml", "-o", "json"]);
+    assert!(!stdout.contains("template"), "{stdout}");
+}
