@@ -270,9 +270,13 @@ fn relative(path: PathBuf, here: &Path) -> PathBuf {
     if short.as_os_str().is_empty() {
         short.push(".");
     }
-    // The last would be standard input. Paths are equal where only their words differ.
-    if short.as_os_str() == path.as_os_str() || short.as_os_str() == "-" {
+    // Paths are equal where only their words differ.
+    if short.as_os_str() == path.as_os_str() {
         return path;
+    }
+    // Alone it would be standard input.
+    if short.as_os_str() == "-" {
+        return PathBuf::from("./-");
     }
     let leads_to = |path: &Path| path.canonicalize().ok();
     if leads_to(&short).is_some_and(|to| leads_to(&path) == Some(to)) { short } else { path }

@@ -163,7 +163,7 @@ fn what_could_not_be_read_is_annotated_at_its_field() {
             "::error file=a.yaml,line=6,col=32,title=portreeve::a.yaml:1:1: Service default/web: spec.ports",
         ),
         ("a: 1\n---\na: [\n", "::error file=a.yaml,line=3,col=4,title=portreeve::a.yaml:3:4: not YAML"),
-        ("- 7\n", "::error file=a.yaml,line=1,col=3,title=portreeve::a.yaml:1:3: is no Kubernetes object"),
+        ("  7\n", "::error file=a.yaml,line=1,col=3,title=portreeve::a.yaml:1:3: is no Kubernetes object"),
     ] {
         let (code, stdout, _) = lint(&[("a.yaml", text)], &["a.yaml", "-o", "github"]);
         assert_eq!(code, 2, "{stdout}");
