@@ -9,8 +9,8 @@ use ipnet::IpNet;
 
 use crate::{
     facts::{
-        Claim, ClusterFacts, ContainerPort, Manifest, Node, NodePortRange, Pod, Protocol, RangeSource, Reading,
-        Service, ServiceKind, Snapshot,
+        self, Claim, ClusterFacts, ContainerPort, Gap, Manifest, Node, NodePortRange, Pod, Protocol, RangeSource,
+        Reading, Service, ServiceKind, ServicePort, Snapshot, Why,
     },
     findings::{Evidence, PlacedFinding, RuleId},
     rules::{FreePorts, made_by},
@@ -54,16 +54,18 @@ pub struct Linted {
     pub(super) service_cidrs: Vec<IpNet>,
 }
 
-/// An update that leaves a number out keeps the one that is there (Kubernetes 1.36 pkg/registry/core/service/storage
-/// `patchAllocatedValues`: nodePorts by the name of the port).
+/// An update that leaves a number out keeps the one that is there: the API server finds it by the name of the port (Kubernetes
+/// 1.36 pkg/registry/core/service/storage `patchAllocatedValues`), kubectl and Helm by the `port` (their merges know a port by that).
 fn keep_numbers(service: &mut Service, before: &Service) {
     if !matches!(service.kind, ServiceKind::NodePort | ServiceKind::LoadBalancer) {
         return;
     }
     let written: BTreeSet<u16> = service.ports.iter().filter_map(|port| port.node_port).collect();
     for port in service.ports.iter_mut().filter(|port| port.node_port.is_none()) {
-        let of_name = before.ports.iter().find(|it| it.name == port.name).and_then(|it| it.node_port);
-        port.node_port = of_name.filter(|number| !written.contains(number));
+        let is_same = |it: &&ServicePort| (it.port, it.protocol) == (port.port, port.protocol);
+        let of_name = before.ports.iter().find(|it| it.name == port.name);
+        let kept = of_name.or_else(|| before.ports.iter().find(is_same)).and_then(|it| it.node_port);
+        port.node_port = kept.filter(|number| !written.contains(number));
         port.fixed = Some(false);
     }
     if service.kind == ServiceKind::LoadBalancer && service.external_local {
@@ -71,11 +73,26 @@ fn keep_numbers(service: &mut Service, before: &Service) {
     }
 }
 
+/// Why a range that is only assumed cannot be that of the cluster.
+fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
+    let services = cluster.services.seen().filter(|_| range.source == RangeSource::Assumed)?;
+    let ports = services.iter().flat_map(|service| service.ports.iter().map(move |port| (service, port.node_port)));
+    let (service, number) = ports
+        .filter_map(|(service, number)| Some((service, number?)))
+        .find(|(_, number)| !range.range.contains(*number))?;
+    let detail = format!(
+        "the NodePort range is not {}, as Service {}/{} has nodePort {number}: name it with --node-port-range",
+        range.range, service.namespace, service.name
+    );
+    Some(Gap::new(facts::Source::NodePortRange, Why::Ambiguous, detail))
+}
+
 impl Linted {
     /// Puts the facts of manifests into a snapshot of what is there. An object of the manifests takes the place of the one
     /// that has its name.
     ///
-    /// Whoever says nothing of the NodePort range is told what the default refuses.
+    /// Whoever says nothing of the NodePort range is told what the default refuses, unless a number that is there shows that it
+    /// is another one.
     pub fn new(
         manifests: Vec<Manifest>,
         facts: ClusterFacts,
@@ -83,8 +100,10 @@ impl Linted {
         range: &NodePortRange,
         source: Source,
     ) -> Self {
-        let range = NodePortRange { source: RangeSource::Flag, ..range.clone() };
-        around.cluster.node_port_range = Reading::Seen(range);
+        around.cluster.node_port_range = match disproof(range, &around.cluster) {
+            Some(gap) => Reading::Gap(gap),
+            None => Reading::Seen(NodePortRange { source: RangeSource::Flag, ..range.clone() }),
+        };
         let names: BTreeSet<(&str, &str, &str)> =
             manifests.iter().map(|it| (it.kind, &*it.namespace, &*it.name)).collect();
         let cluster = &mut around.cluster;

@@ -7,7 +7,8 @@
 //! ## Silent when
 //! - the manifests are compared with no snapshot;
 //! - the object is there already and has this very port: the listener may be its own;
-//! - the listener is of a pod of this workload, as it is there already, or it cannot be told that it is not;
+//! - the listener is of a pod of this workload, as it is there already, or it cannot be told that it is not: nobody knows whose
+//!   pod it is where the snapshot has no pods;
 //! - the listener is at loopback, or the two are at different addresses of the node.
 //!
 //! ## Fix
@@ -71,17 +72,18 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
 
 /// Whether a pod of the workload, as it is there already, may have the socket: one that its template did not declare until now.
 fn may_be_own(linted: &Linted, manifest: &Manifest, owner: &Owner) -> bool {
+    let has_pods = linted.snapshot.cluster.pods.seen().is_some();
     let is_known = match owner {
         Owner::Kernel { link } => !link.is_empty(),
         Owner::TimeWait => true,
         Owner::NotAsked => false,
         Owner::Held(holder) => match &holder.cgroup {
             Reading::Seen(cgroup) => match &cgroup.pod {
-                Some(pod) => !linted.is_replaced(manifest, &pod.pod_uid),
+                Some(pod) => has_pods && !linted.is_replaced(manifest, &pod.pod_uid),
                 None => !cgroup.is_root(),
             },
             Reading::Gap(_) => false,
         },
     };
-    linted.is_update(manifest) && !is_known
+    (linted.is_update(manifest) || !has_pods) && !is_known
 }

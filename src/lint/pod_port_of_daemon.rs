@@ -4,8 +4,8 @@
 //! In the host's network the pod cannot have the port where the daemon runs, or the daemon cannot have it after its next
 //! restart. As a hostPort it takes the daemon's connections: those to kubelet are `kubectl logs` and `kubectl exec`.
 //!
-//! Ports of kubelet and kube-proxy, which no manifest of an application has for its own, are a warning. The others are
-//! information: the manifest may be the daemon's own.
+//! Ports of kubelet, which no manifest has for its own, are a warning. The others are information: the manifest may be the
+//! daemon's own, as kube-proxy runs in a DaemonSet.
 //!
 //! ## Silent when
 //! the port is for another protocol than the daemon's.
@@ -62,10 +62,10 @@ const DAEMONS: [(u16, Protocol, &str, Severity); 38] = [
     (9964, Tcp, "Envoy of Cilium, for its metrics", Info),
     (9965, Tcp, "Hubble of Cilium, for its metrics", Info),
     (10248, Tcp, "kubelet", Warning),
-    (10249, Tcp, "kube-proxy", Warning),
+    (10249, Tcp, "kube-proxy", Info),
     (10250, Tcp, "kubelet", Warning),
     (10255, Tcp, "kubelet, where its read-only port is on", Info),
-    (10256, Tcp, "kube-proxy", Warning),
+    (10256, Tcp, "kube-proxy", Info),
     (10257, Tcp, "kube-controller-manager", Info),
     (10258, Tcp, "cloud-controller-manager", Info),
     (10259, Tcp, "kube-scheduler", Info),

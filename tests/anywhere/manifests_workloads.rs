@@ -47,6 +47,26 @@ fn of_workloads_the_ports_of_nodes_are_kept() {
 }
 
 #[test]
+fn a_workload_for_windows_wants_no_port_of_a_linux_node() {
+    let wants = |more: &str| {
+        let object = format!(
+            "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: a}}\nspec: {{template: {{spec: {{{more}containers: \
+             [{{ports: [{{containerPort: 80, hostPort: 80}}]}}]}}}}}}\n"
+        );
+        !facts_of(&[object]).workloads.is_empty()
+    };
+    let affinity = |values: &str| {
+        let term = format!("{{matchExpressions: [{{key: kubernetes.io/os, operator: In, values: [{values}]}}]}}");
+        let required = format!("requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{term}]}}");
+        format!("affinity: {{nodeAffinity: {{{required}}}}}, ")
+    };
+    assert!(!wants("nodeSelector: {kubernetes.io/os: windows}, "));
+    assert!(!wants("nodeSelector: {beta.kubernetes.io/os: windows, pool: a}, "));
+    assert!(!wants(&affinity("windows")));
+    assert!(wants("nodeSelector: {kubernetes.io/os: linux}, ") && wants(&affinity("linux, windows")) && wants(""));
+}
+
+#[test]
 fn of_a_workload_the_nodes_are_kept_for_which_it_is_meant() {
     let nodes = |more: &str| {
         let object = format!(
@@ -54,14 +74,13 @@ fn of_a_workload_the_nodes_are_kept_for_which_it_is_meant() {
              [{{ports: [{{containerPort: 80, hostPort: 80}}]}}]}}}}}}\n"
         );
         let facts = facts_of(&[object]);
-        let workload = &facts.workloads[0];
+        let Some(workload) = facts.workloads.first() else { return Default::default() };
         (workload.selects.join(";"), workload.avoids.join(";"), workload.tolerates.join(";"))
     };
     let selects = |more: &str| nodes(more).0;
     assert_eq!(selects(""), "");
     assert_eq!(selects("nodeSelector: {}, "), "");
     assert_eq!(selects("nodeSelector: {kubernetes.io/os: linux, beta.kubernetes.io/os: linux}, "), "");
-    assert_eq!(selects("nodeSelector: {kubernetes.io/os: windows}, "), "kubernetes.io/os In windows");
     assert_eq!(selects("nodeSelector: {pool: a, kubernetes.io/os: linux, disk: ssd}, "), "disk In ssd;pool In a");
     assert_ne!(selects("nodeSelector: all, "), "");
     let affinity = |kind: &str, terms: &str| {

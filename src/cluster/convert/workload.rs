@@ -10,8 +10,8 @@ use crate::{
     facts::{Workload, WorkloadKind},
 };
 
-/// A workload; `None` where its pods want no port of a node, and where it has none: `replicas: 0`, or a DaemonSet that the
-/// cluster found no node for.
+/// A workload; `None` where its pods want no port of a Linux node, and where it has none: `replicas: 0`, or a DaemonSet that
+/// the cluster found no node for.
 pub(in crate::cluster) fn workload(
     kind: WorkloadKind,
     object: SlimObject,
@@ -41,7 +41,8 @@ pub(in crate::cluster) fn workload(
     });
     let containers = (spec.containers, spec.init_containers);
     let (ports, _) = ports_of_the_node(containers, path, host_network, errors);
-    if ports.is_empty() {
+    let is_for_windows = OS.iter().any(|label| selects.contains(&format!("{label} In windows")));
+    if ports.is_empty() || is_for_windows {
         return None;
     }
     let (namespace, name) = (namespace(metadata.namespace, errors)?, name(metadata.name, errors)?);

@@ -2,12 +2,12 @@
 
 use std::ops::Deref;
 
-use portreeve::facts::{Cgroup, Owner, Pod, PodContainer, Reading};
+use portreeve::facts::{Cgroup, Gap, Owner, Pod, PodContainer, Reading, Snapshot, Source, Why};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::{containers, found, lint, sentence, service, workload};
-use crate::cli::healthy;
+use crate::cli::{binary, ended, healthy};
 
 /// What a cluster has: a Service, a pod with a hostPort, and two Nodes.
 const CLUSTER: &str = "kind: Service\napiVersion: v1\nmetadata: {name: web, namespace: shop, uid: u1}\nspec:\n  \
@@ -67,7 +67,9 @@ fn an_object_of_the_same_name_is_an_update() {
     let left_out = |port: &str| service("shop/web", port) + &service("api", "nodePort: 30080");
     let told = |port: &str| with_cluster(&left_out(port));
     assert_eq!(told("targetPort: 8080"), ["13:32 warning node-port-claimed-twice Service default/api 30080/tcp"]);
-    assert_eq!(told("name: other"), [""; 0]);
+    // kubectl's merge knows it by its port.
+    assert_eq!(told("name: other").len(), 1);
+    assert_eq!(told("name: other, targetPort: 8080").len(), 1);
     assert_eq!(told("nodePort: 30081"), [""; 0]);
     assert_eq!(with_cluster(&left_out("targetPort: 8080").replacen("type: NodePort", "type: ClusterIP", 1)), [""; 0]);
     let log = |port: &str| {
@@ -131,6 +133,39 @@ fn a_node_port_that_a_pod_has_is_told() {
         found(&service("web", "nodePort: 2020"), &["--against", &write(&cluster), "--node-port-range", "2000-5000"])
     };
     assert_eq!((made_for("web").len(), made_for("other").len()), (0, 1));
+}
+
+#[test]
+fn a_range_that_the_cluster_disproves_is_not_judged_by() {
+    let cluster = CLUSTER.replace("nodePort: 31081", "nodePort: 8443");
+    let folder = super::folder(&[("cluster.yaml", &cluster), ("a.yaml", &service("shop/web", "nodePort: 8443"))]);
+    let run = |arguments: &[&str]| {
+        let mut command = binary();
+        ended(command.current_dir(folder.path()).args(["lint", "a.yaml", "--against", "cluster.yaml"]).args(arguments))
+    };
+    let (code, stdout, _) = run(&[]);
+    assert!(stdout.contains("Service shop/web has nodePort 8443: name it with --node-port-range"), "{code} {stdout}");
+    assert!(!stdout.contains("refuses to create"), "{stdout}");
+    let (code, stdout, _) = run(&["--node-port-range", "8000-32767"]);
+    assert_eq!(code, 0, "{stdout}");
+}
+
+#[test]
+fn whose_a_listener_is_nobody_knows_without_pods() {
+    let exporter =
+        workload("DaemonSet", "exporter", "", "hostNetwork: true, containers: [{ports: [{containerPort: 30100}]}]");
+    let mut world = healthy();
+    let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
+    let mut socket = listeners.iter().find(|it| it.local_port == 10250).expect("kubelet listens").clone();
+    (socket.local_port, socket.owner) = (30100, Owner::NotAsked);
+    listeners.push(socket);
+    let told = |world: &Snapshot| {
+        let against = write(&serde_json::to_string(world).expect("a snapshot is JSON"));
+        found(&exporter, &["--against", &against]).iter().any(|it| it.contains("listener-on-port"))
+    };
+    assert!(told(&world), "no pod of the exporter is there");
+    world.cluster.pods = Reading::Gap(Gap::new(Source::Pods, Why::NotAsked, "a file without Pods"));
+    assert!(!told(&world), "it may be there already");
 }
 
 #[test]

@@ -209,7 +209,7 @@ fn several_pods_of_one_workload_cannot_have_one_port_of_a_node() {
 fn ports_of_daemons_are_known() {
     let of = |port: &str| workload("DaemonSet", "agent", "", &format!("hostNetwork: true, {}", containers(port)));
     for (port, severity) in
-        [(10250, "warning"), (10256, "warning"), (9100, "info"), (6443, "info"), (10258, "info"), (9962, "info")]
+        [(10250, "warning"), (10256, "info"), (9100, "info"), (6443, "info"), (10258, "info"), (9962, "info")]
     {
         let lines = found(&of(&format!("containerPort: {port}")), &[]);
         assert_eq!(lines, [format!("5:79 {severity} pod-port-of-daemon DaemonSet default/agent {port}/tcp")]);
