@@ -114,6 +114,7 @@ mod tests {
         assert_eq!([value("nodePortFirst"), value("nodePortLast")], ["30000", "32767"]);
         assert_eq!([value("dynamicBandFirst"), value("dynamicBandLast")], ["30086", "32767"]);
         assert_eq!(value("nodeAddresses"), [PRIMARY[0], PEER, PRIMARY[1]].join(" "));
+        assert!(!parameters.is_assumed && of(&[Snapshot::healthy().assumed_range()]).is_assumed);
         assert_eq!(of(&[Snapshot::healthy()]).data()["nodeAddresses"], PRIMARY.join(" "), "n2 has no agent to say so");
     }
 
