@@ -57,8 +57,8 @@ fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_goes_on() {
     let before = looks();
     drop(squatter);
     let dead = || ask("/livez", "").filter(|(status, _)| *status == 503).map(drop);
-    // It is believed for a minute, about as long as one wait takes.
-    until(dead).or_else(|| until(dead)).expect("it counts as dead");
+    // It is believed for a minute, about as long as one wait takes; on a busy machine it takes longer to be asked.
+    until(dead).or_else(|| until(dead)).or_else(|| until(dead)).expect("it counts as dead");
     let metrics = wait_for("/metrics", |_| true);
     assert!(metrics.contains(SQUATTED) && looks_in(&metrics) <= before + 1, "what was found is told on: {metrics}");
     drop(scanner);
