@@ -34,8 +34,7 @@ impl Stage {
 
     /// Makes the policies with these parameters.
     fn enforce_with(&self, action: &str, addresses: &str) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/policies/policies.yaml");
-        let text = fs::read_to_string(path).expect("the policies").replace("[Warn]", &format!("[{action}]"));
+        let text = committed(action);
         let own = [
             (r#""nodeAddresses": """#, format!(r#""nodeAddresses": "{addresses}""#)),
             (
@@ -73,6 +72,15 @@ impl Stage {
         });
     }
 
+    /// Waits until a port of the NodePort range is a violation no more.
+    #[track_caller]
+    fn waits_until_nothing_is_judged(&self) {
+        until("no violation", || {
+            let (taken, _) = self.told("create --dry-run=server", &pod("new", with_port("hostPort", 30500)));
+            taken.then_some(())
+        });
+    }
+
     /// Whether the API server takes an object, and what it says about it.
     fn told(&self, verb: &str, object: &Value) -> (bool, String) {
         let file = self.admin.write("object.json", &object.to_string());
@@ -100,6 +108,12 @@ impl Stage {
         let (taken, told) = self.told(verb, object);
         assert!(!taken && told.contains(&format!("'{policy}'")) && told.contains(words), "{told}");
     }
+}
+
+/// The policies as they are committed, with this action.
+fn committed(action: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/policies/policies.yaml");
+    fs::read_to_string(path).expect("the policies").replace("[Warn]", &format!("[{action}]"))
 }
 
 fn service(name: &str, namespace: &str, ports: &[(u16, Option<u16>)]) -> Value {
@@ -261,17 +275,13 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
 
     // A policy without its parameters judges nothing, and one with words for numbers neither.
     for parameters in ["{}", r#"{"nodePortFirst": "first", "nodePortLast": "32767"}"#] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/policies/policies.yaml");
-        let text = fs::read_to_string(path).expect("the policies").replace("[Warn]", "[Deny]");
+        let text = committed("Deny");
         let text: Vec<&str> =
             text.lines().map(|line| if line.starts_with("        {\"nodePort") { parameters } else { line }).collect();
         let text = text.join("\n").replace(&format!("\n{parameters}"), &format!("\n        {parameters}"));
         let file = stage.admin.write("without.yaml", &text);
         assert_eq!(stage.admin.types(&format!("kubectl apply -f {file}")).0, 0);
-        until("no parameters", || {
-            let (taken, _) = stage.told("create --dry-run=server", &pod("new", with_port("hostPort", 30500)));
-            taken.then_some(())
-        });
+        stage.waits_until_nothing_is_judged();
     }
 }
 
@@ -281,13 +291,9 @@ fn policies_that_are_made_anew_judge_as_before() {
     let stage = Stage::with(&[]);
     for _ in 0..2 {
         stage.enforce("Deny");
-        let file =
-            stage.admin.write("again.yaml", &fs::read_to_string("deploy/policies/policies.yaml").expect("policies"));
+        let file = stage.admin.write("again.yaml", &committed("Deny"));
         assert_eq!(stage.admin.types(&format!("kubectl delete -f {file}")).0, 0);
-        until("no policies", || {
-            let (taken, _) = stage.told("create --dry-run=server", &pod("new", with_port("hostPort", 30500)));
-            taken.then_some(())
-        });
+        stage.waits_until_nothing_is_judged();
     }
 }
 

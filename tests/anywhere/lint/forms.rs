@@ -4,17 +4,10 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
 
-use super::{containers, folder, lint, service, workload};
+use super::{folder, lint, manifest, service};
 use crate::cli::{binary, ended};
 
 const FORMS: [&str; 7] = ["table", "wide", "json", "yaml", "junit", "sarif", "github"];
-
-fn manifest() -> String {
-    let daemon = format!("hostNetwork: true, {}", containers("containerPort: 9100"));
-    service("shop/web", "nodePort: 30080")
-        + &service("api", "nodePort: 30080")
-        + &workload("DaemonSet", "exporter", "", &daemon)
-}
 
 #[test]
 fn the_exit_code_tells_findings_from_failures_from_neither() {

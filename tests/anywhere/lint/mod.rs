@@ -93,3 +93,11 @@ pub(crate) fn workload(kind: &str, name: &str, replicas: &str, pods: &str) -> St
 pub(crate) fn containers(port: &str) -> String {
     format!("containers: [{{ports: [{{{port}}}]}}]")
 }
+
+/// Two warnings and an information.
+pub(crate) fn manifest() -> String {
+    let daemon = format!("hostNetwork: true, {}", containers("containerPort: 9100"));
+    service("shop/web", "nodePort: 30080")
+        + &service("api", "nodePort: 30080")
+        + &workload("DaemonSet", "exporter", "", &daemon)
+}

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{containers, lint, service, workload};
+use super::{lint, manifest, service};
 
 fn log(files: &[(&str, &str)], arguments: &[&str]) -> Value {
     let (_, stdout, stderr) = lint(files, &[arguments, &["-o", "sarif"]].concat());
@@ -23,14 +23,6 @@ pub(crate) fn follows_the_standard(log: &Value) {
 
 fn texts(value: &Value, paths: &[&str]) -> bool {
     paths.iter().all(|path| value.pointer(path).and_then(Value::as_str).is_some_and(|text| !text.is_empty()))
-}
-
-/// Two warnings and an information.
-fn manifest() -> String {
-    let daemon = format!("hostNetwork: true, {}", containers("containerPort: 9100"));
-    service("shop/web", "nodePort: 30080")
-        + &service("api", "nodePort: 30080")
-        + &workload("DaemonSet", "exporter", "", &daemon)
 }
 
 #[test]
