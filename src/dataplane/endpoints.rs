@@ -262,7 +262,14 @@ mod tests {
         assert_eq!(first(&world), Ok(Backing::Empty));
         let perhaps = world.clone().without_proxy().address("cilium_host", "10.244.0.1");
         assert!(first(&perhaps).expect_err("either").detail.contains("Envoy"));
-        assert_eq!(first(&world.with_mode(Mode::Cilium)), Ok(Backing::Ready));
+        let words = |world: &Snapshot| {
+            let service = &world.cluster.services.seen().expect("services")[0];
+            Endpoints::of(world).in_words(service, &service.ports[0], Family::V4)
+        };
+        assert_eq!(words(&world), "0 usable of 0, 0 on this node");
+        let behind = world.with_mode(Mode::Cilium);
+        assert_eq!(first(&behind), Ok(Backing::Ready));
+        assert_eq!(words(&behind), "none is needed: Cilium's Envoy answers");
         let datagrams =
             Snapshot::healthy().service("web", |it| gateway(it).protocol(Protocol::Udp).without_endpoints());
         assert_eq!(first(&datagrams.with_mode(Mode::Cilium)), Ok(Backing::Empty));

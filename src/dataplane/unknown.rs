@@ -115,6 +115,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_local_inside_is_sure_to_be_served_from_outside_only_by_a_plane_that_was_not_measured() {
+        let world = Snapshot::healthy().without_proxy().address("kube-bridge", "10.244.0.1");
+        let outcomes = |from| {
+            let to = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
+            let outcomes: Vec<_> =
+                of(&world).iter().map(|it| it.outcome((to, Protocol::Tcp), from, Backing::ReadyOutside)).collect();
+            (outcomes.iter().all(|it| *it == Outcome::Pod), outcomes.contains(&Outcome::Listener))
+        };
+        assert_eq!(outcomes(Vantage::Remote), (true, false));
+        assert_eq!(outcomes(Vantage::Node), (false, true));
+    }
+
+    #[test]
     fn a_config_map_alone_does_not_hide_a_plane_that_has_kube_proxys_place() {
         let mode = |link: &str| {
             let mut world = Snapshot::healthy().without_proxy().address(link, "10.244.0.1");

@@ -267,6 +267,14 @@ mod tests {
         assert!(matches!(&judgements[2 * OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
     }
 
+    /// Else its ports would be counted among those that are compared, of which there are so many.
+    #[test]
+    fn addresses_that_one_service_has_alone_are_compared_with_nothing() {
+        let world = Snapshot::healthy().service("first", |it| greedy(it, 3000));
+        let judged = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        assert!(judged.is_empty(), "{judged:?}");
+    }
+
     /// A Service of the same author cannot keep the API server's cluster IP from being told.
     #[test]
     fn a_decoy_hides_nothing() {

@@ -137,6 +137,14 @@ mod tests {
     }
 
     #[test]
+    fn sockets_of_udp_that_were_not_read_are_missed_only_where_a_daemon_could_need_one() {
+        let mut world = Snapshot::healthy();
+        world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, ""));
+        assert_eq!(needed(&world, "1024-65535").unread().map(|gap| gap.why), Some(Why::TooMuch));
+        assert_eq!(needed(&world, "32768-60999").unread(), None);
+    }
+
+    #[test]
     fn ports_of_microk8s_are_needed_where_somebody_listens() {
         let world = Snapshot::healthy();
         assert_eq!(ports(&world, "16000-26000"), "");

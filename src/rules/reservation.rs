@@ -105,6 +105,19 @@ mod tests {
     }
 
     #[test]
+    fn where_the_list_was_not_read_ports_are_named_only_where_a_node_can_spare_them() {
+        let advice = |range: &str| {
+            let mut world = Snapshot::healthy().node_port_range(range).service("web", |it| it.node_port(40080));
+            world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
+            reserve(&world, &[40080, 40081].into_iter().collect()).steps[0].text.clone()
+        };
+        let spared = advice("40000-40100");
+        assert!(spared.starts_with("add 40000-40100 to what"), "{spared}");
+        let too_many = advice("32768-60999");
+        assert!(too_many.starts_with("add 40080-40081") && !too_many.contains("32768"), "{too_many}");
+    }
+
+    #[test]
     fn a_node_keeps_ports_for_its_own_connections() {
         for wide in ["1-65535", "1024-65535", "20000-65535", "32768-60999", "30000-60000"] {
             let world = Snapshot::healthy().node_port_range(wide);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{expectations::blank, *};
 use crate::{
     facts::{Mode, Snapshot, Why},
-    findings::{RuleId, Severity, Verdict},
+    findings::{Evidence, RuleId, Severity, Verdict},
 };
 
 #[test]
@@ -86,6 +86,20 @@ fn where_sockets_of_udp_are_too_many_the_others_are_judged_and_all_else_is_unkno
     let others = of("node-port-range-crowded").judgements.expect("no panic").expect("judged");
     assert!(!others.iter().any(of_all), "it looks at no sockets");
     assert_eq!(world.kernel.unread_listeners().map(|gap| gap.why), Some(Why::TooMuch));
+}
+
+#[test]
+fn without_udp_what_is_said_of_all_sockets_is_kept_where_it_is_bad() {
+    let world = Snapshot::healthy();
+    let judgement =
+        |protocol, verdict| Judgement { subject: Subject::this_node(&world), port: None, protocol, verdict };
+    let bad = || Verdict::Problem(Evidence::new(Severity::Warning, "bad"));
+    let (tcp, udp) = (Some(Protocol::Tcp), Some(Protocol::Udp));
+    let gap = Gap::new(Source::Listeners, Why::TooMuch, "more than are read");
+    let left = |protocol, verdict| without_udp(&world, vec![judgement(protocol, verdict)], &gap).len() == 2;
+    assert!(left(tcp, Verdict::Healthy) && left(tcp, bad()) && left(None, bad()));
+    assert!(!left(None, Verdict::Healthy), "nobody knows");
+    assert!(!left(udp, Verdict::Healthy) && !left(udp, bad()));
 }
 
 fn ask(rule: &Rule, world: &Snapshot) -> Judgements {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     facts::{
-        IpVsConnection, VirtualServer,
+        IpVsConnection, ServiceKind, VirtualServer,
         healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
     },
     rules::expectations::{expect_healthy, expect_problem, expect_unknown},
@@ -294,6 +294,33 @@ fn where_an_annotation_has_cilium_serve_a_service_elsewhere_it_is_unknown() {
     let by_address = world(external, &format!("{}:80", PRIMARY[0]));
     expect_problem(&RULE, &by_address, &subject());
     assert_eq!(expect_unknown(&RULE, &by_address.with_mode(Mode::Cilium), &subject()).source, Source::Services);
+}
+
+/// `service.cilium.io/type` leaves one part of a Service, and external IPs always.
+#[test]
+fn in_cilium_mode_a_socket_meets_the_part_of_a_service_that_an_annotation_leaves() {
+    let world = |only: ServiceKind, change: fn(World) -> World, port: u16| {
+        let world = Snapshot::healthy().service("web", |it| change(it).with(|it| it.for_cilium.only = Some(only)));
+        let local = format!("{}:{port}", PRIMARY[0]);
+        world.socket(Protocol::Tcp, State::SynSent, &local, REMOTE, |it| it.retransmits = 2).with_mode(Mode::Cilium)
+    };
+    let by_number: fn(World) -> World = |it| it.node_port(30080);
+    let typed: fn(World) -> World = |it| it.with(|service| service.external_ips = vec![ip(SECOND[0]), ip(PRIMARY[0])]);
+    let balanced: fn(World) -> World = |it| it.with(|service| service.load_balancer_ips = vec![ip(PRIMARY[0])]);
+    for (only, change, port) in [
+        (ServiceKind::NodePort, by_number, 30080),
+        (ServiceKind::LoadBalancer, balanced, 80),
+        (ServiceKind::ClusterIp, typed, 80),
+    ] {
+        expect_problem(&RULE, &world(only, change, port), &subject());
+    }
+    for (only, change, port) in [
+        (ServiceKind::ClusterIp, by_number, 30080),
+        (ServiceKind::LoadBalancer, by_number, 30080),
+        (ServiceKind::NodePort, balanced, 80),
+    ] {
+        expect_healthy(&RULE, &world(only, change, port), &subject());
+    }
 }
 
 #[test]

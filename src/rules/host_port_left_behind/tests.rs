@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     facts::{
         Mode, Reading,
-        healthy::{World, daemon, gap, seen},
+        healthy::{PRIMARY, SECOND, World, daemon, gap, seen},
     },
     rules::expectations::{expect_healthy, expect_problem, expect_unknown},
 };
@@ -309,6 +309,25 @@ fn a_node_port_is_lost_as_the_proxy_has_it() {
     for change in changes {
         assert!(!judge(Mode::Ipvs, change).summary.contains("Service"));
     }
+}
+
+#[test]
+fn a_node_port_is_lost_where_the_redirection_takes_connections_only() {
+    let judge = |redirected: Option<&str>, to: &str, served: &str| {
+        let world = world().service("web", |it| it.node_port(30080)).with_mode(Mode::Ipvs);
+        let world = world.with_config(|it| it.node_port_addresses = vec![served.to_owned()]);
+        let mut redirection = redirection(30080, to);
+        redirection.ip = redirected.map(|it| it.parse().expect("an address"));
+        expect_problem(&RULE, &with(world, &[redirection]), &node()).summary.contains("Service default/web")
+    };
+    let (v4, v6, second) = ("10.1.0.7:80", "[fd00:1::7]:80", SECOND[0]);
+    assert!(judge(None, v4, "192.0.2.0/24"), "on each address");
+    assert!(judge(Some(second), v4, "192.0.2.2/32"), "on the one that is served");
+    assert!(!judge(Some(PRIMARY[0]), v4, "192.0.2.2/32"), "on another one");
+    // No address of IPv4 is in this network, and a list without a family leaves it as it was.
+    assert!(!judge(None, v4, "203.0.113.0/24"), "nowhere");
+    assert!(judge(None, v6, "203.0.113.0/24"));
+    assert!(!judge(None, v6, "2001:db8:ffff::/64"));
 }
 
 #[test]

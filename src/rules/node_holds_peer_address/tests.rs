@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     facts::{
-        NodeAddress,
+        NodeAddress, Service,
         healthy::{PEER, PRIMARY, gap, ip, objects, seen},
     },
     rules::expectations::{expect_healthy, expect_problem, expect_unknown},
@@ -52,6 +52,17 @@ fn an_address_that_this_node_was_given_is_not_to_be_deleted() {
     assert_eq!(with(24, "nat0"), (true, false));
     assert_eq!(with(24, "eth0"), (false, true));
     assert_eq!(with(32, "nat0"), (true, true), "it may move");
+    let claimed = |claim: fn(&mut Service)| {
+        let world =
+            named(Snapshot::healthy(), 1, NodeAddressKind::InternalIp, "10.0.2.15").address("nat0", "10.0.2.15");
+        let mut world = world.service("lb", |it| it.with(claim));
+        let addresses = &mut Arc::make_mut(seen(&mut world.kernel.interfaces)).addresses;
+        addresses.last_mut().expect("an address").prefix = 24;
+        let remedies = expect_problem(&RULE, &world, &subject()).remedies;
+        remedies.iter().flat_map(|it| &it.steps).any(|step| step.text.contains("default/lb"))
+    };
+    assert!(claimed(|it| it.load_balancer_ips = vec![ip("10.0.2.15")]), "its controller may have put it there");
+    assert!(!claimed(|it| it.external_ips = vec![ip("10.0.2.15")]), "no Service puts it there");
 }
 
 #[test]
