@@ -15,8 +15,8 @@ const SWITCH: &str = include_str!("switch.rs");
 /// The rooms of `src` that decide what is wrong.
 const ROOMS: [&str; 2] = ["dataplane", "rules"];
 
-/// Names of files in them that are compiled for tests only.
-const FOR_TESTS: [&str; 2] = ["expectations.rs", "tests.rs"];
+/// Names of files and folders in them that are compiled for tests only.
+const FOR_TESTS: [&str; 3] = ["expectations.rs", "tests.rs", "tests"];
 
 /// A condition of a rule or a data plane, with its number in the copy.
 #[derive(Clone, Debug)]
@@ -74,7 +74,8 @@ pub fn make(root: &Path, copy: &Path) -> io::Result<Vec<Mutant>> {
 /// The name below `src` of a file that takes part in a verdict; nothing for any other.
 fn judging(path: &Path) -> Option<&Path> {
     let file = path.strip_prefix("src").ok()?;
-    let judges = ROOMS.iter().any(|room| file.starts_with(room)) && !FOR_TESTS.iter().any(|name| file.ends_with(name));
+    let is_for_tests = file.iter().any(|part| FOR_TESTS.iter().any(|name| part == *name));
+    let judges = ROOMS.iter().any(|room| file.starts_with(room)) && !is_for_tests;
     (judges && file.extension()? == "rs").then_some(file)
 }
 
@@ -174,8 +175,13 @@ mod tests {
         let file = |path| judging(Path::new(path)).map(|it| it.display().to_string());
         assert_eq!(file("src/rules/own_port_taken.rs").as_deref(), Some("rules/own_port_taken.rs"));
         assert_eq!(file("src/dataplane/owner/claims.rs").as_deref(), Some("dataplane/owner/claims.rs"));
-        let others = ["src/rules/expectations.rs", "src/dataplane/tests.rs", "src/rules/remedies/snapshots/a.snap"];
-        assert_eq!(others.map(file), [const { None }; 3]);
+        let others = [
+            "src/rules/expectations.rs",
+            "src/dataplane/tests.rs",
+            "src/dataplane/candidates/tests/cilium.rs",
+            "src/rules/remedies/snapshots/a.snap",
+        ];
+        assert_eq!(others.map(file), [const { None }; 4]);
         assert_eq!(["src/kernel/mod.rs", "tests/rules/a.rs"].map(file), [const { None }; 2]);
     }
 

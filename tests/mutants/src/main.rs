@@ -1,7 +1,8 @@
 //! Inverts every condition of every rule and data plane, one at a time, on a copy, and lists those that no test notices.
 //!
 //! All are compiled at once: each condition gets a number, and the environment says which one is inverted. The result is
-//! written to `docs/mutants.md`; a survivor that `reasons.txt` does not explain fails the run.
+//! written to `docs/mutants.md`. A survivor that `reasons.txt` does not explain fails the run, and so does a condition of a data
+//! plane that cells do not notice, and of which `not_by_cells.txt` does not say why.
 
 #![allow(clippy::disallowed_methods, reason = "reads and copies the tree, and runs its tests")]
 
@@ -23,8 +24,11 @@ use report::{Reasons, Report};
 
 fn main() -> io::Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("it lies below the package");
-    let reasons = fs::read_to_string(root.join("tests/mutants/reasons.txt"))?;
-    let reasons = Reasons::parse(&reasons).map_err(|line| io::Error::other(format!("no reason: {line}")))?;
+    let read = |name: &str| {
+        let text = fs::read_to_string(root.join("tests/mutants").join(name))?;
+        Reasons::parse(&text).map_err(|line| io::Error::other(format!("{name}: no reason: {line}")))
+    };
+    let (reasons, not_by_cells) = (read("reasons.txt")?, read("not_by_cells.txt")?);
 
     let copy: PathBuf = root.join("target/mutants/copy");
     let mutants = copy::make(root, &copy)?;
@@ -39,7 +43,7 @@ fn main() -> io::Result<ExitCode> {
     println!("compiled; inverting one at a time");
     let noticed = programs.ask(&mutants)?;
 
-    let report = Report { mutants: &mutants, noticed: &noticed, reasons: &reasons };
+    let report = Report { mutants: &mutants, noticed: &noticed, reasons: &reasons, not_by_cells: &not_by_cells };
     fs::write(root.join("docs/mutants.md"), report.document())?;
     let complaints = report.complaints();
     for complaint in &complaints {

@@ -1,10 +1,14 @@
 //! What came of it, as a document, and what was expected: survivors each have a written reason.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
 use crate::{ask::Noticed, copy::Mutant};
 
-/// Why conditions may survive: `file | function | condition | reason` a line.
+/// Why a witness may miss conditions: `file | function | condition | reason` a line. `*` is every function of the file, or every
+/// condition of the function.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reasons(BTreeMap<[String; 3], String>);
 
@@ -24,8 +28,19 @@ impl Reasons {
         Ok(Self(reasons))
     }
 
-    fn of(&self, mutant: &Mutant) -> Option<&str> {
-        self.0.get(&key(mutant)).map(String::as_str)
+    /// The line for a mutant: the narrowest that fits.
+    fn of(&self, mutant: &Mutant) -> Option<(&[String; 3], &str)> {
+        let [file, function, condition] = key(mutant);
+        let every = || "*".to_owned();
+        let keys =
+            [[file.clone(), function.clone(), condition], [file.clone(), function, every()], [file, every(), every()]];
+        keys.iter().find_map(|key| self.0.get_key_value(key)).map(|(key, reason)| (key, reason.as_str()))
+    }
+
+    /// Those that are about none of these.
+    fn idle(&self, missed: &[&Mutant]) -> impl Iterator<Item = String> {
+        let used: BTreeSet<_> = missed.iter().filter_map(|it| self.of(it)).map(|(key, _)| key).collect();
+        self.0.keys().filter(move |key| !used.contains(key)).map(|key| key.join(" | "))
     }
 }
 
@@ -41,22 +56,39 @@ pub struct Report<'a> {
     pub noticed: &'a [Noticed],
     /// Why some may survive.
     pub reasons: &'a Reasons,
+    /// Why cells may miss some of data planes.
+    pub not_by_cells: &'a Reasons,
 }
 
 impl Report<'_> {
-    fn survivors(&self) -> impl Iterator<Item = &Mutant> {
-        self.mutants.iter().zip(self.noticed).filter(|(_, it)| it.first.is_none()).map(|(mutant, _)| mutant)
+    fn those(&self, holds: impl Fn(&Mutant, &Noticed) -> bool) -> Vec<&Mutant> {
+        let pairs = self.mutants.iter().zip(self.noticed);
+        pairs.filter(|(mutant, noticed)| holds(mutant, noticed)).map(|(mutant, _)| mutant).collect()
     }
 
-    /// What is not as it should be: survivors without a reason, and reasons without a survivor.
+    fn survivors(&self) -> Vec<&Mutant> {
+        self.those(|_, noticed| noticed.first.is_none())
+    }
+
+    /// Conditions of data planes that others notice, and cells do not.
+    fn missed_by_cells(&self) -> Vec<&Mutant> {
+        self.those(|it, noticed| it.is_of_data_plane() && noticed.first.is_some() && !noticed.by_cells)
+    }
+
+    /// What is not as it should be: what a witness misses without a reason, and reasons for what it does not miss.
     pub fn complaints(&self) -> Vec<String> {
-        let unexplained = self.survivors().filter(|it| self.reasons.of(it).is_none()).map(|it| {
-            let [file, function, condition] = key(it);
-            format!("src/{file}:{}: no test notices: {file} | {function} | {condition} | ", it.condition.line)
-        });
-        let alive: Vec<_> = self.survivors().map(key).collect();
-        let idle = self.reasons.0.keys().filter(|it| !alive.contains(it));
-        unexplained.chain(idle.map(|it| format!("a reason without a survivor: {}", it.join(" | ")))).collect()
+        let mut complaints = Vec::new();
+        for (who, missed, reasons) in
+            [("test", self.survivors(), self.reasons), ("cell", self.missed_by_cells(), self.not_by_cells)]
+        {
+            complaints.extend(missed.iter().filter(|it| reasons.of(it).is_none()).map(|it| {
+                let [file, function, condition] = key(it);
+                format!("src/{file}:{}: no {who} notices: {file} | {function} | {condition} | ", it.condition.line)
+            }));
+            complaints
+                .extend(reasons.idle(&missed).map(|it| format!("a reason why no {who} notices, for nothing: {it}")));
+        }
+        complaints
     }
 
     /// The document.
@@ -76,13 +108,24 @@ impl Report<'_> {
         }
         line(&mut text, "**all**", sum);
         text.push_str(SURVIVORS);
-        let mut survivors: Vec<_> = self.survivors().collect();
+        let mut survivors = self.survivors();
         survivors.dedup_by_key(|it| key(it));
         for mutant in survivors {
             let [file, function, condition] = key(mutant);
             let condition = condition.replace('|', "\\|");
-            let reason = self.reasons.of(mutant).unwrap_or("**none is known**");
+            let reason = self.reasons.of(mutant).map_or(NONE, |(_, reason)| reason);
             writeln!(text, "| `{file}` | `{function}` | `{condition}` | {reason} |").expect("writing to a string");
+        }
+        text.push_str(NOT_BY_CELLS);
+        let mut missed: BTreeMap<(&str, &str, &str), usize> = BTreeMap::new();
+        for mutant in self.missed_by_cells() {
+            let reason = self.not_by_cells.of(mutant);
+            let function = reason.map_or(mutant.condition.function.as_str(), |([_, function, _], _)| function);
+            *missed.entry((&mutant.file, function, reason.map_or(NONE, |(_, reason)| reason))).or_default() += 1;
+        }
+        for ((file, function, reason), count) in missed {
+            let function = if function == "*" { "all".to_owned() } else { format!("`{function}`") };
+            writeln!(text, "| `{file}` | {function} | {count} | {reason} |").expect("writing to a string");
         }
         text
     }
@@ -119,6 +162,17 @@ The conditions that no test notices, and why none can.
 |---|---|---|---|
 ";
 
+const NOT_BY_CELLS: &str = "
+## Of data planes, not by cells
+
+The conditions of data planes that other tests notice and recorded packets do not, and why.
+
+| file | function | conditions | why |
+|---|---|---|---|
+";
+
+const NONE: &str = "**none is known**";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,32 +187,68 @@ mod tests {
         Mutant { number, file: "rules/range.rs".to_owned(), condition, text: text.to_owned() }
     }
 
+    const NO_REASONS: &Reasons = &Reasons(BTreeMap::new());
+
     #[test]
     fn a_survivor_needs_a_reason_and_a_reason_a_survivor() {
         let mutants = [mutant(1, "a || b"), mutant(2, "c")];
         let reasons =
             Reasons::parse("# why\n\nrules/range.rs | check | a || b | both are the same\n").expect("a reason");
         let complaints = |firsts: [Option<Witness>; 2]| {
-            Report { mutants: &mutants, noticed: &firsts.map(first), reasons: &reasons }.complaints()
+            let noticed = firsts.map(first);
+            Report { mutants: &mutants, noticed: &noticed, reasons: &reasons, not_by_cells: NO_REASONS }.complaints()
         };
         assert_eq!(complaints([None, Some(Witness::Cells)]), [""; 0]);
         assert_eq!(complaints([None, None]), ["src/rules/range.rs:7: no test notices: rules/range.rs | check | c | "]);
         assert_eq!(
             complaints([Some(Witness::Beside); 2]),
-            ["a reason without a survivor: rules/range.rs | check | a || b"]
+            ["a reason why no test notices, for nothing: rules/range.rs | check | a || b"]
         );
         assert!(Reasons::parse("rules/range.rs | check").is_err());
+    }
+
+    #[test]
+    fn what_cells_miss_of_a_data_plane_needs_a_reason_of_its_function_or_file() {
+        let of_plane = |number, text| Mutant { file: "dataplane/a.rs".to_owned(), ..mutant(number, text) };
+        let mutants = [of_plane(1, "a"), of_plane(2, "b"), mutant(3, "c")];
+        let report = |reasons: &str, firsts: [Option<Witness>; 3]| {
+            let not_by_cells = Reasons::parse(reasons).expect("reasons");
+            let noticed = firsts.map(first);
+            let report =
+                Report { mutants: &mutants, noticed: &noticed, reasons: NO_REASONS, not_by_cells: &not_by_cells };
+            (report.complaints(), report.document())
+        };
+        let beside = [Some(Witness::Beside); 3];
+        let (complaints, document) = report("", beside);
+        assert_eq!(complaints.len(), 2, "a rule needs no cell: {complaints:?}");
+        assert_eq!(complaints[0], "src/dataplane/a.rs:7: no cell notices: dataplane/a.rs | check | a | ");
+        assert!(document.ends_with("| `dataplane/a.rs` | `check` | 2 | **none is known** |\n"), "{document}");
+        for (reasons, row) in [
+            ("dataplane/a.rs | check | * | no packet shows it", "| `check` | 2 | no packet shows it |"),
+            ("dataplane/a.rs | * | * | no packet shows it", "| all | 2 | no packet shows it |"),
+        ] {
+            let (complaints, document) = report(reasons, beside);
+            assert_eq!(complaints, [""; 0]);
+            assert!(document.contains(row), "{document}");
+            let (complaints, _) = report(reasons, [Some(Witness::Cells); 3]);
+            assert_eq!(
+                complaints,
+                [format!(
+                    "a reason why no cell notices, for nothing: {}",
+                    reasons.trim_end_matches(" | no packet shows it")
+                )]
+            );
+        }
     }
 
     #[test]
     fn the_document_counts_first_witnesses_and_lists_survivors() {
         let mutants = [mutant(1, "a || b"), mutant(2, "c")];
         let noticed = [None, Some(Witness::Cells)].map(first);
-        let document = Report { mutants: &mutants, noticed: &noticed, reasons: &Reasons::default() }.document();
+        let report = Report { mutants: &mutants, noticed: &noticed, reasons: NO_REASONS, not_by_cells: NO_REASONS };
+        let document = report.document();
         assert!(document.contains("| **all** | 2 | 0 | 1 | 0 | 1 | 1 |"), "{document}");
-        assert!(
-            document.ends_with("| `rules/range.rs` | `check` | `a \\|\\| b` | **none is known** |\n"),
-            "{document}"
-        );
+        let row = "| `rules/range.rs` | `check` | `a \\|\\| b` | **none is known** |\n";
+        assert!(document.contains(row), "{document}");
     }
 }

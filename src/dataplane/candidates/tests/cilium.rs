@@ -1,3 +1,5 @@
+//! What is taken and served behind Cilium, by each of its settings.
+
 use super::*;
 use crate::facts::{CiliumConfig, Protocol, Vantage, WithoutBackend, healthy::objects};
 
