@@ -1,10 +1,13 @@
 //! Every assumption about this node's data plane that its inputs leave possible: one candidate for every value that an
 //! input which could not be read may have.
 
+use std::net::IpAddr;
+
 use super::{
     candidate::Candidate,
     external_address::ExternalAddress,
     kube_proxy,
+    local_address::LocalAddress,
     local_detector::local_detectors,
     plane::DataPlane,
     planes::DATA_PLANES,
@@ -22,9 +25,11 @@ pub(crate) struct Candidates {
     /// The mode, where it is known.
     pub(crate) mode: Result<Learned<Mode>, Gap>,
     /// Where the settings were read, or that they were not.
-    pub(crate) settings: String,
+    settings: String,
+    /// The mode was configured for this look, and its settings are assumed to be at their defaults.
+    pub(crate) are_assumed: bool,
     /// `nodePortAddresses` as configured, where the settings were read.
-    pub(crate) node_port_addresses: Option<Vec<String>>,
+    node_port_addresses: Option<Vec<String>>,
     /// The input to name when the candidates disagree.
     missing: Option<Gap>,
     /// The proxy has not programmed for a while what is queued: verdicts describe what it will program.
@@ -61,6 +66,7 @@ impl Candidates {
             list,
             mode,
             settings: config.place(),
+            are_assumed: matches!(config, Config::Default),
             node_port_addresses: config.node_port_addresses(),
             missing,
             behind: kube_proxy::is_behind(snapshot, lag_seconds),
@@ -71,6 +77,16 @@ impl Candidates {
     /// Each of them: at least one.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Candidate> {
         self.list.iter()
+    }
+
+    /// Those by which to judge who is asked at one address of this node, or at all. Who is asked at all of them is so at one that is
+    /// served, whatever list of addresses somebody wrote: of lists that were not read, the one without any of them is left out.
+    pub(crate) fn at(&self, asked: Option<IpAddr>, locals: &[LocalAddress]) -> Vec<&Candidate> {
+        let one = asked.is_some_and(|ip| !ip.is_unspecified());
+        let outside = || locals.iter().filter(|local| !local.ip.is_loopback());
+        let serves = |it: &&Candidate| one || outside().any(|local| it.captures(*local));
+        let serving: Vec<_> = self.list.iter().filter(serves).collect();
+        if serving.is_empty() { self.list.iter().collect() } else { serving }
     }
 
     /// Whether there is more than one.
@@ -123,6 +139,15 @@ impl Candidates {
             words.push_str("; it has changes queued that it does not program: this is what it will do when it does");
         }
         words
+    }
+
+    /// `nodePortAddresses` with its source, or that it was not read, for evidence.
+    pub(crate) fn node_port_addresses_in_words(&self) -> String {
+        match self.node_port_addresses.as_deref() {
+            Some([]) => format!("the mode's default (from {})", self.settings),
+            Some(addresses) => format!("{} (from {})", addresses.join(","), self.settings),
+            None => self.settings.clone(),
+        }
     }
 
     /// Whether something holds in every candidate, in none, or in some only.
@@ -190,7 +215,7 @@ impl<'a> Config<'a> {
         match self {
             Self::Read(config) => config.place.clone(),
             Self::Default => "the mode's defaults".to_owned(),
-            Self::Unread(_) => "unknown".to_owned(),
+            Self::Unread(_) => "unknown: the addresses that are served may be others".to_owned(),
         }
     }
 
@@ -238,13 +263,15 @@ fn candidates(
         true => local_detectors(snapshot, known.then_some(config)),
         false => (vec![Settings::NOT_NEEDED.local_detector], None),
     };
+    let (localnets, unknown_localnet) = match needs(Setting::RouteLocalnet) {
+        true => either_of(snapshot.kernel.sysctls.route_localnet.get().copied()),
+        false => (vec![Settings::NOT_NEEDED.route_localnet], None),
+    };
+    let (ages, unknown_age) = match needs(Setting::Version) {
+        true => either_of(kube_proxy::is_before_1_26(snapshot).ok_or_else(|| kube_proxy::unknown_version(snapshot))),
+        false => (vec![Settings::NOT_NEEDED.before_1_26], None),
+    };
     let mut settings = Settings::NOT_NEEDED;
-    if needs(Setting::RouteLocalnet) {
-        settings.route_localnet = snapshot.kernel.sysctls.route_localnet.seen() != Some(&false);
-    }
-    if needs(Setting::Version) {
-        settings.before_1_26 = kube_proxy::is_before_1_26(snapshot);
-    }
     let cilium = config.cilium.clone().unwrap_or_default();
     if by_device {
         settings.families_off.clone_from(&cilium.families_off);
@@ -277,11 +304,25 @@ fn candidates(
             settings.set_localhost(config);
         }
         for local_detector in &detectors {
-            let settings = Settings { local_detector: *local_detector, ..settings.clone() };
-            candidates.push(Candidate { plane, settings });
+            for route_localnet in &localnets {
+                for before_1_26 in &ages {
+                    let (route_localnet, before_1_26) = (*route_localnet, *before_1_26);
+                    let local_detector = *local_detector;
+                    let settings = Settings { local_detector, route_localnet, before_1_26, ..settings.clone() };
+                    candidates.push(Candidate { plane, settings });
+                }
+            }
         }
     }
-    (candidates, unknown_primary.or(unknown_detector))
+    (candidates, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age))
+}
+
+/// What a fact is, or both where it is not known, and why it is not.
+fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
+    match fact {
+        Ok(fact) => (vec![fact], None),
+        Err(gap) => (vec![true, false], Some(gap)),
+    }
 }
 
 #[cfg(test)]

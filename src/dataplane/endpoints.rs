@@ -14,8 +14,8 @@ pub(crate) struct Endpoints<'a> {
     cluster: &'a ClusterFacts,
     by_service: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
     node: &'a str,
-    /// Whether those that still serve while they terminate stand in for ready ones.
-    draining: bool,
+    /// Whether those that still serve while they terminate stand in for ready ones; nothing where the proxy may be an old one.
+    draining: Option<bool>,
     /// Whether Cilium is in kube-proxy's place; nothing where it may be.
     cilium: Option<bool>,
 }
@@ -28,13 +28,9 @@ impl<'a> Endpoints<'a> {
         for slice in cluster.endpoint_slices.seen().into_iter().flatten() {
             by_service.entry((slice.namespace.as_str(), slice.service.as_str())).or_default().push(slice);
         }
-        Self {
-            cluster,
-            by_service,
-            node: snapshot.node_name(),
-            draining: !is_before_1_26(snapshot),
-            cilium: serves_here(snapshot),
-        }
+        let cilium = serves_here(snapshot);
+        let draining = if cilium == Some(true) { Some(true) } else { is_before_1_26(snapshot).map(|old| !old) };
+        Self { cluster, by_service, node: snapshot.node_name(), draining, cilium }
     }
 
     /// What is behind a Service port in one family.
@@ -43,8 +39,22 @@ impl<'a> Endpoints<'a> {
     /// When its EndpointSlices were not read: unknown is not zero.
     pub(crate) fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
-        let by_kube_proxy = self.backing_by(service, &all, false);
-        let by_cilium = || match self.backing_by(service, &all, true) {
+        let of = |draining| self.backing_of((service, port), &all, draining);
+        match self.draining {
+            Some(draining) => of(draining),
+            None if of(true) == of(false) => of(true),
+            None => Err(depends(service, OF_VERSION)),
+        }
+    }
+
+    fn backing_of(
+        &self,
+        (service, port): (&Service, &ServicePort),
+        all: &[(&Endpoint, u16)],
+        draining: bool,
+    ) -> Result<Backing, Gap> {
+        let by_kube_proxy = self.backing_by(service, all, (false, draining));
+        let by_cilium = || match self.backing_by(service, all, (true, true)) {
             _ if is_of_envoy(service, port.protocol) => Ok(Backing::Ready),
             // What a mesh of clusters has is not read.
             Backing::Empty if service.for_cilium.global => Err(GLOBAL),
@@ -62,11 +72,12 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// What endpoints are behind a Service; `unnamed` is whether one of no node counts as one of this node.
-    fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], unnamed: bool) -> Backing {
+    /// What endpoints are behind a Service; `unnamed` is whether one of no node counts as one of this node, `draining` whether those
+    /// that terminate count.
+    fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], (unnamed, draining): (bool, bool)) -> Backing {
         let all = all.iter().map(|(endpoint, _)| *endpoint);
         let is_here = |it: &&Endpoint| it.node.as_deref().map_or(unnamed, |node| node == self.node);
-        match (self.usable(all.clone()).is_empty(), self.usable(all.filter(is_here)).is_empty()) {
+        match (usable(all.clone(), draining).is_empty(), usable(all.filter(is_here), draining).is_empty()) {
             (true, _) => Backing::Empty,
             (false, true) => Backing::elsewhere(service.external_local, service.internal_local),
             (false, false) => Backing::Ready,
@@ -93,20 +104,30 @@ impl<'a> Endpoints<'a> {
             }
             Err(gap) => format!("unknown: {}", gap.detail),
             Ok(all) => {
-                let usable = self.usable(all.iter().map(|(endpoint, _)| *endpoint));
+                let usable = usable(all.iter().map(|(endpoint, _)| *endpoint), self.draining != Some(false));
                 let here = usable.iter().filter(|it| it.node.as_deref() == Some(self.node)).count();
                 format!("{} usable of {}, {here} on this node", usable.len(), all.len())
             }
         }
     }
 
-    /// Whether an endpoint of the Service port is at exactly this address and port.
-    pub(crate) fn includes(&self, service: &Service, port: &ServicePort, addresses: &[IpAddr], number: u16) -> bool {
-        Family::BOTH.into_iter().filter_map(|family| self.endpoints(service, port, family).ok()).flatten().any(
-            |(endpoint, target)| {
-                target == number && endpoint.addresses.first().is_some_and(|address| addresses.contains(address))
-            },
-        )
+    /// Whether an endpoint of the Service port is at exactly this port of one of these addresses.
+    ///
+    /// # Errors
+    /// When endpoints were not read, and the Service may send to the port.
+    pub(crate) fn includes(
+        &self,
+        service: &Service,
+        port: &ServicePort,
+        addresses: &[IpAddr],
+        number: u16,
+    ) -> Result<bool, Gap> {
+        if port.target.is_none_or(|target| target == number) {
+            self.cluster.endpoint_slices_with(&service.name)?;
+        }
+        let all = Family::BOTH.into_iter().filter_map(|family| self.endpoints(service, port, family).ok()).flatten();
+        let mut here = all.filter(|(_, target)| *target == number).filter_map(|(it, _)| it.addresses.first());
+        Ok(here.any(|address| addresses.contains(address)))
     }
 
     /// Each endpoint of a Service port with its target port.
@@ -132,15 +153,14 @@ impl<'a> Endpoints<'a> {
             })
             .collect())
     }
+}
 
-    /// Ready ones; only if there is none, those that still serve while terminating.
-    fn usable<'b>(&self, endpoints: impl Iterator<Item = &'b Endpoint> + Clone) -> Vec<&'b Endpoint> {
-        let ready: Vec<_> = endpoints.clone().filter(|it| it.ready).collect();
-        if ready.is_empty() && self.draining {
-            endpoints.filter(|it| it.serving && it.terminating).collect()
-        } else {
-            ready
-        }
+/// Ready ones; only if there is none, and `draining` is on, those that still serve while terminating.
+fn usable<'b>(endpoints: impl Iterator<Item = &'b Endpoint> + Clone, draining: bool) -> Vec<&'b Endpoint> {
+    let ready: Vec<_> = endpoints.clone().filter(|it| it.ready).collect();
+    match ready.is_empty() && draining {
+        true => endpoints.filter(|it| it.serving && it.terminating).collect(),
+        false => ready,
     }
 }
 
@@ -149,6 +169,9 @@ const GLOBAL: &str = "is global (service.cilium.io/global): other clusters may h
 const OF_ENVOY: &str =
     "is of an Ingress or a Gateway of Cilium, or has service.cilium.io/lb-l7: behind Cilium, Envoy answers for it";
 const OF_NO_NODE: &str = "has an endpoint without a nodeName: for Cilium it is of every node, for kube-proxy of none";
+
+const OF_VERSION: &str =
+    "has endpoints that serve and terminate: kube-proxy uses them since 1.26, and its version is not known";
 
 fn depends(service: &Service, why: &str) -> Gap {
     let Service { namespace, name, .. } = service;
@@ -160,7 +183,7 @@ mod tests {
     use super::*;
     use crate::facts::{
         Mode, Protocol, Reading, Source, Why,
-        healthy::{World, seen},
+        healthy::{World, objects, seen},
     };
 
     fn backing(change: impl FnOnce(World) -> World) -> Backing {
@@ -212,6 +235,10 @@ mod tests {
             let found = Endpoints::of(&world).backing(service, &service.ports[0], Family::V4);
             assert_eq!(found.expect("endpoints are known"), backing, "{version}");
         }
+        // Without a kubelet it may be an old one.
+        objects(&mut world.cluster.nodes)[0].kubelet_version = None;
+        assert!(first(&world).expect_err("either").detail.contains("terminate"));
+        assert_eq!(first(&world.with_mode(Mode::Cilium)), Ok(Backing::Ready));
     }
 
     #[test]

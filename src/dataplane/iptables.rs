@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     claim::Claim,
-    kube_proxy::{kube_proxy_tells_all, node_port_addresses, only_elsewhere},
+    kube_proxy::{any_node_port_addresses, kube_proxy_tells_all, node_port_addresses, only_elsewhere},
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
@@ -33,11 +33,10 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// Every address, every address without loopback, and the primary one.
+/// Any list, and every address without loopback.
 fn unread() -> Vec<ProxyConfig> {
     let no_localhost = ProxyConfig { localhost_node_ports: Some(false), ..ProxyConfig::default() };
-    let primary = ProxyConfig { node_port_addresses: vec!["primary".to_owned()], ..ProxyConfig::default() };
-    vec![ProxyConfig::default(), no_localhost, primary]
+    any_node_port_addresses().into_iter().chain([no_localhost]).collect()
 }
 
 fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {

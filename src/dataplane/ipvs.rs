@@ -5,18 +5,18 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     claim::Claim,
-    kube_proxy::{kube_proxy_tells_all, node_port_addresses},
+    kube_proxy::{any_node_port_addresses, kube_proxy_tells_all, node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
     settings::{Setting, Settings},
 };
-use crate::facts::{Family, Mode, ProxyConfig, Vantage};
+use crate::facts::{Family, Mode, Vantage};
 
 pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Ipvs,
     settings: &[Setting::NodePortAddresses],
-    unread,
+    unread: any_node_port_addresses,
     read: kube_proxy_tells_all,
     node_port_addresses,
     captures,
@@ -27,12 +27,6 @@ pub(super) static PLANE: DataPlane = DataPlane {
     // It marks what goes to a NodePort to be masqueraded. Seen with kube-proxy 1.36.3 on Linux 6.1.
     masquerades_own_link_local: true,
 };
-
-/// Every address, and the primary one.
-fn unread() -> Vec<ProxyConfig> {
-    let primary = ProxyConfig { node_port_addresses: vec!["primary".to_owned()], ..ProxyConfig::default() };
-    vec![ProxyConfig::default(), primary]
-}
 
 fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {
     match address.ip {

@@ -1,13 +1,30 @@
 //! What data planes have in common: versions of kube-proxy, and what its modes and Cilium do alike.
 
 use super::{outcome::Outcome, plane::Connection, settings::Settings};
-use crate::facts::{Family, ProxyConfig, Snapshot, Vantage, kubernetes_version};
+use crate::facts::{Family, Gap, ProxyConfig, Snapshot, Source, Vantage, Why, kubernetes_version};
 
 /// Whether the proxy is a kube-proxy from before 1.26: one that sends no connection to endpoints that terminate (KEP
-/// 1669), and in iptables mode takes `::1` too (kubernetes #108250). A proxy whose version is unknown counts as newer.
-pub(super) fn is_before_1_26(snapshot: &Snapshot) -> bool {
+/// 1669), and in iptables mode takes `::1` too (kubernetes #108250). Nothing where neither its version is known nor a kubelet
+/// that such a one may not be beside.
+pub(super) fn is_before_1_26(snapshot: &Snapshot) -> Option<bool> {
     let version = snapshot.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.as_deref());
-    version.and_then(kubernetes_version).is_some_and(|(major, minor, _)| (major, minor) < (1, 26))
+    match version.and_then(kubernetes_version) {
+        Some((major, minor, _)) => Some((major, minor) < (1, 26)),
+        None => oldest_beside_kubelet(snapshot).filter(|oldest| *oldest >= (1, 26)).map(|_| false),
+    }
+}
+
+/// Why it is not.
+pub(super) fn unknown_version(snapshot: &Snapshot) -> Gap {
+    let unreadable = || Gap::new(Source::ProxyMetrics, Why::Malformed, "kube-proxy does not tell its version");
+    snapshot.kernel.proxy.metrics.gap().cloned().unwrap_or_else(unreadable)
+}
+
+/// The oldest kube-proxy, in major and minor, that may be beside this node's kubelet: three minors older
+/// (kubernetes.io/releases/version-skew-policy).
+pub(super) fn oldest_beside_kubelet(snapshot: &Snapshot) -> Option<(u32, u32)> {
+    let kubelet = snapshot.own_node()?.kubelet_version.as_deref()?;
+    kubernetes_version(kubelet).map(|(major, minor, _)| (major, minor.saturating_sub(3)))
 }
 
 /// Whether a kube-proxy of this version holds every NodePort with a socket: up to 1.23.6, 1.22.9 and 1.21.12
@@ -35,6 +52,17 @@ pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     let configured = &config.node_port_addresses;
     let is_nftables_default = config.mode.as_deref() == Some("nftables") && configured.as_slice() == ["primary"];
     if is_nftables_default { Vec::new() } else { configured.clone() }
+}
+
+/// One address of each family that no link has: where `nodePortAddresses` was not read, it may hold none of this node's.
+const NOWHERE: [&str; 2] = ["0.0.0.0/32", "::/128"];
+
+/// The values that `nodePortAddresses` may have where it was not read: its default, the primary address, every address, and no
+/// address that is asked for. What holds in all of them holds with any list.
+pub(super) fn any_node_port_addresses() -> Vec<ProxyConfig> {
+    let lists: [&[&str]; 4] = [&[], &["primary"], &["all"], &NOWHERE];
+    let listed = |list: &[&str]| list.iter().map(|cidr| (*cidr).to_owned()).collect();
+    lists.map(|list| ProxyConfig { node_port_addresses: listed(list), ..ProxyConfig::default() }).into()
 }
 
 /// Its configuration is complete: what is absent has one default.

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{kube_proxy::holds_ports, served::served_node_ports};
-use crate::facts::{
-    Cgroup, Gap, Holder, Mode, Owner, Process, Protocol, Reading, Snapshot, Socket, Source, Why, kubernetes_version,
+use super::{
+    kube_proxy::{holds_ports, oldest_beside_kubelet},
+    served::served_node_ports,
 };
+use crate::facts::{Cgroup, Gap, Holder, Mode, Owner, Process, Protocol, Reading, Snapshot, Socket, Source, Why};
 
 /// Where kube-proxy reports its mode, its settings and its metrics.
 pub(crate) const PROXY_METRICS: u16 = 10249;
@@ -143,13 +144,11 @@ impl<'a> Proxy<'a> {
     }
 
     /// No kube-proxy answers its version, but the cluster has the configuration of one, and none that this node may run
-    /// holds NodePorts: it is at most three minor versions older than the kubelet (<https://kubernetes.io/releases/version-skew-policy/>).
+    /// holds NodePorts.
     fn configured_proxy_never_holds(&self) -> bool {
         let configured = self.snapshot.proxy_mode().is_ok_and(|mode| Mode::KUBE_PROXY.contains(&mode.value));
-        let kubelet = self.snapshot.own_node().and_then(|node| node.kubelet_version.as_deref());
-        let oldest = kubelet.and_then(kubernetes_version).map(|(major, minor, _)| (major, minor.saturating_sub(3)));
         let holds = |(major, minor)| holds_ports(&format!("v{major}.{minor}.0"));
-        self.version().is_none() && configured && oldest.and_then(holds) == Some(false)
+        self.version().is_none() && configured && oldest_beside_kubelet(self.snapshot).and_then(holds) == Some(false)
     }
 }
 

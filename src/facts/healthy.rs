@@ -215,6 +215,13 @@ impl Snapshot {
         self
     }
 
+    /// Nobody reads the proxy's mode or its settings, and a person says the mode.
+    pub(crate) fn said_mode(self, mode: Mode) -> Self {
+        let mut world = self.without_proxy();
+        world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
+        world
+    }
+
     /// Sets the NodePort range, as read from `/flagz`.
     #[track_caller]
     pub(crate) fn node_port_range(mut self, range: &str) -> Self {

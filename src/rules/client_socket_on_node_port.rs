@@ -21,26 +21,29 @@
 //! Reserve the NodePort range, so that the kernel does not choose from it, and restart or reconnect the process. A
 //! process that binds the port on purpose needs another one.
 
+mod claims;
+
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     net::{IpAddr, SocketAddr},
-    sync::Arc,
 };
 
+use self::claims::{Claim, Claims};
 use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
+    node_ports::if_assumed,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_SOCKETS, capital},
 };
 use crate::{
     dataplane::{
-        ByPort, Candidate, Candidates, LocalAddress, Part, by_port, local_addresses, owner_evidence, owner_name, place,
+        ByPort, Candidate, Candidates, LocalAddress, by_port, local_addresses, owner_evidence, owner_name, place,
         serves, service_port, socket_in_words,
     },
-    facts::{Family, Gap, Mode, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, View, Why},
+    facts::{Family, Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
@@ -114,45 +117,6 @@ fn accepted(socket: &Socket, listeners: &ByPort<'_>) -> Option<bool> {
     answers.iter().all(Option::is_some).then_some(false)
 }
 
-/// A Service port at whose address and port a socket may be.
-#[derive(Clone, Copy)]
-struct Claim<'a> {
-    service: &'a Service,
-    port: &'a ServicePort,
-    /// By its nodePort, or else by an external address and its own port.
-    by_node_port: bool,
-}
-
-/// The Service ports by protocol and number, those on which there is a socket.
-struct Claims<'a>(HashMap<(Protocol, u16), Vec<Claim<'a>>>);
-
-impl<'a> Claims<'a> {
-    fn of(services: &'a [Arc<Service>], wanted: &HashSet<(Protocol, u16)>) -> Self {
-        let mut claims: HashMap<_, Vec<_>> = HashMap::new();
-        for service in services.iter().filter(|service| service.proxy_name.is_none()) {
-            let has_external = !service.external_ips.is_empty() || !service.load_balancer_ips.is_empty();
-            for port in &service.ports {
-                for (number, by_node_port) in [(port.node_port, true), (has_external.then_some(port.port), false)] {
-                    if let Some(key) = number.map(|number| (port.protocol, number)).filter(|key| wanted.contains(key)) {
-                        claims.entry(key).or_default().push(Claim { service, port, by_node_port });
-                    }
-                }
-            }
-        }
-        Self(claims)
-    }
-
-    /// Those that a socket's local address meets too.
-    fn on(&self, socket: &Socket) -> impl Iterator<Item = Claim<'a>> {
-        let local = socket.local.to_canonical();
-        let claims = self.0.get(&(socket.protocol, socket.local_port)).into_iter().flatten().copied();
-        claims.filter(move |Claim { service, by_node_port, .. }| match by_node_port {
-            true => local.is_unspecified() || service.families.contains(&Family::of(local)),
-            false => service.external_ips.iter().chain(&service.load_balancer_ips).any(|ip| *ip == local),
-        })
-    }
-}
-
 /// The addresses and ports that IPVS serves, or why they are not known. An empty table says nothing: a proxy in ipvs mode
 /// that has programmed anything serves at least the Service `default/kubernetes`.
 fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16)>, String> {
@@ -191,9 +155,8 @@ impl<'a> Node<'a> {
             }
             for claim in claims {
                 let Some(severity) = self.severity(socket, claim).transpose() else { continue };
-                let address = |it: Claim<'_>| (!it.by_node_port).then(|| socket.local.to_canonical());
-                let part = |it: Claim<'_>| Part::at(it.service, address(it));
-                let severity = match claim.map_or(Ok(true), |it| serves(self.snapshot, it.service, part(it))) {
+                let is_served = |it: Claim<'_>| serves(self.snapshot, it.service, it.part(socket.local));
+                let severity = match claim.map_or(Ok(true), is_served) {
                     Ok(false) => continue,
                     Err(gap) => Err(gap),
                     Ok(true) if accepted.is_some() => severity,
@@ -216,10 +179,12 @@ impl<'a> Node<'a> {
         hits.into_iter().map(judgement).collect()
     }
 
-    /// What holds in every possible candidate: the mildest severity, where none is silent. Nothing where all are.
+    /// What holds in every possible candidate: the mildest severity, where none is silent. Nothing where all are. Where the mode is
+    /// not known, that is what it is in a harmless one, and whether a list that was not read has the address is no matter.
     fn severity(&self, socket: &Socket, claim: Option<Claim<'_>>) -> Result<Option<Severity>, Gap> {
-        let severities: Vec<_> =
-            self.candidates.iter().map(|candidate| self.severity_in(candidate, socket, claim)).collect();
+        let asked = self.candidates.mode.is_ok().then_some(socket.local);
+        let candidates = self.candidates.at(asked, &self.locals).into_iter();
+        let severities: Vec<_> = candidates.map(|candidate| self.severity_in(candidate, socket, claim)).collect();
         match severities.iter().min().copied().flatten() {
             Some(mildest) => Ok(Some(mildest)),
             None if severities.iter().all(Option::is_none) => Ok(None),
@@ -299,7 +264,9 @@ impl<'a> Node<'a> {
         if severity == Severity::Critical {
             evidence = evidence.affects([Vantage::Node]);
         }
-        Verdict::Problem(self.remedies(evidence, worst.socket))
+        let verdict = Verdict::Problem(self.remedies(evidence, worst.socket));
+        let asked = self.virtual_servers.is_err().then_some(worst.socket.local);
+        if_assumed(&self.candidates, asked, verdict)
     }
 
     fn sentence(&self, hit: &Hit<'_>, severity: Severity) -> String {

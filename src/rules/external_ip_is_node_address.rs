@@ -221,7 +221,7 @@ impl Here<'_> {
         let mut on_port: Vec<&Socket> = on_port.copied().filter(takes_part).collect();
         on_port.sort_by_key(|socket| (socket.local, socket.inode));
         for socket in on_port {
-            if self.endpoints.includes(claim.service, port, &self.places(socket, claim.ip), socket.local_port)
+            if self.endpoints.includes(claim.service, port, &self.places(socket, claim.ip), socket.local_port)?
                 // An old proxy opens a socket on each external IP of its node.
                 || (socket.local == claim.ip && self.proxy.shares_owner(socket))
                 || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners))

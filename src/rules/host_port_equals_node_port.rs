@@ -28,7 +28,7 @@ use super::{
     Limits, Patience, Rule,
     free_ports::free_port,
     node_port_winner::{Winner, winners},
-    node_ports::{if_served, range_in_words},
+    node_ports::{if_assumed, if_served, range_in_words},
     remedies::move_service,
     told::Told,
 };
@@ -37,7 +37,7 @@ use crate::{
         Candidate, Candidates, Endpoints, LocalAddress, Part, covers, host_ports, local_addresses, may_have,
         sent_to_node_port, served_node_ports, service_port,
     },
-    facts::{ContainerPort, Family, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},
+    facts::{ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
 
@@ -104,7 +104,8 @@ struct Node<'a> {
 
 impl Node<'_> {
     fn judge(&self, clash: &Clash<'_>) -> Option<Judgement> {
-        let outcomes: Vec<_> = self.candidates.iter().flat_map(|candidate| self.outcomes(candidate, clash)).collect();
+        let candidates = self.candidates.at(clash.host.host_ip, &self.locals);
+        let outcomes: Vec<_> = candidates.into_iter().flat_map(|candidate| self.outcomes(candidate, clash)).collect();
         let mildest = outcomes.iter().min_by_key(|outcome| outcome.as_ref().map(|(severity, ..)| *severity));
         let verdict = match mildest? {
             Some((severity, winner, affected)) => {
@@ -112,15 +113,19 @@ impl Node<'_> {
                 let others = outcomes.iter().flatten().map(|(_, _, others)| others);
                 let affected = others.fold(affected.clone(), |certain, others| &certain & others);
                 match self.is_an_endpoint(clash) {
-                    true => {
+                    Ok(true) => {
                         Verdict::Problem(self.evidence(clash, Severity::Info, Some(Winner::Both), &Affected::new()))
                     }
-                    false => Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), &affected)),
+                    Ok(false) => {
+                        Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), &affected))
+                    }
+                    Err(gap) => Verdict::Unknown(gap),
                 }
             }
             None if outcomes.iter().all(Option::is_none) => return None,
             None => Verdict::Unknown(self.candidates.ambiguity()),
         };
+        let verdict = if_assumed(&self.candidates, clash.host.host_ip, verdict);
         Some(Judgement {
             subject: Subject::pod(clash.pod),
             port: clash.host.host_port,
@@ -130,7 +135,7 @@ impl Node<'_> {
     }
 
     /// Whether the Service sends to the pod's container port too.
-    fn is_an_endpoint(&self, Clash { service, port, pod, host }: &Clash<'_>) -> bool {
+    fn is_an_endpoint(&self, Clash { service, port, pod, host }: &Clash<'_>) -> Result<bool, Gap> {
         self.endpoints.includes(service, port, &pod.ips, host.port)
     }
 

@@ -102,10 +102,11 @@ impl Node<'_> {
     /// What a Service with its port would mean for a server; nothing where the proxy takes none of its connections.
     fn verdict(&self, socket: &Socket) -> Option<Verdict> {
         let takes = |candidate: &Candidate| self.bound(socket).any(|local| candidate.may_take(local, socket.protocol));
-        Some(match self.candidates.agree(takes) {
-            Some(false) => return None,
-            None => Verdict::Unknown(self.candidates.ambiguity()),
-            Some(true) => match self.allocated.has(socket.local_port) {
+        let taking: Vec<bool> = self.candidates.at(Some(socket.local), &self.locals).into_iter().map(takes).collect();
+        Some(match (taking.contains(&true), taking.contains(&false)) {
+            (false, _) => return None,
+            (true, true) => Verdict::Unknown(self.candidates.ambiguity()),
+            (true, false) => match self.allocated.has(socket.local_port) {
                 Ok(_) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),
                 Err(gap) => Verdict::Unknown(gap),
             },

@@ -23,6 +23,10 @@
 //! address and port with another Service: Cilium may not serve its NodePorts here. With `/type` it is silent where these are left
 //! out. Without endpoints of its own, a global one (`service.cilium.io/global`) may have those of other clusters.
 //!
+//! Where the proxy's settings were not read, it is unknown whether `nodePortAddresses` has the one address of a listener. Where
+//! `--proxy-mode` says the mode, its default is assumed, and that is a warning. A listener on every address loses some in any case.
+//! It is unknown as well where endpoints were not read, and the Service may send to the listener itself.
+//!
 //! Where nothing answers for the proxy, a process that listens on every NodePort but those that another process has may
 //! be one that holds them, as OVN-Kubernetes does: that is unknown. One NodePort may be free, or one of eight: it may have
 //! been allocated a moment ago.
@@ -39,7 +43,7 @@ use super::{
     Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
     free_ports::free_port,
-    node_ports::{if_served, range_in_words},
+    node_ports::{if_assumed, if_served, range_in_words},
     remedies::{move_off, move_service},
     socket_needs::{Ports, SocketNeed},
     v6only::either_way,
@@ -125,14 +129,16 @@ type PossibleOutcomes = BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>;
 impl Node<'_> {
     fn judge(&self, service: &Service, port: &ServicePort, socket: &Socket, workers: usize) -> Option<Judgement> {
         let is_endpoint = self.is_endpoint(service, port, socket);
-        let verdict = match self.excuse(is_endpoint, socket) {
-            Some(Ok(())) if is_endpoint && self.cannot_return(service, socket) => {
+        let known = is_endpoint == Ok(true);
+        let verdict = match (self.excuse(known, socket), is_endpoint) {
+            (Some(Ok(())), _) if known && self.cannot_return(service, socket) => {
                 Verdict::Problem(self.no_return(Severity::Warning, service, port, socket))
             }
-            Some(Ok(())) => return None,
-            Some(Err(gap)) => Verdict::Unknown(gap),
-            None => either_way(socket, |socket| self.verdict(service, port, (socket, is_endpoint), workers))?,
+            (Some(Ok(())), _) => return None,
+            (Some(Err(gap)), _) | (None, Err(gap)) => Verdict::Unknown(gap),
+            (None, Ok(known)) => either_way(socket, |socket| self.verdict(service, port, (socket, known), workers))?,
         };
+        let verdict = if_assumed(&self.candidates, Some(socket.local), verdict);
         Some(Judgement {
             subject: Subject::service(service),
             port: port.node_port,
@@ -160,7 +166,7 @@ impl Node<'_> {
     }
 
     /// Whether the Service sends its connections to the very process.
-    fn is_endpoint(&self, service: &Service, port: &ServicePort, socket: &Socket) -> bool {
+    fn is_endpoint(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Result<bool, Gap> {
         let bound: Vec<_> = match socket.local.is_unspecified() {
             true => self.locals.iter().map(|local| local.ip).collect(),
             false => vec![socket.local],
@@ -197,7 +203,7 @@ impl Node<'_> {
         let mut gap = None;
         let mut possible: Option<PossibleOutcomes> = None;
         let mut ever_lost = false;
-        for candidate in self.candidates.iter() {
+        for candidate in self.candidates.at(Some(socket.local), &self.locals) {
             let mut outcomes = vec![Outcomes::new()];
             for family in service.families.iter().copied().filter(|family| socket.serves(*family) == Some(true)) {
                 gap = gap.or(self.endpoints.backing(service, port, family).err());
@@ -364,16 +370,7 @@ impl Node<'_> {
             evidence = evidence.value("endpoints", format!("{family}: {words}"));
         }
         evidence = evidence.value("proxy mode", self.candidates.mode_in_words());
-        evidence = evidence.value(
-            "nodePortAddresses",
-            match &self.candidates.node_port_addresses {
-                Some(addresses) if addresses.is_empty() => {
-                    format!("the mode's default (from {})", self.candidates.settings)
-                }
-                Some(addresses) => format!("{} (from {})", addresses.join(","), self.candidates.settings),
-                None => self.candidates.settings.clone(),
-            },
-        );
+        evidence = evidence.value("nodePortAddresses", self.candidates.node_port_addresses_in_words());
         if self.cannot_return(service, socket) {
             evidence = evidence.value("after a restart", "its bind() fails with EADDRINUSE: Cilium protects NodePorts");
         }

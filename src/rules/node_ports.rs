@@ -1,10 +1,10 @@
 //! The NodePort range: its bands, what is allocated in it, and where it meets the ephemeral range.
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::wording::MOST_LISTED;
 use crate::{
-    dataplane::{Part, serves},
+    dataplane::{Candidates, Part, serves},
     facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Why, kubernetes_version},
     findings::{Severity, Verdict},
 };
@@ -64,6 +64,19 @@ pub(super) fn if_served(snapshot: &Snapshot, service: &Service, part: Part, verd
         (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),
         (_, Ok(false)) => Verdict::Healthy,
         (verdict, _) => verdict,
+    }
+}
+
+/// A verdict about one address of this node, or all of them. Where the proxy's settings are assumed, one about a single address is a
+/// warning at most: a list that somebody wrote may leave it out. Who is asked at all of them is so at one that is served.
+pub(super) fn if_assumed(candidates: &Candidates, asked: Option<IpAddr>, verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Problem(mut evidence) if candidates.are_assumed && asked.is_some_and(|ip| !ip.is_unspecified()) => {
+            evidence.severity = evidence.severity.min(Severity::Warning);
+            let assumed = "nodePortAddresses is at the mode's default: a list of its own may leave this address out";
+            Verdict::Problem(evidence.value("assumed", assumed))
+        }
+        verdict => verdict,
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
     *,
 };
 use crate::facts::{
-    Family, NodeAddress, NodeAddressKind, Service,
+    Family, NodeAddress, NodeAddressKind, Protocol, Service, Vantage,
     healthy::{PRIMARY, SECOND, gap, ip, objects, seen},
 };
 
@@ -57,9 +57,19 @@ fn a_family_without_a_cidr_is_served_on_all_its_addresses() {
 #[test]
 fn an_unknown_mode_leaves_only_what_all_modes_share() {
     let world = Snapshot::healthy().without_proxy();
-    assert_eq!(captured(&world, PRIMARY[0]), Some(true));
-    assert_eq!(captured(&world, SECOND[0]), None);
-    assert_eq!(candidates(&world).ambiguity().source, Source::ProxyMode);
+    let candidates = candidates(&world);
+    for address in [PRIMARY[0], SECOND[0]] {
+        assert_eq!(captured(&world, address), None, "a list may have it or not");
+    }
+    assert_eq!(captured(&world, "fe80::1"), None);
+    assert_eq!(candidates.ambiguity().source, Source::ProxyMode);
+    // Whoever is asked at every address is so at one that is served.
+    let locals = [PRIMARY[0], SECOND[0], "127.0.0.1"].map(|it| LocalAddress { ip: ip(it), vrf: false });
+    let serving = |asked: Option<&str>| candidates.at(asked.map(ip), &locals);
+    assert!(serving(None).iter().all(|it| it.captures(locals[0])));
+    assert_eq!(serving(Some("0.0.0.0")), serving(None));
+    assert!(serving(Some(PRIMARY[0])).len() > serving(None).len());
+    assert_eq!(candidates.at(None, &[]).len(), serving(Some(PRIMARY[0])).len(), "none serves: all of them");
 }
 
 #[test]
@@ -81,10 +91,35 @@ fn asking_about_iptables_on_an_nftables_node_does_not_keep_the_nftables_default(
 #[test]
 fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mode() {
     let mut world = Snapshot::healthy().without_proxy();
-    assert_eq!(candidates(&world).settings, "unknown");
+    assert!(candidates(&world).settings.starts_with("unknown"));
     world.overrides.proxy_mode = Some(Learned { value: Mode::Nftables, place: "--set".to_owned() });
     assert_eq!(candidates(&world).settings, "the mode's defaults");
     assert_eq!(captured(&world, SECOND[0]), Some(false));
+}
+
+/// What kube-proxy turned on may be off again, and an old one takes other addresses.
+#[test]
+fn a_sysctl_and_a_version_that_are_not_known_may_be_either() {
+    let to = LocalAddress { ip: ip("127.0.0.1"), vrf: false };
+    let outcomes = |world: &Snapshot| -> Vec<Outcome> {
+        let ask = |it: &Candidate| it.outcome((to, Protocol::Tcp), Vantage::Loopback, Backing::Ready);
+        candidates(world).iter().map(ask).collect()
+    };
+    let mut world = Snapshot::healthy();
+    assert_eq!(outcomes(&world), [Outcome::Pod]);
+    world.kernel.sysctls.route_localnet = gap(Source::Sysctls, Why::NotPermitted);
+    assert_eq!(outcomes(&world), [Outcome::Pod, Outcome::TimedOut]);
+    assert_eq!(candidates(&world).ambiguity().source, Source::Sysctls);
+
+    let mut world = Snapshot::healthy();
+    assert_eq!(captured(&world, "::1"), Some(false));
+    world.kernel.proxy.metrics = gap(Source::ProxyMetrics, Why::Unreachable);
+    assert_eq!(captured(&world, "::1"), Some(false), "beside this kubelet there is no old one");
+    objects(&mut world.cluster.nodes)[0].kubelet_version = Some("v1.28.9".to_owned());
+    assert_eq!(captured(&world, "::1"), None);
+    assert_eq!(candidates(&world).ambiguity().source, Source::ProxyMetrics);
+    objects(&mut world.cluster.nodes)[0].kubelet_version = Some("v1.29.0".to_owned());
+    assert_eq!(captured(&world, "::1"), Some(false));
 }
 
 #[test]

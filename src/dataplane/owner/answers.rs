@@ -230,7 +230,7 @@ impl<'a> Here<'a> {
             true => self.interfaces.addresses.iter().map(|it| it.ip).collect(),
             false => vec![socket.local],
         };
-        self.endpoints.includes(service, port, &bound, socket.local_port)
+        self.endpoints.includes(service, port, &bound, socket.local_port) == Ok(true)
     }
 }
 

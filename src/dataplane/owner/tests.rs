@@ -143,9 +143,15 @@ fn endpoints_that_were_not_read_are_the_reason_on_the_address_of_their_service_o
 #[test]
 fn what_is_not_known_is_unknown_only_where_it_matters() {
     let world = web().listens("0.0.0.0:30080").without_proxy();
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod), "every mode takes the primary address");
-    let unknown = ask(&world, Vantage::Remote, SECOND[0]);
-    assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
+    for address in [PRIMARY[0], SECOND[0]] {
+        let unknown = ask(&world, Vantage::Remote, address);
+        assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
+    }
+    let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Iptables);
+    let mut unread = empty.clone();
+    unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
+    assert_eq!(ask(&unread, Vantage::Remote, SECOND[0]).0, Ok(Outcome::Refused), "whatever list it has");
     let mut world = web();
     world.cluster.services = gap(Source::Services, Why::NotPermitted);
     assert_eq!(

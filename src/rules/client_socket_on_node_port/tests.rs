@@ -109,6 +109,13 @@ fn the_table_decides_where_it_can_be_read_and_is_predicted_where_not() {
 }
 
 #[test]
+fn where_the_settings_are_assumed_the_table_is_proof_and_a_prediction_is_not() {
+    let said = hanging().said_mode(Mode::Ipvs);
+    assert_eq!(severity(&said), Severity::Warning);
+    assert_eq!(severity(&with_table(said, &[(Protocol::Tcp, PRIMARY[0], 30080)])), Severity::Critical);
+}
+
+#[test]
 fn an_empty_table_is_of_a_proxy_that_has_yet_to_program_it() {
     let world = with_table(hanging(), &[]).with_mode(Mode::Ipvs);
     assert_eq!(severity(&world), Severity::Critical);

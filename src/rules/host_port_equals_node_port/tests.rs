@@ -134,6 +134,26 @@ fn what_every_mode_and_every_backing_share_is_told_and_the_rest_is_unknown() {
 }
 
 #[test]
+fn one_address_is_a_warning_where_the_settings_are_assumed_and_every_address_is_not() {
+    let every = clash(|it| it).said_mode(Mode::Ipvs);
+    assert_eq!(severity(&every), Severity::Critical);
+    assert_eq!(severity(&with_host_ip(PRIMARY[0]).said_mode(Mode::Ipvs)), Severity::Warning);
+    assert_eq!(severity(&with_host_ip(PRIMARY[0]).with_mode(Mode::Ipvs)), Severity::Critical);
+}
+
+#[test]
+fn where_endpoints_were_not_read_the_service_may_send_to_the_pod_itself() {
+    let world = |container: u16| {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        let mut world = world.pod("edge", |pod| pod.host_port(container, 30080));
+        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotPermitted);
+        world.with_mode(Mode::Ipvs)
+    };
+    assert_eq!(expect_unknown(&RULE, &world(8080), &subject()).source, Source::EndpointSlices);
+    expect_problem(&RULE, &world(80), &subject());
+}
+
+#[test]
 fn unread_is_unknown() {
     let mut world = clash(|it| it);
     world.cluster.pods = gap(Source::Pods, Why::Unreachable);

@@ -170,6 +170,45 @@ fn what_an_unknown_input_could_change_is_unknown_and_the_rest_is_told() {
     assert_eq!(expect_unknown(&RULE, &blind, &subject()).source, Source::EndpointSlices);
 }
 
+/// Nobody knows whether `nodePortAddresses` has the address of the listener, and some address is served.
+#[test]
+fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unknown() {
+    let listens = |address: &str| web(30080).listens(&format!("{address}:30080"));
+    for mode in Mode::KUBE_PROXY {
+        let evidence = expect_problem(&RULE, &listens(PRIMARY[0]).said_mode(mode), &subject());
+        assert_eq!(evidence.severity, Severity::Warning, "{mode}");
+        assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("nodePortAddresses")));
+        let evidence = expect_problem(&RULE, &listens("0.0.0.0").said_mode(mode), &subject());
+        assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+        assert!(!evidence.values.iter().any(|(name, _)| *name == "assumed"));
+
+        let unread = |address: &str| {
+            let mut world = listens(address).with_mode(mode);
+            world.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
+            world
+        };
+        assert_eq!(expect_unknown(&RULE, &unread(PRIMARY[0]), &subject()).source, Source::ProxyConfig, "{mode}");
+        let evidence = expect_problem(&RULE, &unread("0.0.0.0"), &subject());
+        assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+        assert!(evidence.values.iter().any(|(_, value)| value.contains("addresses that are served may be others")));
+    }
+}
+
+/// A pod of the node's network whose port is the NodePort, where nobody knows that it is the Service's own.
+#[test]
+fn a_listener_at_the_target_port_may_be_an_endpoint_that_was_not_read() {
+    let world = |target: Option<u16>| {
+        let mut world =
+            Snapshot::healthy().service("web", |it| it.node_port(30080).with(|it| it.ports[0].target = target));
+        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotPermitted);
+        world.listens("0.0.0.0:30080")
+    };
+    for target in [Some(30080), None] {
+        assert_eq!(expect_unknown(&RULE, &world(target), &subject()).source, Source::EndpointSlices, "{target:?}");
+    }
+    assert_eq!(affects(&world(Some(8080))).0, Severity::Critical, "the Service sends elsewhere");
+}
+
 #[test]
 fn workers_on_one_port_are_one_finding_with_a_count() {
     let world = web(30080).listens("0.0.0.0:30080").listens("0.0.0.0:30080");

@@ -50,7 +50,7 @@ fn by_default_the_primary_addresses_are_taken_and_those_of_other_devices_are_not
 }
 
 /// The node of a recording, with the settings that its ConfigMap tells.
-fn node(recording: &Recording) -> Snapshot {
+pub(super) fn node(recording: &Recording) -> Snapshot {
     let mut world: Value = read(&recording.world);
     for (field, value) in &recording.kernel {
         world["kernel"][field] = value.clone();

@@ -52,7 +52,7 @@ pub fn compared(recording: &Recording) -> usize {
 /// Whether packets show what Portreeve cannot tell yet: Cilium does not serve an external IP at a port of the NodePort range
 /// where it is an address of NodePorts too (cilium#44730), and no external IP of a family that is turned off. Where far nodes
 /// answer remote clients by themselves (DSR), those are not asked, and the rules tell of them.
-fn is_open(recording: &Recording, row: &Row) -> bool {
+pub fn is_open(recording: &Recording, row: &Row) -> bool {
     let is = |key: &str, word: &str| recording.settings.get(key).is_some_and(|it| it == word);
     match row.shape.as_str() {
         "external-ip" => is("enable-ipv6", "false") || recording.settings.contains_key("nodeport-addresses"),
@@ -69,7 +69,7 @@ fn is_unsure(recording: &Recording, from: Vantage) -> bool {
 }
 
 /// Who is said to answer each question about a port.
-fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
+pub fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
     let owned = owner(snapshot, Limits::default().proxy_lag_seconds, protocol, port).expect("it can be told");
     let letter = |outcome: &Result<Outcome, Gap>, to| match outcome {
         Ok(Outcome::Listener) => 'L',
@@ -86,10 +86,10 @@ fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantag
 }
 
 /// How bad it is, and from where the listener is lost.
-type Loss = Option<(Severity, BTreeSet<Vantage>)>;
+pub type Loss = Option<(Severity, BTreeSet<Vantage>)>;
 
 /// What packets show.
-fn shown(cells: &[(Vantage, IpAddr, char)]) -> Loss {
+pub fn shown(cells: &[(Vantage, IpAddr, char)]) -> Loss {
     let lost: Vec<_> = cells.iter().filter(|(.., letter)| *letter != 'L').collect();
     // What the node alone loses, and only to its own link-local address, is not worth a warning.
     let matters = lost.iter().any(|(from, to, _)| *from != Vantage::Node || !is_link_local(*to));
@@ -99,7 +99,7 @@ fn shown(cells: &[(Vantage, IpAddr, char)]) -> Loss {
 }
 
 /// What the rules say.
-fn told(board: &Board, protocol: Protocol, port: u16) -> Loss {
+pub fn told(board: &Board, protocol: Protocol, port: u16) -> Loss {
     let findings: Vec<&Finding> = board
         .findings
         .iter()

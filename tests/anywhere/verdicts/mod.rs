@@ -4,6 +4,7 @@ mod cilium;
 mod judged;
 mod matrix;
 mod recording;
+mod unread;
 
 use std::fs;
 

@@ -1,7 +1,7 @@
 //! What is taken and served behind Cilium, by each of its settings.
 
 use super::*;
-use crate::facts::{CiliumConfig, Protocol, Vantage, WithoutBackend, healthy::objects};
+use crate::facts::{CiliumConfig, WithoutBackend};
 
 /// Who answers under Cilium with a usable, no, and only remote endpoints: from outside, on the node and in its pods.
 /// `?` where that is not known.

@@ -1,0 +1,204 @@
+//! What is left of a verdict where an input was not read: what packets showed, or that it is not known.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
+use portreeve::{
+    agent::judge,
+    facts::{Gap, Mode, Reading, ServicePort, Snapshot, Source, Why},
+    findings::{Severity, Vantage},
+    rules::Limits,
+};
+
+use super::{
+    cilium,
+    judged::{is_open, owned, shown, told},
+    recording::{Recording, Row},
+    recordings,
+};
+
+fn unread<T>(source: Source) -> Reading<T> {
+    Reading::Gap(Gap::new(source, Why::NotPermitted, "not read"))
+}
+
+fn without_settings(world: &mut Snapshot) {
+    world.kernel.proxy.config = unread(Source::ProxyConfig);
+    world.cluster.proxy_config = unread(Source::ConfigMaps);
+}
+
+/// The settings are not read, and somebody says the mode alone: that it has its defaults is assumed then.
+fn without_mode(world: &mut Snapshot) {
+    without_settings(world);
+    world.kernel.proxy.mode = unread(Source::ProxyMode);
+}
+
+/// The kubelet's version says how old kube-proxy may be at most. The lab's is none that may be beside its oldest proxies.
+fn without_version(world: &mut Snapshot) {
+    let version = world.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.clone());
+    world.kernel.proxy.metrics = unread(Source::ProxyMetrics);
+    if let Reading::Seen(nodes) = &mut world.cluster.nodes {
+        nodes.iter_mut().for_each(|node| Arc::make_mut(node).kubelet_version.clone_from(&version));
+    }
+}
+
+fn without_default_routes(world: &mut Snapshot) {
+    if let Reading::Seen(interfaces) = &mut world.kernel.interfaces {
+        let interfaces = Arc::make_mut(interfaces);
+        (interfaces.default_links, interfaces.gateways) = (None, Vec::new());
+    }
+}
+
+/// Each input by its name, a look that lacks it, and the planes that look at it.
+const INPUTS: [(&str, fn(&mut Snapshot), &[Mode]); 7] = [
+    ("the proxy's settings", without_settings, &Mode::ALL),
+    ("the proxy's settings and its mode", without_mode, &Mode::KUBE_PROXY),
+    ("Nodes", |world| world.cluster.nodes = unread(Source::Nodes), &Mode::ALL),
+    ("EndpointSlices", |world| world.cluster.endpoint_slices = unread(Source::EndpointSlices), &Mode::ALL),
+    ("default routes", without_default_routes, &[Mode::Cilium]),
+    ("route_localnet", |world| world.kernel.sysctls.route_localnet = unread(Source::Sysctls), &[Mode::Iptables]),
+    ("the proxy's metrics", without_version, &Mode::KUBE_PROXY),
+];
+
+/// Of every address, of one that each plane serves, of another, and of loopback.
+const BINDS: [&str; 4] = ["0.0.0.0", "192.0.2.1", "2001:db8::2", "127.0.0.1"];
+
+/// The recordings of a plane. Of an older Cilium there is one in which it differs.
+fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
+    let is_of_cilium =
+        |name: &str| !name.starts_with("no-replacement") && (!name.ends_with("-before") || name.starts_with("host"));
+    match mode {
+        Mode::Cilium => {
+            let recordings = cilium::recordings().into_iter().filter(|(name, _)| is_of_cilium(name));
+            recordings.map(|(_, recording)| few((cilium::node(&recording), recording))).collect()
+        }
+        _ => {
+            let recordings = recordings().into_iter().filter(|(name, ..)| name.starts_with(mode.name()));
+            recordings.map(|(_, recording, world)| few((world, recording))).collect()
+        }
+    }
+}
+
+/// The same with a few of its listeners, and what is on their ports. What a verdict depends on is the same for the others.
+fn few((mut world, mut recording): (Snapshot, Recording)) -> (Recording, Snapshot) {
+    let (kept, others): (Vec<Row>, Vec<Row>) =
+        recording.listeners.into_iter().partition(|row| BINDS.contains(&row.bind.as_str()));
+    let mut ports: BTreeSet<u16> = others.iter().map(|row| row.port).collect();
+    ports.retain(|port| !kept.iter().any(|row| row.port == *port));
+    recording.listeners = kept;
+    if let Reading::Seen(listeners) = &mut world.kernel.listeners {
+        listeners.retain(|socket| !ports.contains(&socket.local_port));
+    }
+    if let Reading::Seen(services) = &mut world.cluster.services {
+        let is_of_others = |port: &ServicePort| ports.contains(&port.node_port.unwrap_or(port.port));
+        services.retain(|service| !service.ports.iter().any(is_of_others));
+    }
+    (recording, world)
+}
+
+/// How much is known of what packets showed, and what is wrong, in words.
+#[derive(Debug, Default)]
+struct Compared {
+    /// So many cells are judged as packets showed.
+    known: usize,
+    /// Of so many it is said that nobody knows.
+    unknown: usize,
+    /// The others.
+    wrong: Vec<String>,
+}
+
+/// The same where an input was not read: a cell may be unknown, and the rules may tell less than there is.
+fn compare(recording: &Recording, snapshot: &Snapshot) -> Compared {
+    let board = judge(snapshot, &Limits::default());
+    let mut compared = Compared::default();
+    for row in recording.listeners.iter().filter(|row| !is_open(recording, row)) {
+        let cells: Vec<_> = recording.cells(row).collect();
+        let Row { bind, protocol, shape, port, .. } = row;
+        let owned = owned(snapshot, *protocol, *port);
+        for (from, to, shown) in &cells {
+            let listed = [*to, IpAddr::from(Ipv4Addr::LOCALHOST)].into_iter().take(1 + usize::from(to.is_loopback()));
+            match listed.filter_map(|to| owned.get(&(*from, to))).next().copied().unwrap_or('?') {
+                '?' => compared.unknown += 1,
+                told if told == *shown => compared.known += 1,
+                told => {
+                    compared.wrong.push(format!("{bind}, {protocol}, {shape}: {from} to {to}: {shown}, not {told}"))
+                }
+            }
+        }
+        let (shown, told) = (shown(&cells), told(&board, *protocol, *port));
+        let is_less = |(severity, from): &(Severity, BTreeSet<Vantage>)| {
+            shown.as_ref().is_some_and(|(worst, all)| severity <= worst && from.is_subset(all))
+        };
+        if !told.as_ref().is_none_or(is_less) {
+            compared.wrong.push(format!("{bind}, {protocol}, {shape}: {shown:?}, not {told:?}"));
+        }
+    }
+    compared
+}
+
+/// How much is known in a mode without each of its inputs, of which nothing is wrong.
+#[track_caller]
+fn known(mode: Mode) -> String {
+    let recordings = of_plane(mode);
+    let mut wrong: Vec<String> = Vec::new();
+    let mut table = String::new();
+    for (input, withhold, _) in INPUTS.iter().filter(|(.., modes)| modes.contains(&mode)) {
+        let (mut known, mut unknown) = (0, 0);
+        for (recording, world) in &recordings {
+            let mut world = world.clone();
+            withhold(&mut world);
+            let compared = compare(recording, &world);
+            (known, unknown) = (known + compared.known, unknown + compared.unknown);
+            wrong.extend(compared.wrong.iter().map(|it| format!("without {input}: {it}")));
+        }
+        table.push_str(&format!("{known} of {} without {input}\n", known + unknown));
+    }
+    assert!(wrong.is_empty(), "{mode}\n{}", wrong.join("\n"));
+    table
+}
+
+#[test]
+fn in_iptables_mode_a_verdict_without_an_input_is_what_packets_showed_or_unknown() {
+    insta::assert_snapshot!(known(Mode::Iptables), @"
+    1938 of 4102 without the proxy's settings
+    1176 of 4102 without the proxy's settings and its mode
+    3832 of 4102 without Nodes
+    1092 of 4102 without EndpointSlices
+    3940 of 4102 without route_localnet
+    4060 of 4102 without the proxy's metrics
+    ");
+}
+
+#[test]
+fn in_ipvs_mode_a_verdict_without_an_input_is_what_packets_showed_or_unknown() {
+    insta::assert_snapshot!(known(Mode::Ipvs), @"
+    378 of 978 without the proxy's settings
+    280 of 978 without the proxy's settings and its mode
+    978 of 978 without Nodes
+    570 of 978 without EndpointSlices
+    978 of 978 without the proxy's metrics
+    ");
+}
+
+#[test]
+fn in_nftables_mode_a_verdict_without_an_input_is_what_packets_showed_or_unknown() {
+    insta::assert_snapshot!(known(Mode::Nftables), @"
+    1008 of 3516 without the proxy's settings
+    1008 of 3516 without the proxy's settings and its mode
+    2076 of 3516 without Nodes
+    2484 of 3516 without EndpointSlices
+    3516 of 3516 without the proxy's metrics
+    ");
+}
+
+#[test]
+fn behind_cilium_a_verdict_without_an_input_is_what_packets_showed_or_unknown() {
+    insta::assert_snapshot!(known(Mode::Cilium), @"
+    868 of 7758 without the proxy's settings
+    6596 of 7758 without Nodes
+    2310 of 7758 without EndpointSlices
+    7488 of 7758 without default routes
+    ");
+}
