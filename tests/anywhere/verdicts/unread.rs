@@ -44,6 +44,14 @@ fn without_version(world: &mut Snapshot) {
     }
 }
 
+fn without_endpoints(world: &mut Snapshot) {
+    world.cluster.endpoint_slices = unread(Source::EndpointSlices);
+}
+
+fn without_route_localnet(world: &mut Snapshot) {
+    world.kernel.sysctls.route_localnet = unread(Source::Sysctls);
+}
+
 fn without_default_routes(world: &mut Snapshot) {
     if let Reading::Seen(interfaces) = &mut world.kernel.interfaces {
         let interfaces = Arc::make_mut(interfaces);
@@ -51,15 +59,23 @@ fn without_default_routes(world: &mut Snapshot) {
     }
 }
 
-/// Each input by its name, a look that lacks it, and the planes that look at it.
-const INPUTS: [(&str, fn(&mut Snapshot), &[Mode]); 7] = [
-    ("the proxy's settings", without_settings, &Mode::ALL),
-    ("the proxy's settings and its mode", without_mode, &Mode::KUBE_PROXY),
-    ("Nodes", |world| world.cluster.nodes = unread(Source::Nodes), &Mode::ALL),
-    ("EndpointSlices", |world| world.cluster.endpoint_slices = unread(Source::EndpointSlices), &Mode::ALL),
-    ("default routes", without_default_routes, &[Mode::Cilium]),
-    ("route_localnet", |world| world.kernel.sysctls.route_localnet = unread(Source::Sysctls), &[Mode::Iptables]),
-    ("the proxy's metrics", without_version, &Mode::KUBE_PROXY),
+/// An input of verdicts.
+struct Input {
+    name: &'static str,
+    /// Makes a look that lacks it.
+    withhold: fn(&mut Snapshot),
+    /// The planes that look at it.
+    of: &'static [Mode],
+}
+
+const INPUTS: [Input; 7] = [
+    Input { name: "the proxy's settings", withhold: without_settings, of: &Mode::ALL },
+    Input { name: "the proxy's settings and its mode", withhold: without_mode, of: &Mode::KUBE_PROXY },
+    Input { name: "Nodes", withhold: |it| it.cluster.nodes = unread(Source::Nodes), of: &Mode::ALL },
+    Input { name: "EndpointSlices", withhold: without_endpoints, of: &Mode::ALL },
+    Input { name: "default routes", withhold: without_default_routes, of: &[Mode::Cilium] },
+    Input { name: "route_localnet", withhold: without_route_localnet, of: &[Mode::Iptables] },
+    Input { name: "the proxy's metrics", withhold: without_version, of: &Mode::KUBE_PROXY },
 ];
 
 /// Of every address, of one that each plane serves, of another, and of loopback.
@@ -123,7 +139,8 @@ fn compare(recording: &Recording, snapshot: &Snapshot) -> Compared {
                 '?' => compared.unknown += 1,
                 told if told == *shown => compared.known += 1,
                 told => {
-                    compared.wrong.push(format!("{bind}, {protocol}, {shape}: {from} to {to}: {shown}, not {told}"))
+                    let place = format!("{bind}, {protocol}, {shape}: {from} to {to}");
+                    compared.wrong.push(format!("{place}: {shown}, not {told}"));
                 }
             }
         }
@@ -144,7 +161,7 @@ fn known(mode: Mode) -> String {
     let recordings = of_plane(mode);
     let mut wrong: Vec<String> = Vec::new();
     let mut table = String::new();
-    for (input, withhold, _) in INPUTS.iter().filter(|(.., modes)| modes.contains(&mode)) {
+    for Input { name: input, withhold, .. } in INPUTS.iter().filter(|input| input.of.contains(&mode)) {
         let (mut known, mut unknown) = (0, 0);
         for (recording, world) in &recordings {
             let mut world = world.clone();

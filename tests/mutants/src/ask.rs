@@ -37,7 +37,9 @@ impl Witness {
     fn runs(self) -> &'static [(&'static str, &'static [&'static str])] {
         match self {
             Self::Beside => &[("lib", &["rules::", "dataplane::"])],
-            Self::Cells => &[("anywhere", &["verdicts::every_verdict", "verdicts::cilium::every_verdict"])],
+            Self::Cells => {
+                &[("anywhere", &["verdicts::every_verdict", "verdicts::cilium::every_verdict", "verdicts::unread::"])]
+            }
             Self::Others => &[
                 ("lib", &["--skip", "rules::", "--skip", "dataplane::"]),
                 // These read the source, which is another one here.
