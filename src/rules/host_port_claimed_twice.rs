@@ -31,7 +31,7 @@ use super::{
     wording::{MOST_LISTED, listed},
 };
 use crate::{
-    facts::{ClaimOf, ContainerPort, Protocol, Reading, Source, View, Why, Workload, WorkloadKind},
+    facts::{ClaimOf, ContainerPort, Gap, Protocol, Reading, Source, View, Why, Workload, WorkloadKind},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
 
@@ -46,6 +46,9 @@ pub(super) static RULE: Rule = Rule {
     page: include_str!("host_port_claimed_twice.rs"),
     check,
 };
+
+/// The most pairs of workloads that are compared; who writes a file chooses how many there are.
+const MOST_COMPARED: usize = 1 << 22;
 
 /// A workload that wants a port of every node on which its pods run.
 type Claim<'a> = (&'a Workload, &'a ContainerPort);
@@ -67,16 +70,27 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             by_number.entry((number, port.protocol)).or_default().push((workload, port));
         }
     }
+    let mut left = MOST_COMPARED;
     let judgement = |((number, protocol), claims): ((u16, Protocol), Vec<Claim<'_>>)| {
-        let in_conflict = in_conflict(&claims, &with_pods);
-        (!in_conflict.is_empty()).then(|| Judgement {
-            subject: Subject::cluster(),
-            port: Some(number),
-            protocol: Some(protocol),
-            verdict: Verdict::Problem(evidence(number, protocol, &in_conflict)),
-        })
+        let verdict = match left.checked_sub(claims.len().saturating_mul(claims.len())) {
+            None => Verdict::Unknown(too_many(number, protocol, claims.len())),
+            Some(fewer) => {
+                left = fewer;
+                let in_conflict = in_conflict(&claims, &with_pods);
+                if in_conflict.is_empty() {
+                    return None;
+                }
+                Verdict::Problem(evidence(number, protocol, &in_conflict))
+            }
+        };
+        Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict })
     };
     Ok(by_number.into_iter().filter_map(judgement).collect())
+}
+
+fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
+    let detail = format!("{workloads} workloads want hostPort {number}/{protocol}: too many to compare each with each");
+    Gap::new(Source::Pods, Why::TooMuch, detail)
 }
 
 /// The workloads of which one keeps another from a node, by name, each once.
@@ -197,6 +211,24 @@ mod tests {
         assert!(evidence.values.contains(&("wanted by", "DaemonSet default/other in the host's network".to_owned())));
         expect_problem(&RULE, &two(|it| it.kind = WorkloadKind::Deployment), &subject());
         expect_problem(&RULE, &two(|it| it.ports[0].host_ip = Some(ip("192.0.2.1"))), &subject());
+    }
+
+    #[test]
+    fn so_many_that_they_cannot_be_compared_hide_nothing_of_another_port() {
+        let many = |number: usize, port: u16| {
+            (0..number).map(move |index| {
+                let mut it = workload(WorkloadKind::DaemonSet, &format!("d{port}-{index}"));
+                (it.ports[0].host_port, it.selects) = (Some(port), vec![format!("pool In {}", index / 2)]);
+                it.into()
+            })
+        };
+        let mut world = Snapshot::healthy();
+        world.cluster.workloads = many(2100, 8080).chain(many(4, 8081)).chain(many(4, 80)).collect();
+        let judged = check(View { now: &world, before: None }, &Limits::default()).expect("judged");
+        let problem = |port| judged.iter().any(|it| it.port == Some(port) && matches!(it.verdict, Verdict::Problem(_)));
+        assert!(problem(80) && problem(8081));
+        let unknown = judged.iter().find(|it| it.port == Some(8080)).expect("a judgement");
+        assert!(matches!(&unknown.verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch), "{unknown:?}");
     }
 
     #[test]

@@ -50,9 +50,10 @@ impl Style {
 /// The longest text of a stranger's that is printed, in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// A stranger's text as one harmless line.
+/// A stranger's text as one harmless line. `##[` is how a command to GitHub begins anywhere in a line (actions/runner
+/// `ActionCommand.TryParse`).
 pub(crate) fn tidy(text: &str) -> String {
-    clean(text, LONGEST)
+    clean(text, LONGEST).replace("##[", "## [")
 }
 
 /// The text at most `width` characters wide, with an ellipsis where it was cut.
@@ -99,6 +100,7 @@ mod tests {
 
     #[test]
     fn no_line_but_the_first_begins_as_a_command_of_github() {
+        assert_eq!(tidy("a##[stop-commands]b"), "a## [stop-commands]b");
         assert_eq!(wrap("aa ::error::b c", 6), ["aa ::error::b", "c"]);
     }
 
