@@ -34,6 +34,16 @@ impl Candidate {
         vantage_points(address.ip).iter().any(|from| (self.plane.captures)(&self.settings, address, *from))
     }
 
+    /// The same of connections from outside. What leaves a node by loopback is of no list that somebody wrote for others.
+    pub(super) fn captures_from_outside(&self, address: LocalAddress) -> bool {
+        !address.ip.is_loopback() && (self.plane.captures)(&self.settings, address, Vantage::Remote)
+    }
+
+    /// Whether no family is turned off.
+    pub(super) fn serves_both_families(&self) -> bool {
+        self.settings.families_off.is_empty()
+    }
+
     /// Whether a hostPort of a pod is served on an address of this node, from one vantage point: in the pod's families, by the
     /// plugin `portmap` on every address.
     ///

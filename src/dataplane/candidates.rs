@@ -1,13 +1,11 @@
 //! Every assumption about this node's data plane that its inputs leave possible: one candidate for every value that an
 //! input which could not be read may have.
 
-use std::net::IpAddr;
-
 use super::{
     candidate::Candidate,
     external_address::ExternalAddress,
     kube_proxy,
-    local_address::LocalAddress,
+    local_address::local_addresses,
     local_detector::local_detectors,
     plane::DataPlane,
     planes::DATA_PLANES,
@@ -20,14 +18,13 @@ use crate::facts::{Affected, Gap, Interfaces, Learned, Mode, ProxyConfig, Snapsh
 /// Everything that may be true of the data plane. A verdict counts when it holds in all candidates.
 #[derive(Debug)]
 pub(crate) struct Candidates {
-    /// At least one.
-    list: Vec<Candidate>,
+    possible: Possible,
+    /// What is possible where nothing is assumed; where the settings are assumed to be at their defaults alone.
+    unassumed: Option<Possible>,
     /// The mode, where it is known.
     pub(crate) mode: Result<Learned<Mode>, Gap>,
     /// Where the settings were read, or that they were not.
     settings: String,
-    /// The mode was configured for this look, and its settings are assumed to be at their defaults.
-    pub(crate) are_assumed: bool,
     /// `nodePortAddresses` as configured, where the settings were read.
     node_port_addresses: Option<Vec<String>>,
     /// The input to name when the candidates disagree.
@@ -50,23 +47,16 @@ impl Candidates {
         let unmeasured =
             mode.as_ref().err().filter(|gap| gap.why != Why::Ambiguous).and_then(|_| unknown::gap(interfaces));
         let mut missing = unmeasured.or_else(|| mode.as_ref().err().cloned()).or(config.gap());
-        let mut list = Vec::new();
-        for plane in planes {
-            for config in Config::of(snapshot, Some(plane.mode)).possible(plane) {
-                let (candidates, gap) = candidates(plane, &config, snapshot, interfaces);
-                missing = missing.or(gap);
-                for candidate in candidates {
-                    if !list.contains(&candidate) {
-                        list.push(candidate);
-                    }
-                }
-            }
-        }
+        let (possible, gap) = Possible::of(&planes, None, snapshot, interfaces);
+        missing = missing.or(gap);
+        let unread = || Config::Unread(Gap::new(Source::ProxyConfig, Why::NotAsked, "the settings are assumed"));
+        let unassumed =
+            matches!(config, Config::Default).then(|| Possible::of(&planes, Some(&unread()), snapshot, interfaces).0);
         Self {
-            list,
+            possible,
+            unassumed,
             mode,
             settings: config.place(),
-            are_assumed: matches!(config, Config::Default),
             node_port_addresses: config.node_port_addresses(),
             missing,
             behind: kube_proxy::is_behind(snapshot, lag_seconds),
@@ -76,22 +66,24 @@ impl Candidates {
 
     /// Each of them: at least one.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Candidate> {
-        self.list.iter()
+        self.possible.list.iter()
     }
 
-    /// Those by which to judge who is asked at one address of this node, or at all. Who is asked at all of them is so at one that is
-    /// served, whatever list of addresses somebody wrote: of lists that were not read, the one without any of them is left out.
-    pub(crate) fn at(&self, asked: Option<IpAddr>, locals: &[LocalAddress]) -> Vec<&Candidate> {
-        let one = asked.is_some_and(|ip| !ip.is_unspecified());
-        let outside = || locals.iter().filter(|local| !local.ip.is_loopback());
-        let serves = |it: &&Candidate| one || outside().any(|local| it.captures(*local));
-        let serving: Vec<_> = self.list.iter().filter(serves).collect();
-        if serving.is_empty() { self.list.iter().collect() } else { serving }
+    /// Those by which to judge who is asked at every address of this node, or at some of them. Who is asked at all is so at one that is
+    /// served, whatever list of addresses somebody wrote. That a list has none of this node's, or that a family is turned off which
+    /// Services have, is taken for nobody's wish.
+    pub(crate) fn at(&self, everywhere: bool) -> &[Candidate] {
+        self.possible.at(everywhere)
+    }
+
+    /// The same with any settings, where those are assumed.
+    pub(crate) fn unassumed_at(&self, everywhere: bool) -> Option<&[Candidate]> {
+        self.unassumed.as_ref().map(|possible| possible.at(everywhere))
     }
 
     /// Whether there is more than one.
     pub(crate) fn are_several(&self) -> bool {
-        self.list.len() > 1
+        self.possible.list.len() > 1
     }
 
     /// The gap to name when the candidates disagree.
@@ -102,7 +94,9 @@ impl Candidates {
     /// Why there is more than one although every input was read.
     fn several(&self) -> String {
         let mode = self.mode.as_ref().map_or("the proxy", |mode| mode.value.name());
-        if self.list.iter().any(|it| it.settings.pods_by_list) && self.list.iter().any(|it| !it.settings.pods_by_list) {
+        if self.possible.list.iter().any(|it| it.settings.pods_by_list)
+            && self.possible.list.iter().any(|it| !it.settings.pods_by_list)
+        {
             return format!(
                 "which devices {mode} serves, and whether its version serves pods on all their addresses, is not known"
             );
@@ -128,7 +122,7 @@ impl Candidates {
     /// The mode with its source, or that it is unknown, for evidence.
     pub(crate) fn mode_in_words(&self) -> String {
         let mut words = mode_in_words(&self.mode);
-        if words == unknown::WORDS && self.list.iter().any(|it| it.mode() == Mode::Cilium) {
+        if words == unknown::WORDS && self.possible.list.iter().any(|it| it.mode() == Mode::Cilium) {
             words.push_str(unknown::OR_CILIUM);
         }
         if let (true, Some(name)) = (words.starts_with(unknown::WORDS), self.unmeasured) {
@@ -160,13 +154,57 @@ impl Candidates {
     /// # Errors
     /// When it holds in some only, or is not known of one.
     pub(crate) fn agree_as_known(&self, holds: impl Fn(&Candidate) -> Result<bool, Gap>) -> Result<bool, Gap> {
-        let found = self.list.iter().map(holds).collect::<Result<Vec<bool>, Gap>>();
+        let found = self.possible.list.iter().map(holds).collect::<Result<Vec<bool>, Gap>>();
         match found {
             Ok(found) if found.iter().all(|it| *it) => Ok(true),
             Ok(found) if !found.contains(&true) => Ok(false),
             Ok(_) => Err(self.ambiguity()),
             Err(gap) => Err(gap),
         }
+    }
+}
+
+/// Candidates.
+#[derive(Debug)]
+struct Possible {
+    /// At least one. Those of settings that were not read, and are taken to leave all addresses of this node or a family out, come last.
+    list: Vec<Candidate>,
+    /// How many come before these.
+    serving: usize,
+}
+
+impl Possible {
+    /// Those of some data planes with these settings, or with what is known of them, and an input that was not read.
+    fn of(
+        planes: &[&'static DataPlane],
+        config: Option<&Config<'_>>,
+        snapshot: &Snapshot,
+        interfaces: &Interfaces,
+    ) -> (Self, Option<Gap>) {
+        let locals = local_addresses(interfaces);
+        let (mut list, mut nowhere, mut missing) = (Vec::new(), Vec::new(), None);
+        for plane in planes {
+            let known = || Config::of(snapshot, Some(plane.mode)).possible(plane, snapshot);
+            for assumed in config.map_or_else(known, |config| config.possible(plane, snapshot)) {
+                let (candidates, gap) = candidates(plane, &assumed, snapshot, interfaces);
+                missing = missing.or(gap);
+                for candidate in candidates {
+                    let serves = || locals.iter().any(|local| candidate.captures_from_outside(*local));
+                    let leaves_out = assumed.is == Known::Unread && !(candidate.serves_both_families() && serves());
+                    let kept = if leaves_out { &mut nowhere } else { &mut list };
+                    if !kept.contains(&candidate) {
+                        kept.push(candidate);
+                    }
+                }
+            }
+        }
+        let serving = list.len();
+        list.append(&mut nowhere);
+        (Self { list, serving }, missing)
+    }
+
+    fn at(&self, everywhere: bool) -> &[Candidate] {
+        if everywhere && self.serving > 0 { &self.list[..self.serving] } else { &self.list }
     }
 }
 
@@ -226,14 +264,17 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// What it may be, and whether that was read: an assumed configuration shows nothing about the local detector.
-    fn possible(&self, plane: &DataPlane) -> Vec<Assumed> {
-        let known =
-            |configs: Vec<ProxyConfig>| configs.into_iter().map(|config| Assumed { config, known: true }).collect();
+    /// What it may be.
+    fn possible(&self, plane: &DataPlane, snapshot: &Snapshot) -> Vec<Assumed> {
+        let all = |configs: Vec<ProxyConfig>, is| configs.into_iter().map(move |config| Assumed { config, is });
         match self {
-            Self::Read(config) => known((plane.read)(config)),
-            Self::Default => known((plane.read)(&ProxyConfig::default())),
-            Self::Unread(_) => (plane.unread)().into_iter().map(|config| Assumed { config, known: false }).collect(),
+            Self::Read(config) => all((plane.read)(config), Known::Read).collect(),
+            Self::Default => all((plane.read)(&ProxyConfig::default()), Known::Assumed).collect(),
+            Self::Unread(_) => {
+                let has_gate = |it: &Assumed| it.config.nftables_localhost == Some(true);
+                let has_none = kube_proxy::is_before_1_37(snapshot);
+                all((plane.unread)(), Known::Unread).filter(|it| !(has_gate(it) && has_none)).collect()
+            }
         }
     }
 }
@@ -241,14 +282,24 @@ impl<'a> Config<'a> {
 /// A configuration that the proxy may have.
 struct Assumed {
     config: ProxyConfig,
-    /// Whether it was read, or is the default of a configured mode.
-    known: bool,
+    is: Known,
+}
+
+/// How a configuration is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// It was read.
+    Read,
+    /// A mode was configured for this look, of which it is the default: for a cluster, nothing follows of it.
+    Assumed,
+    /// It is one of those that are possible.
+    Unread,
 }
 
 /// A data plane with each value that its settings may have under one configuration, and the input that would show which.
 fn candidates(
     plane: &'static DataPlane,
-    Assumed { config, known }: &Assumed,
+    Assumed { config, is }: &Assumed,
     snapshot: &Snapshot,
     interfaces: &Interfaces,
 ) -> (Vec<Candidate>, Option<Gap>) {
@@ -260,7 +311,7 @@ fn candidates(
         false => (vec![[None, None]], None),
     };
     let (detectors, unknown_detector) = match needs(Setting::LocalDetector) {
-        true => local_detectors(snapshot, known.then_some(config)),
+        true => local_detectors(snapshot, (*is == Known::Read).then_some(config)),
         false => (vec![Settings::NOT_NEEDED.local_detector], None),
     };
     let (localnets, unknown_localnet) = match needs(Setting::RouteLocalnet) {
@@ -303,11 +354,9 @@ fn candidates(
         if needs(Setting::NftablesLocalhost) {
             settings.set_localhost(config);
         }
-        for local_detector in &detectors {
-            for route_localnet in &localnets {
-                for before_1_26 in &ages {
-                    let (route_localnet, before_1_26) = (*route_localnet, *before_1_26);
-                    let local_detector = *local_detector;
+        for local_detector in detectors.iter().copied() {
+            for route_localnet in localnets.iter().copied() {
+                for before_1_26 in ages.iter().copied() {
                     let settings = Settings { local_detector, route_localnet, before_1_26, ..settings.clone() };
                     candidates.push(Candidate { plane, settings });
                 }

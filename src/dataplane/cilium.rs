@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     claim::Claim,
-    kube_proxy::node_port_addresses,
+    kube_proxy::{listing_nothing, node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
     part::Field,
@@ -124,7 +124,8 @@ fn is_translated(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
 }
 
-/// Each way to answer without an endpoint, and with SCTP or without.
+/// Each way to answer without an endpoint, with SCTP or without. Whatever else is set, a list of addresses may have none of this node's,
+/// and a family may be off.
 fn unread() -> Vec<ProxyConfig> {
     let ways = [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass];
     let of = |(without_backend, host_namespace_only, sctp)| {
@@ -133,7 +134,12 @@ fn unread() -> Vec<ProxyConfig> {
     };
     let either = [false, true].into_iter();
     let pairs = either.clone().flat_map(|one| either.clone().map(move |other| (one, other)));
-    ways.into_iter().flat_map(|way| pairs.clone().map(move |(only, sctp)| (way, only, sctp))).flat_map(of).collect()
+    let served = ways.into_iter().flat_map(|way| pairs.clone().map(move |(only, sctp)| (way, only, sctp))).flat_map(of);
+    let off = Family::BOTH.map(|family| {
+        let cilium = CiliumConfig { families_off: vec![family], ..CiliumConfig::default() };
+        ProxyConfig { cilium: Some(cilium), ..ProxyConfig::default() }
+    });
+    served.chain([listing_nothing()]).chain(off).collect()
 }
 
 /// It is complete but for the devices, and for the version where that matters.

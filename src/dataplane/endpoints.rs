@@ -168,7 +168,8 @@ fn usable<'b>(endpoints: impl Iterator<Item = &'b Endpoint> + Clone, draining: b
 const GLOBAL: &str = "is global (service.cilium.io/global): other clusters may have endpoints of it";
 const OF_ENVOY: &str =
     "is of an Ingress or a Gateway of Cilium, or has service.cilium.io/lb-l7: behind Cilium, Envoy answers for it";
-const OF_NO_NODE: &str = "has an endpoint without a nodeName: for Cilium it is of every node, for kube-proxy of none";
+const OF_NO_NODE: &str = "has an endpoint without a nodeName, which for Cilium is of every node and for kube-proxy of none, or one that \
+                          serves and terminates, which an old kube-proxy leaves out";
 
 const OF_VERSION: &str =
     "has endpoints that serve and terminate: kube-proxy uses them since 1.26, and its version is not known";

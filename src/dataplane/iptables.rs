@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     claim::Claim,
-    kube_proxy::{any_node_port_addresses, kube_proxy_tells_all, node_port_addresses, only_elsewhere},
+    kube_proxy::{kube_proxy_tells_all, node_port_addresses, only_elsewhere, with_any_node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
@@ -36,7 +36,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
 /// Any list, and every address without loopback.
 fn unread() -> Vec<ProxyConfig> {
     let no_localhost = ProxyConfig { localhost_node_ports: Some(false), ..ProxyConfig::default() };
-    any_node_port_addresses().into_iter().chain([no_localhost]).collect()
+    with_any_node_port_addresses().into_iter().chain([no_localhost]).collect()
 }
 
 fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     claim::Claim,
-    kube_proxy::{any_node_port_addresses, kube_proxy_tells_all, node_port_addresses},
+    kube_proxy::{kube_proxy_tells_all, node_port_addresses, with_any_node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
@@ -16,7 +16,7 @@ use crate::facts::{Family, Mode, Vantage};
 pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Ipvs,
     settings: &[Setting::NodePortAddresses],
-    unread: any_node_port_addresses,
+    unread: with_any_node_port_addresses,
     read: kube_proxy_tells_all,
     node_port_addresses,
     captures,

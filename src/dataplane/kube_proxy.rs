@@ -4,27 +4,45 @@ use super::{outcome::Outcome, plane::Connection, settings::Settings};
 use crate::facts::{Family, Gap, ProxyConfig, Snapshot, Source, Vantage, Why, kubernetes_version};
 
 /// Whether the proxy is a kube-proxy from before 1.26: one that sends no connection to endpoints that terminate (KEP
-/// 1669), and in iptables mode takes `::1` too (kubernetes #108250). Nothing where neither its version is known nor a kubelet
-/// that such a one may not be beside.
+/// 1669), and in iptables mode takes `::1` too (kubernetes #108250). `None` where its version is not known, and the kubelet's does not
+/// rule out an old one.
 pub(super) fn is_before_1_26(snapshot: &Snapshot) -> Option<bool> {
-    let version = snapshot.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.as_deref());
-    match version.and_then(kubernetes_version) {
+    match version(snapshot) {
         Some((major, minor, _)) => Some((major, minor) < (1, 26)),
         None => oldest_beside_kubelet(snapshot).filter(|oldest| *oldest >= (1, 26)).map(|_| false),
     }
 }
 
-/// Why it is not.
+/// Whether it is certain that it is one from before 1.37, which has no gate for loopback (KEP-6032).
+pub(super) fn is_before_1_37(snapshot: &Snapshot) -> bool {
+    let newest = version(snapshot).map(|(major, minor, _)| (major, minor)).or_else(|| {
+        let (major, minor) = kubelet_version(snapshot)?;
+        Some((major, minor + MOST_SKEW))
+    });
+    newest.is_some_and(|newest| newest < (1, 37))
+}
+
+/// Why the version of kube-proxy is not known.
 pub(super) fn unknown_version(snapshot: &Snapshot) -> Gap {
     let unreadable = || Gap::new(Source::ProxyMetrics, Why::Malformed, "kube-proxy does not tell its version");
     snapshot.kernel.proxy.metrics.gap().cloned().unwrap_or_else(unreadable)
 }
 
-/// The oldest kube-proxy, in major and minor, that may be beside this node's kubelet: three minors older
-/// (kubernetes.io/releases/version-skew-policy).
+/// How many minors kube-proxy and the kubelet of a node may be apart, either way (kubernetes.io/releases/version-skew-policy).
+const MOST_SKEW: u32 = 3;
+
+/// The oldest kube-proxy, in major and minor, that may be beside this node's kubelet.
 pub(super) fn oldest_beside_kubelet(snapshot: &Snapshot) -> Option<(u32, u32)> {
+    kubelet_version(snapshot).map(|(major, minor)| (major, minor.saturating_sub(MOST_SKEW)))
+}
+
+fn kubelet_version(snapshot: &Snapshot) -> Option<(u32, u32)> {
     let kubelet = snapshot.own_node()?.kubelet_version.as_deref()?;
-    kubernetes_version(kubelet).map(|(major, minor, _)| (major, minor.saturating_sub(3)))
+    kubernetes_version(kubelet).map(|(major, minor, _)| (major, minor))
+}
+
+fn version(snapshot: &Snapshot) -> Option<(u32, u32, u32)> {
+    kubernetes_version(snapshot.kernel.proxy.metrics.seen()?.version.as_deref()?)
 }
 
 /// Whether a kube-proxy of this version holds every NodePort with a socket: up to 1.23.6, 1.22.9 and 1.21.12
@@ -57,12 +75,21 @@ pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
 /// One address of each family that no link has: where `nodePortAddresses` was not read, it may hold none of this node's.
 const NOWHERE: [&str; 2] = ["0.0.0.0/32", "::/128"];
 
+fn listing(list: &[&str]) -> ProxyConfig {
+    let node_port_addresses = list.iter().map(|cidr| (*cidr).to_owned()).collect();
+    ProxyConfig { node_port_addresses, ..ProxyConfig::default() }
+}
+
+/// A list of addresses that has none of this node's.
+pub(super) fn listing_nothing() -> ProxyConfig {
+    listing(&NOWHERE)
+}
+
 /// The values that `nodePortAddresses` may have where it was not read: its default, the primary address, every address, and no
 /// address that is asked for. What holds in all of them holds with any list.
-pub(super) fn any_node_port_addresses() -> Vec<ProxyConfig> {
-    let lists: [&[&str]; 4] = [&[], &["primary"], &["all"], &NOWHERE];
-    let listed = |list: &[&str]| list.iter().map(|cidr| (*cidr).to_owned()).collect();
-    lists.map(|list| ProxyConfig { node_port_addresses: listed(list), ..ProxyConfig::default() }).into()
+pub(super) fn with_any_node_port_addresses() -> Vec<ProxyConfig> {
+    let lists: [&[&str]; 3] = [&[], &["primary"], &["all"]];
+    lists.map(listing).into_iter().chain([listing_nothing()]).collect()
 }
 
 /// Its configuration is complete: what is absent has one default.

@@ -69,7 +69,7 @@ pub(crate) use served::{
 };
 pub(crate) use service_lb::sent_to_node_port;
 pub(crate) use sockets::{ByPort, by_port, place, socket_in_words, workers};
-pub(crate) use vantage::{answering_vantage_points, vantage_points};
+pub(crate) use vantage::{answering_vantage_points, is_everywhere, vantage_points};
 
 #[cfg(test)]
 mod tests;

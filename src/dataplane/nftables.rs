@@ -4,7 +4,7 @@
 use super::{
     backing::Backing,
     claim::Claim,
-    kube_proxy::{any_node_port_addresses, kube_proxy_tells_all, only_elsewhere},
+    kube_proxy::{kube_proxy_tells_all, only_elsewhere, with_any_node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
@@ -29,7 +29,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
 /// Any list, with the gate for loopback and without.
 fn unread() -> Vec<ProxyConfig> {
     let gate = |config: &ProxyConfig| ProxyConfig { nftables_localhost: Some(true), ..config.clone() };
-    let lists = any_node_port_addresses();
+    let lists = with_any_node_port_addresses();
     let with_gate: Vec<_> = lists.iter().map(gate).collect();
     lists.into_iter().chain(with_gate).collect()
 }

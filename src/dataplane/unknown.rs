@@ -92,7 +92,7 @@ mod tests {
             let candidates = of(world);
             let to = LocalAddress { ip: ip(address), vrf: false };
             let lost = |it: &Candidate| it.outcome((to, Protocol::Tcp), Vantage::Remote, backing) != Outcome::Listener;
-            let lost: Vec<bool> = candidates.at(None, &[to]).into_iter().map(lost).collect();
+            let lost: Vec<bool> = candidates.at(true).iter().map(lost).collect();
             if lost.contains(&true) == lost.contains(&false) { Err(candidates.ambiguity().detail) } else { Ok(lost[0]) }
         };
         let plain = Snapshot::healthy().without_proxy();
@@ -121,7 +121,7 @@ mod tests {
         let outcomes = |from| {
             let to = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
             let candidates = of(&world);
-            let served = candidates.at(None, &[to]).into_iter();
+            let served = candidates.at(true).iter();
             let outcomes: Vec<_> =
                 served.map(|it| it.outcome((to, Protocol::Tcp), from, Backing::ReadyOutside)).collect();
             (outcomes.iter().all(|it| *it == Outcome::Pod), outcomes.contains(&Outcome::Listener))

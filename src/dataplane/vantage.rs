@@ -16,6 +16,11 @@ pub(crate) fn vantage_points(address: IpAddr) -> &'static [Vantage] {
     }
 }
 
+/// Whether a socket is asked at every address of this node, and not at those of one device.
+pub(crate) fn is_everywhere(socket: &Socket) -> bool {
+    socket.local.is_unspecified() && socket.device == 0
+}
+
 /// The vantage points from which a listener answers on an address, the proxy aside. Empty where it does not listen there.
 ///
 /// A socket that is bound to a device receives what arrives on it, and its own node's connections to an address that the

@@ -33,15 +33,15 @@ use self::claims::{Claim, Claims};
 use super::{
     Limits, Patience, Rule,
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
-    node_ports::if_assumed,
+    node_ports::at_most_a_warning,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_SOCKETS, capital},
 };
 use crate::{
     dataplane::{
-        ByPort, Candidate, Candidates, LocalAddress, by_port, local_addresses, owner_evidence, owner_name, place,
-        serves, service_port, socket_in_words,
+        ByPort, Candidate, Candidates, LocalAddress, by_port, is_everywhere, local_addresses, owner_evidence,
+        owner_name, place, serves, service_port, socket_in_words,
     },
     facts::{Family, Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
@@ -142,6 +142,8 @@ struct Hit<'a> {
     socket: &'a Socket,
     claim: Option<Claim<'a>>,
     severity: Result<Severity, Gap>,
+    /// That is so with the settings that are assumed, and not with all others.
+    is_assumed: bool,
 }
 
 impl<'a> Node<'a> {
@@ -154,7 +156,8 @@ impl<'a> Node<'a> {
                 claims.push(None);
             }
             for claim in claims {
-                let Some(severity) = self.severity(socket, claim).transpose() else { continue };
+                let (severity, is_assumed) = self.severity(socket, claim);
+                let Some(severity) = severity.transpose() else { continue };
                 let is_served = |it: Claim<'_>| serves(self.snapshot, it.service, it.part(socket.local));
                 let severity = match claim.map_or(Ok(true), is_served) {
                     Ok(false) => continue,
@@ -168,7 +171,7 @@ impl<'a> Node<'a> {
                 };
                 let subject =
                     claim.map_or_else(|| Subject::this_node(self.snapshot), |claim| Subject::service(claim.service));
-                let hit = Hit { socket, claim, severity };
+                let hit = Hit { socket, claim, severity, is_assumed };
                 hits.entry((subject, socket.protocol, socket.local_port)).or_default().push(hit);
             }
         }
@@ -179,15 +182,35 @@ impl<'a> Node<'a> {
         hits.into_iter().map(judgement).collect()
     }
 
-    /// What holds in every possible candidate: the mildest severity, where none is silent. Nothing where all are. Where the mode is
-    /// not known, that is what it is in a harmless one, and whether a list that was not read has the address is no matter.
-    fn severity(&self, socket: &Socket, claim: Option<Claim<'_>>) -> Result<Option<Severity>, Gap> {
-        let asked = self.candidates.mode.is_ok().then_some(socket.local);
-        let candidates = self.candidates.at(asked, &self.locals).into_iter();
-        let severities: Vec<_> = candidates.map(|candidate| self.severity_in(candidate, socket, claim)).collect();
+    /// How bad it is, and whether that is so with the settings alone that are assumed.
+    fn severity(&self, socket: &Socket, claim: Option<Claim<'_>>) -> (Result<Option<Severity>, Gap>, bool) {
+        // Where the mode is not known, it is harmless in one, and whether a list has the address is no matter.
+        let everywhere = is_everywhere(socket) || self.candidates.mode.is_err();
+        let of = |candidates: &[Candidate]| self.severity_of(candidates, socket, claim);
+        match self.candidates.unassumed_at(everywhere).map(of) {
+            Some(Ok(severity)) => (Ok(severity), false),
+            Some(Err(_)) => {
+                let assumed = of(self.candidates.at(everywhere));
+                (assumed.map(|it| it.map(|it| it.min(Severity::Warning))), true)
+            }
+            None => (of(self.candidates.at(everywhere)), false),
+        }
+    }
+
+    /// What holds in all of these: the mildest severity, where none is silent. Nothing where all are. Information is told where some
+    /// are silent and none says more.
+    fn severity_of(
+        &self,
+        candidates: &[Candidate],
+        socket: &Socket,
+        claim: Option<Claim<'_>>,
+    ) -> Result<Option<Severity>, Gap> {
+        let severities: Vec<_> =
+            candidates.iter().map(|candidate| self.severity_in(candidate, socket, claim)).collect();
+        let worst = severities.iter().max().copied().flatten();
         match severities.iter().min().copied().flatten() {
             Some(mildest) => Ok(Some(mildest)),
-            None if severities.iter().all(Option::is_none) => Ok(None),
+            None if worst <= Some(Severity::Info) => Ok(worst),
             None => Err(self.candidates.ambiguity()),
         }
     }
@@ -265,8 +288,7 @@ impl<'a> Node<'a> {
             evidence = evidence.affects([Vantage::Node]);
         }
         let verdict = Verdict::Problem(self.remedies(evidence, worst.socket));
-        let asked = self.virtual_servers.is_err().then_some(worst.socket.local);
-        if_assumed(&self.candidates, asked, verdict)
+        if worst.is_assumed { at_most_a_warning(verdict) } else { verdict }
     }
 
     fn sentence(&self, hit: &Hit<'_>, severity: Severity) -> String {

@@ -221,7 +221,9 @@ impl Here<'_> {
         let mut on_port: Vec<&Socket> = on_port.copied().filter(takes_part).collect();
         on_port.sort_by_key(|socket| (socket.local, socket.inode));
         for socket in on_port {
-            if self.endpoints.includes(claim.service, port, &self.places(socket, claim.ip), socket.local_port)?
+            let places = self.places(socket, claim.ip);
+            let is_endpoint = self.endpoints.includes(claim.service, port, &places, socket.local_port);
+            if is_endpoint == Ok(true)
                 // An old proxy opens a socket on each external IP of its node.
                 || (socket.local == claim.ip && self.proxy.shares_owner(socket))
                 || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners))
@@ -233,7 +235,7 @@ impl Here<'_> {
                 Own::Unknown => return Err(Own::unknown()),
                 Own::No => {}
             }
-            if self.ephemeral.may_be_client(socket)? {
+            if self.ephemeral.may_be_client(socket)? || is_endpoint? {
                 continue;
             }
             if socket.local.is_unspecified() {

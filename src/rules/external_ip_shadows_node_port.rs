@@ -30,7 +30,7 @@ use std::{
 use super::{
     Limits, Patience, Rule,
     free_ports::free_port,
-    node_ports::if_served,
+    node_ports::{at_most_a_warning, if_served},
     remedies::{move_service, release},
     wording::service_in_words,
 };
@@ -129,8 +129,11 @@ impl Node<'_> {
         if !service.families.contains(&family) {
             return Vec::new();
         }
-        let outcomes: Vec<Option<Affected>> =
-            self.candidates.iter().flat_map(|candidate| self.outcomes(candidate, service, port, taker)).collect();
+        let of = |candidates: &[Candidate]| -> Vec<Option<Affected>> {
+            candidates.iter().flat_map(|candidate| self.outcomes(candidate, service, port, taker)).collect()
+        };
+        let outcomes = of(self.candidates.at(false));
+        let is_assumed = self.candidates.unassumed_at(false).is_some_and(|any| of(any).contains(&None));
         if outcomes.iter().all(Option::is_none) {
             return Vec::new();
         }
@@ -140,6 +143,7 @@ impl Node<'_> {
         let agreed = outcomes.iter().all(|affected| *affected == certain);
         let problem = certain.map(|affected| Verdict::Problem(self.evidence(service, port, taker, &affected)));
         let gap = (!agreed).then(|| Verdict::Unknown(self.unknown(service, port, taker)));
+        let problem = problem.map(|it| if is_assumed { at_most_a_warning(it) } else { it });
         problem
             .into_iter()
             .chain(gap)

@@ -28,7 +28,7 @@ use super::{
     Limits, Patience, Rule,
     free_ports::free_port,
     node_port_winner::{Winner, winners},
-    node_ports::{if_assumed, if_served, range_in_words},
+    node_ports::{if_served, judged, range_in_words},
     remedies::move_service,
     told::Told,
 };
@@ -104,33 +104,30 @@ struct Node<'a> {
 
 impl Node<'_> {
     fn judge(&self, clash: &Clash<'_>) -> Option<Judgement> {
-        let candidates = self.candidates.at(clash.host.host_ip, &self.locals);
-        let outcomes: Vec<_> = candidates.into_iter().flat_map(|candidate| self.outcomes(candidate, clash)).collect();
-        let mildest = outcomes.iter().min_by_key(|outcome| outcome.as_ref().map(|(severity, ..)| *severity));
-        let verdict = match mildest? {
-            Some((severity, winner, affected)) => {
-                let agreed = outcomes.iter().flatten().all(|(_, other, _)| other == winner);
-                let others = outcomes.iter().flatten().map(|(_, _, others)| others);
-                let affected = others.fold(affected.clone(), |certain, others| &certain & others);
-                match self.is_an_endpoint(clash) {
-                    Ok(true) => {
-                        Verdict::Problem(self.evidence(clash, Severity::Info, Some(Winner::Both), &Affected::new()))
-                    }
-                    Ok(false) => {
-                        Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), &affected))
-                    }
-                    Err(gap) => Verdict::Unknown(gap),
-                }
-            }
-            None if outcomes.iter().all(Option::is_none) => return None,
-            None => Verdict::Unknown(self.candidates.ambiguity()),
-        };
-        let verdict = if_assumed(&self.candidates, clash.host.host_ip, verdict);
+        let everywhere = clash.host.host_ip.is_none_or(|ip| ip.is_unspecified());
+        let verdict = judged(&self.candidates, everywhere, |candidates| self.verdict(candidates, clash))?;
         Some(Judgement {
             subject: Subject::pod(clash.pod),
             port: clash.host.host_port,
             protocol: Some(clash.host.protocol),
             verdict: if_served(self.snapshot, clash.service, Part::NodePorts, verdict),
+        })
+    }
+
+    fn verdict(&self, candidates: &[Candidate], clash: &Clash<'_>) -> Option<Verdict> {
+        let outcomes: Vec<_> = candidates.iter().flat_map(|candidate| self.outcomes(candidate, clash)).collect();
+        let mildest = outcomes.iter().min_by_key(|outcome| outcome.as_ref().map(|(severity, ..)| *severity));
+        let Some((severity, winner, affected)) = mildest? else {
+            let silent = outcomes.iter().all(Option::is_none);
+            return (!silent).then(|| Verdict::Unknown(self.candidates.ambiguity()));
+        };
+        let agreed = outcomes.iter().flatten().all(|(_, other, _)| other == winner);
+        let others = outcomes.iter().flatten().map(|(_, _, others)| others);
+        let affected = others.fold(affected.clone(), |certain, others| &certain & others);
+        Some(match self.is_an_endpoint(clash) {
+            Ok(true) => Verdict::Problem(self.evidence(clash, Severity::Info, Some(Winner::Both), &Affected::new())),
+            Ok(false) => Verdict::Problem(self.evidence(clash, *severity, agreed.then_some(*winner), &affected)),
+            Err(gap) => Verdict::Unknown(gap),
         })
     }
 

@@ -255,7 +255,8 @@ impl Node<'_> {
         let is_redirected =
             |local: &&LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
         let mut possible: Vec<(Winner, Affected)> = Vec::new();
-        for candidate in candidates.iter() {
+        let everywhere = redirection.ip.is_none();
+        for candidate in candidates.unassumed_at(everywhere).unwrap_or(candidates.at(everywhere)) {
             let meeting: Vec<LocalAddress> =
                 locals.iter().filter(is_redirected).filter(|local| candidate.captures(**local)).copied().collect();
             possible.extend(winners(candidate, endpoints, (service, port), &meeting));

@@ -28,8 +28,8 @@ use super::{
 };
 use crate::{
     dataplane::{
-        Candidate, Candidates, DAEMON_PORTS, LocalAddress, Own, Proxy, by_port, local_addresses, other_loopback,
-        owner_evidence, owner_name, place, socket_in_words, workers,
+        Candidate, Candidates, DAEMON_PORTS, LocalAddress, Own, Proxy, by_port, is_everywhere, local_addresses,
+        other_loopback, owner_evidence, owner_name, place, socket_in_words, workers,
     },
     facts::{Family, NodePortRange, PortSet, Reading, Snapshot, Socket, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
@@ -102,7 +102,7 @@ impl Node<'_> {
     /// What a Service with its port would mean for a server; nothing where the proxy takes none of its connections.
     fn verdict(&self, socket: &Socket) -> Option<Verdict> {
         let takes = |candidate: &Candidate| self.bound(socket).any(|local| candidate.may_take(local, socket.protocol));
-        let taking: Vec<bool> = self.candidates.at(Some(socket.local), &self.locals).into_iter().map(takes).collect();
+        let taking: Vec<bool> = self.candidates.at(is_everywhere(socket)).iter().map(takes).collect();
         Some(match (taking.contains(&true), taking.contains(&false)) {
             (false, _) => return None,
             (true, true) => Verdict::Unknown(self.candidates.ambiguity()),

@@ -23,9 +23,10 @@
 //! address and port with another Service: Cilium may not serve its NodePorts here. With `/type` it is silent where these are left
 //! out. Without endpoints of its own, a global one (`service.cilium.io/global`) may have those of other clusters.
 //!
-//! Where the proxy's settings were not read, it is unknown whether `nodePortAddresses` has the one address of a listener. Where
-//! `--proxy-mode` says the mode, its default is assumed, and that is a warning. A listener on every address loses some in any case.
-//! It is unknown as well where endpoints were not read, and the Service may send to the listener itself.
+//! Where the proxy's settings were not read, nobody knows whether `nodePortAddresses` has the address of a listener on one address: that
+//! is unknown. With `--proxy-mode` the mode's defaults are assumed, and the finding is a warning. A listener on every address is told as
+//! ever: a list that has none of the node's own addresses, such as `127.0.0.0/8`, is taken for nobody's wish. It is unknown as well where
+//! endpoints were not read, and the Service may send to the listener itself.
 //!
 //! Where nothing answers for the proxy, a process that listens on every NodePort but those that another process has may
 //! be one that holds them, as OVN-Kubernetes does: that is unknown. One NodePort may be free, or one of eight: it may have
@@ -43,7 +44,7 @@ use super::{
     Limits, Patience, Rule,
     ephemeral::EphemeralPorts,
     free_ports::free_port,
-    node_ports::{if_assumed, if_served, range_in_words},
+    node_ports::{if_served, judged, range_in_words},
     remedies::{move_off, move_service},
     socket_needs::{Ports, SocketNeed},
     v6only::either_way,
@@ -52,7 +53,7 @@ use super::{
 use crate::{
     dataplane::{
         Backing, Candidate, Candidates, Endpoints, LocalAddress, Outcome, Own, Part, Proxy, answering_vantage_points,
-        by_port, covers, host_ports, local_addresses, other_loopback, owner_evidence, owner_name, place,
+        by_port, covers, host_ports, is_everywhere, local_addresses, other_loopback, owner_evidence, owner_name, place,
         refuses_bind_of, served_node_ports, service_port, socket_in_words, workers,
     },
     facts::{Family, Gap, Interfaces, Mode, Service, ServicePort, Snapshot, Socket, Source, View},
@@ -136,9 +137,11 @@ impl Node<'_> {
             }
             (Some(Ok(())), _) => return None,
             (Some(Err(gap)), _) | (None, Err(gap)) => Verdict::Unknown(gap),
-            (None, Ok(known)) => either_way(socket, |socket| self.verdict(service, port, (socket, known), workers))?,
+            (None, Ok(known)) => either_way(socket, |socket| {
+                let judge = |all: &[Candidate]| self.verdict(all, (service, port), (socket, known), workers);
+                judged(&self.candidates, is_everywhere(socket), judge)
+            })?,
         };
-        let verdict = if_assumed(&self.candidates, Some(socket.local), verdict);
         Some(Judgement {
             subject: Subject::service(service),
             port: port.node_port,
@@ -195,15 +198,15 @@ impl Node<'_> {
     /// What every possible candidate and backing agree on.
     fn verdict(
         &self,
-        service: &Service,
-        port: &ServicePort,
+        candidates: &[Candidate],
+        (service, port): (&Service, &ServicePort),
         (socket, is_endpoint): (&Socket, bool),
         workers: usize,
     ) -> Option<Verdict> {
         let mut gap = None;
         let mut possible: Option<PossibleOutcomes> = None;
         let mut ever_lost = false;
-        for candidate in self.candidates.at(Some(socket.local), &self.locals) {
+        for candidate in candidates {
             let mut outcomes = vec![Outcomes::new()];
             for family in service.families.iter().copied().filter(|family| socket.serves(*family) == Some(true)) {
                 gap = gap.or(self.endpoints.backing(service, port, family).err());

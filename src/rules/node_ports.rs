@@ -1,10 +1,10 @@
 //! The NodePort range: its bands, what is allocated in it, and where it meets the ephemeral range.
 
-use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use super::wording::MOST_LISTED;
 use crate::{
-    dataplane::{Candidates, Part, serves},
+    dataplane::{Candidate, Candidates, Part, serves},
     facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Why, kubernetes_version},
     findings::{Severity, Verdict},
 };
@@ -67,14 +67,26 @@ pub(super) fn if_served(snapshot: &Snapshot, service: &Service, part: Part, verd
     }
 }
 
-/// A verdict about one address of this node, or all of them. Where the proxy's settings are assumed, one about a single address is a
-/// warning at most: a list that somebody wrote may leave it out. Who is asked at all of them is so at one that is served.
-pub(super) fn if_assumed(candidates: &Candidates, asked: Option<IpAddr>, verdict: Verdict) -> Verdict {
+/// What holds of who is asked at every address of this node, or at some of them. Where the proxy's settings are assumed: what holds with
+/// any of them, or else what holds with these, and that is a warning at most.
+pub(super) fn judged(
+    candidates: &Candidates,
+    everywhere: bool,
+    judge: impl Fn(&[Candidate]) -> Option<Verdict>,
+) -> Option<Verdict> {
+    match candidates.unassumed_at(everywhere).map(&judge) {
+        Some(Some(Verdict::Unknown(_))) => judge(candidates.at(everywhere)).map(at_most_a_warning),
+        Some(verdict) => verdict,
+        None => judge(candidates.at(everywhere)),
+    }
+}
+
+/// A verdict that holds with the settings that are assumed, and not with all others.
+pub(super) fn at_most_a_warning(verdict: Verdict) -> Verdict {
     match verdict {
-        Verdict::Problem(mut evidence) if candidates.are_assumed && asked.is_some_and(|ip| !ip.is_unspecified()) => {
+        Verdict::Problem(mut evidence) => {
             evidence.severity = evidence.severity.min(Severity::Warning);
-            let assumed = "nodePortAddresses is at the mode's default: a list of its own may leave this address out";
-            Verdict::Problem(evidence.value("assumed", assumed))
+            Verdict::Problem(evidence.value("assumed", "that the proxy's settings are at their defaults"))
         }
         verdict => verdict,
     }

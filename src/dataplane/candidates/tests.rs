@@ -64,12 +64,13 @@ fn an_unknown_mode_leaves_only_what_all_modes_share() {
     assert_eq!(captured(&world, "fe80::1"), None);
     assert_eq!(candidates.ambiguity().source, Source::ProxyMode);
     // Whoever is asked at every address is so at one that is served.
-    let locals = [PRIMARY[0], SECOND[0], "127.0.0.1"].map(|it| LocalAddress { ip: ip(it), vrf: false });
-    let serving = |asked: Option<&str>| candidates.at(asked.map(ip), &locals);
-    assert!(serving(None).iter().all(|it| it.captures(locals[0])));
-    assert_eq!(serving(Some("0.0.0.0")), serving(None));
-    assert!(serving(Some(PRIMARY[0])).len() > serving(None).len());
-    assert_eq!(candidates.at(None, &[]).len(), serving(Some(PRIMARY[0])).len(), "none serves: all of them");
+    let primary = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
+    assert!(candidates.at(true).iter().all(|it| it.captures(primary)));
+    assert!(candidates.at(false).len() > candidates.at(true).len());
+    let mut bare = Snapshot::healthy().without_proxy();
+    Arc::make_mut(seen(&mut bare.kernel.interfaces)).addresses.clear();
+    let bare = self::candidates(&bare);
+    assert_eq!(bare.at(true).len(), bare.at(false).len(), "none has an address: all of them");
 }
 
 #[test]
@@ -90,9 +91,9 @@ fn asking_about_iptables_on_an_nftables_node_does_not_keep_the_nftables_default(
 
 #[test]
 fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mode() {
-    let mut world = Snapshot::healthy().without_proxy();
+    let world = Snapshot::healthy().without_proxy();
     assert!(candidates(&world).settings.starts_with("unknown"));
-    world.overrides.proxy_mode = Some(Learned { value: Mode::Nftables, place: "--set".to_owned() });
+    let world = world.said_mode(Mode::Nftables);
     assert_eq!(candidates(&world).settings, "the mode's defaults");
     assert_eq!(captured(&world, SECOND[0]), Some(false));
 }
@@ -120,6 +121,22 @@ fn a_sysctl_and_a_version_that_are_not_known_may_be_either() {
     assert_eq!(candidates(&world).ambiguity().source, Source::ProxyMetrics);
     objects(&mut world.cluster.nodes)[0].kubelet_version = Some("v1.29.0".to_owned());
     assert_eq!(captured(&world, "::1"), Some(false));
+}
+
+#[test]
+fn the_gate_for_loopback_may_be_on_where_kube_proxy_may_have_it() {
+    let refuses = |metrics: Option<&str>, kubelet: &str| {
+        let mut world = Snapshot::healthy().with_mode(Mode::Nftables);
+        world.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
+        match metrics {
+            Some(version) => seen(&mut world.kernel.proxy.metrics).version = Some(version.to_owned()),
+            None => world.kernel.proxy.metrics = gap(Source::ProxyMetrics, Why::Unreachable),
+        }
+        objects(&mut world.cluster.nodes)[0].kubelet_version = Some(kubelet.to_owned());
+        candidates(&world).iter().any(Candidate::refuses_on_loopback)
+    };
+    assert_eq!(["v1.36.9", "v1.37.0"].map(|version| refuses(Some(version), "v1.36.0")), [false, true]);
+    assert_eq!(["v1.33.9", "v1.34.0"].map(|kubelet| refuses(None, kubelet)), [false, true]);
 }
 
 #[test]
@@ -198,7 +215,7 @@ fn pods_are_told_apart_in_families_with_a_cidr_and_in_every_other_mode_of_detect
             config.detect_local_mode = mode.map(str::to_owned);
             config.cluster_cidr = cidr.map(str::to_owned);
         });
-        Family::BOTH.map(|family| candidates(&world).list[0].settings.detects_pods(family))
+        Family::BOTH.map(|family| candidates(&world).at(false)[0].settings.detects_pods(family))
     };
     assert_eq!(detects(None, Some("10.244.0.0/16")), [true, false]);
     assert_eq!(detects(Some("ClusterCIDR"), Some("fd00:244::/48")), [false, true]);

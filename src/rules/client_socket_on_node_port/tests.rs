@@ -116,6 +116,22 @@ fn where_the_settings_are_assumed_the_table_is_proof_and_a_prediction_is_not() {
 }
 
 #[test]
+fn an_address_that_a_service_claims_is_served_with_any_settings() {
+    let external = |it: World| it.with(|service| service.external_ips = vec![ip(PRIMARY[0])]);
+    let world = Snapshot::healthy().service("web", external);
+    let local = format!("{}:80", PRIMARY[0]);
+    let hangs = world.socket(Protocol::Tcp, State::SynSent, &local, REMOTE, |socket| socket.retransmits = 1);
+    assert_eq!(severity(&hangs.said_mode(Mode::Ipvs)), Severity::Critical);
+}
+
+#[test]
+fn a_socket_that_harms_nobody_is_told_of_whatever_list_there_is() {
+    let mut world = web().connects(State::Established, LOCAL, REMOTE).with_mode(Mode::Nftables);
+    world.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
+    assert_eq!(severity(&world), Severity::Info);
+}
+
+#[test]
 fn an_empty_table_is_of_a_proxy_that_has_yet_to_program_it() {
     let world = with_table(hanging(), &[]).with_mode(Mode::Ipvs);
     assert_eq!(severity(&world), Severity::Critical);
@@ -208,8 +224,9 @@ fn an_unknown_mode_leaves_what_every_mode_shares() {
     let evidence = expect_problem(&RULE, &hanging().without_proxy(), &subject());
     assert_eq!(evidence.severity, Severity::Info);
     assert!(evidence.summary.ends_with("in others it may hang."), "{}", evidence.summary);
-    let second = web().connects(State::Established, "192.0.2.2:30080", REMOTE).without_proxy();
-    assert_eq!(expect_unknown(&RULE, &second, &subject()).source, Source::ProxyMode);
+    let second = |state| web().connects(state, "192.0.2.2:30080", REMOTE).without_proxy();
+    assert_eq!(expect_unknown(&RULE, &second(State::SynSent), &subject()).source, Source::ProxyMode);
+    assert_eq!(severity(&second(State::Established)), Severity::Info, "it is harmless wherever it is served");
 }
 
 #[test]

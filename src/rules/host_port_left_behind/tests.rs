@@ -312,6 +312,23 @@ fn a_node_port_is_lost_as_the_proxy_has_it() {
 }
 
 #[test]
+fn where_the_proxys_settings_were_not_read_a_node_port_is_lost_on_every_address_and_may_be_on_one() {
+    let judge = |redirected: Option<&str>, world: Snapshot| {
+        let mut redirection = redirection(30080, "10.1.0.7:80");
+        redirection.ip = redirected.map(|it| it.parse().expect("an address"));
+        expect_problem(&RULE, &with(world, &[redirection]), &node()).severity
+    };
+    let world = || world().service("web", |it| it.node_port(30080));
+    let mut unread = world().with_mode(Mode::Ipvs);
+    unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
+    for unread in [unread, world().said_mode(Mode::Ipvs)] {
+        assert_eq!(judge(None, unread.clone()), Severity::Critical);
+        assert_eq!(judge(Some(PRIMARY[0]), unread), Severity::Warning);
+    }
+    assert_eq!(judge(Some(PRIMARY[0]), world().with_mode(Mode::Ipvs)), Severity::Critical);
+}
+
+#[test]
 fn a_node_port_is_lost_where_the_redirection_takes_connections_only() {
     let judge = |redirected: Option<&str>, to: &str, served: &str| {
         let world = world().service("web", |it| it.node_port(30080)).with_mode(Mode::Ipvs);

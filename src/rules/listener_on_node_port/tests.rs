@@ -177,7 +177,7 @@ fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unkno
     for mode in Mode::KUBE_PROXY {
         let evidence = expect_problem(&RULE, &listens(PRIMARY[0]).said_mode(mode), &subject());
         assert_eq!(evidence.severity, Severity::Warning, "{mode}");
-        assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("nodePortAddresses")));
+        assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("settings")));
         let evidence = expect_problem(&RULE, &listens("0.0.0.0").said_mode(mode), &subject());
         assert_eq!(evidence.severity, Severity::Critical, "{mode}");
         assert!(!evidence.values.iter().any(|(name, _)| *name == "assumed"));
@@ -192,6 +192,21 @@ fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unkno
         assert_eq!(evidence.severity, Severity::Critical, "{mode}");
         assert!(evidence.values.iter().any(|(_, value)| value.contains("addresses that are served may be others")));
     }
+}
+
+/// kube-proxy refuses connections to a Service without endpoints in iptables mode, whatever list it has.
+#[test]
+fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
+    let world = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let world = world.listens(&format!("{}:30080", PRIMARY[0]));
+    let evidence = expect_problem(&RULE, &world.clone().said_mode(Mode::Iptables), &subject());
+    assert_eq!(evidence.severity, Severity::Critical);
+    assert!(!evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:#?}");
+    assert_eq!(expect_problem(&RULE, &world.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
+    // It is asked at the addresses of one device, and not at every one.
+    let of_device = |it: &mut Socket| it.device = 2;
+    let device = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", of_device);
+    assert_eq!(expect_problem(&RULE, &device.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
 }
 
 /// A pod of the node's network whose port is the NodePort, where nobody knows that it is the Service's own.

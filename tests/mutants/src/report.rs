@@ -86,7 +86,7 @@ impl Report<'_> {
                 format!("src/{file}:{}: no {who} notices: {file} | {function} | {condition} | ", it.condition.line)
             }));
             complaints
-                .extend(reasons.idle(&missed).map(|it| format!("a reason why no {who} notices, for nothing: {it}")));
+                .extend(reasons.idle(&missed).map(|it| format!("needs no reason any more, some {who} notices: {it}")));
         }
         complaints
     }
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(complaints([None, None]), ["src/rules/range.rs:7: no test notices: rules/range.rs | check | c | "]);
         assert_eq!(
             complaints([Some(Witness::Beside); 2]),
-            ["a reason why no test notices, for nothing: rules/range.rs | check | a || b"]
+            ["needs no reason any more, some test notices: rules/range.rs | check | a || b"]
         );
         assert!(Reasons::parse("rules/range.rs | check").is_err());
     }
@@ -234,7 +234,7 @@ mod tests {
             assert_eq!(
                 complaints,
                 [format!(
-                    "a reason why no cell notices, for nothing: {}",
+                    "needs no reason any more, some cell notices: {}",
                     reasons.trim_end_matches(" | no packet shows it")
                 )]
             );

@@ -41,8 +41,7 @@ fn cilium_serves_one_address_to_outsiders_and_all_of_its_devices_to_the_node() {
     assert_eq!(captured(&world, "127.0.0.1"), Some(true));
     assert!(candidates(&world).ambiguity().detail.starts_with("which devices cilium serves is not known"));
     // A person who says the mode says no more.
-    let mut said = Snapshot::healthy().without_proxy();
-    said.overrides.proxy_mode = Some(Learned { value: Mode::Cilium, place: "--proxy-mode".to_owned() });
+    let said = Snapshot::healthy().said_mode(Mode::Cilium);
     assert_eq!(under_cilium(&said, PRIMARY[0]), "PRR PUP PUP");
 }
 
@@ -166,9 +165,41 @@ fn where_cilium_has_its_link_and_nobody_tells_the_mode_what_it_shares_with_kube_
     let with_link = unknown.clone().address("cilium_host", "10.244.0.1");
     assert_eq!(candidates(&unknown).mode_in_words(), "unknown: this holds in iptables, ipvs and nftables mode");
     assert!(candidates(&with_link).mode_in_words().ends_with("mode, and with Cilium in kube-proxy's place"));
-    assert_eq!(captured(&with_link, PRIMARY[0]), captured(&unknown, PRIMARY[0]));
+    let primary = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
+    for world in [&unknown, &with_link] {
+        assert!(candidates(world).at(true).iter().all(|it| it.captures(primary)));
+    }
     let known = Snapshot::healthy().address("cilium_host", "10.244.0.1");
     assert!(candidates(&known).iter().all(|it| it.mode() == Mode::Iptables), "it is there beside kube-proxy too");
+}
+
+/// Its list, and whether it serves a family.
+#[test]
+fn settings_of_cilium_that_were_not_read_may_leave_an_address_or_a_family_out() {
+    let mut world = cilium(|_| {});
+    world.kernel.proxy.config = gap(Source::ProxyConfig, Why::NotPermitted);
+    world.kernel.proxy.mode = crate::facts::Reading::Seen(Learned { value: Mode::Cilium, place: "a test".to_owned() });
+    let of = |family: usize, everywhere: bool| -> Vec<Outcome> {
+        let to = LocalAddress { ip: ip(PRIMARY[family]), vrf: false };
+        let candidates = candidates(&world);
+        let outcomes = candidates.at(everywhere).iter();
+        let mut outcomes: Vec<_> =
+            outcomes.map(|it| it.outcome((to, Protocol::Tcp), Vantage::Remote, Backing::Ready)).collect();
+        outcomes.sort();
+        outcomes.dedup();
+        outcomes
+    };
+    for family in [0, 1] {
+        assert_eq!(of(family, true), [Outcome::Pod]);
+        assert_eq!(of(family, false), [Outcome::Listener, Outcome::Pod]);
+    }
+    let node = |off: Family| {
+        let to = LocalAddress { ip: ip(PRIMARY[off.index()]), vrf: false };
+        let candidates = candidates(&world);
+        let mut off = candidates.iter().filter(|it| it.settings.families_off == [off]);
+        off.all(|it| it.outcome((to, Protocol::Tcp), Vantage::Node, Backing::Ready) == Outcome::Listener)
+    };
+    assert!(Family::BOTH.into_iter().all(node), "where a family is off, the node is not served either");
 }
 
 #[test]
