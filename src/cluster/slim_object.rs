@@ -80,6 +80,7 @@ mappings! {
         external_traffic_policy: String = "externalTrafficPolicy",
         internal_traffic_policy: String = "internalTrafficPolicy",
         health_check_node_port: i64 = "healthCheckNodePort",
+        selector: Present = "selector",
         ports: Vec<Field<Port>> = "ports",
         node_name: Name = "nodeName",
         host_network: bool = "hostNetwork",

@@ -266,14 +266,14 @@ impl<'a> Config<'a> {
 
     /// What it may be.
     fn possible(&self, plane: &DataPlane, snapshot: &Snapshot) -> Vec<Assumed> {
-        let all = |configs: Vec<ProxyConfig>, is| configs.into_iter().map(move |config| Assumed { config, is });
+        let each = |configs: Vec<ProxyConfig>, is| configs.into_iter().map(move |config| Assumed { config, is });
         match self {
-            Self::Read(config) => all((plane.read)(config), Known::Read).collect(),
-            Self::Default => all((plane.read)(&ProxyConfig::default()), Known::Assumed).collect(),
+            Self::Read(config) => each((plane.read)(config), Known::Read).collect(),
+            Self::Default => each((plane.read)(&ProxyConfig::default()), Known::Assumed).collect(),
             Self::Unread(_) => {
                 let has_gate = |it: &Assumed| it.config.nftables_localhost == Some(true);
                 let has_none = kube_proxy::is_before_1_37(snapshot);
-                all((plane.unread)(), Known::Unread).filter(|it| !(has_gate(it) && has_none)).collect()
+                each((plane.unread)(), Known::Unread).filter(|it| !(has_gate(it) && has_none)).collect()
             }
         }
     }

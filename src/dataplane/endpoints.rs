@@ -239,7 +239,11 @@ mod tests {
         // Without a kubelet it may be an old one.
         objects(&mut world.cluster.nodes)[0].kubelet_version = None;
         assert!(first(&world).expect_err("either").detail.contains("terminate"));
-        assert_eq!(first(&world.with_mode(Mode::Cilium)), Ok(Backing::Ready));
+        for newer in [Mode::Cilium, Mode::Nftables] {
+            let mut world = world.with_mode(newer);
+            seen(&mut world.kernel.proxy.metrics).version = None;
+            assert_eq!(first(&world), Ok(Backing::Ready), "{newer}");
+        }
     }
 
     #[test]

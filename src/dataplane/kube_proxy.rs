@@ -1,7 +1,7 @@
 //! What data planes have in common: versions of kube-proxy, and what its modes and Cilium do alike.
 
 use super::{outcome::Outcome, plane::Connection, settings::Settings};
-use crate::facts::{Family, Gap, ProxyConfig, Snapshot, Source, Vantage, Why, kubernetes_version};
+use crate::facts::{Family, Gap, Mode, ProxyConfig, Snapshot, Source, Vantage, Why, kubernetes_version};
 
 /// Whether the proxy is a kube-proxy from before 1.26: one that sends no connection to endpoints that terminate (KEP
 /// 1669), and in iptables mode takes `::1` too (kubernetes #108250). `None` where its version is not known, and the kubelet's does not
@@ -9,6 +9,8 @@ use crate::facts::{Family, Gap, ProxyConfig, Snapshot, Source, Vantage, Why, kub
 pub(super) fn is_before_1_26(snapshot: &Snapshot) -> Option<bool> {
     match version(snapshot) {
         Some((major, minor, _)) => Some((major, minor) < (1, 26)),
+        // The mode came with 1.29.
+        None if snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Nftables) => Some(false),
         None => oldest_beside_kubelet(snapshot).filter(|oldest| *oldest >= (1, 26)).map(|_| false),
     }
 }

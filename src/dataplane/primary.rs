@@ -8,7 +8,7 @@ use crate::facts::{Family, Gap, Interfaces, NodeAddressKind, ProxyConfig, Snapsh
 /// Why it may be any.
 const UNKNOWN: &str = "this node's own Node object was not found, so its primary address is not known";
 
-/// Beyond this many candidates for a primary address no verdict on a single one is certain anyway.
+/// The most addresses that are tried as the primary one. Where there are more, none is too: then each address may be served.
 const MOST_PRIMARIES: usize = 16;
 
 /// A primary address of each family, IPv4 then IPv6.
@@ -45,6 +45,10 @@ pub(super) fn primaries(
             .collect::<Vec<_>>(),
     });
     let most = possible.iter().map(Vec::len).max().unwrap_or(0).clamp(1, MOST_PRIMARIES);
+    let are_cut = possible.iter().any(|addresses| addresses.len() > MOST_PRIMARIES);
     let turn = |turn| Family::BOTH.map(|family| possible[family.index()].iter().cycle().nth(turn).copied());
-    ((0..most).map(turn).collect(), (most > 1).then(|| snapshot.own_node_gap(UNKNOWN)))
+    (
+        (0..most).map(turn).chain(are_cut.then_some([None, None])).collect(),
+        (most > 1).then(|| snapshot.own_node_gap(UNKNOWN)),
+    )
 }

@@ -210,7 +210,7 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// `port`.
     pub port: u16,
-    /// `targetPort`, or else `port`; nothing where it is a name.
+    /// `targetPort`, or else `port`; nothing where it is a name, or where the Service has no selector.
     #[serde(default)]
     pub target: Option<u16>,
     /// `nodePort`.

@@ -194,10 +194,15 @@ impl Blocked<'_> {
         if !self.refused_families(service).contains(&Family::of(ip)) {
             return Ok(false);
         }
+        if ip.is_loopback() {
+            return Ok(true);
+        }
         let interfaces = self.snapshot.kernel.interfaces.get()?;
+        let Some(local) = local_addresses(interfaces).into_iter().find(|local| local.ip == ip) else {
+            return Ok(false);
+        };
         let candidates = Candidates::of(self.snapshot, interfaces, limits.proxy_lag_seconds);
-        let mut locals = local_addresses(interfaces).into_iter().filter(|local| local.ip == ip);
-        Ok(ip.is_loopback() || locals.any(|local| candidates.agree(|it| it.captures(local)) == Some(true)))
+        candidates.agree_as_known(|it| Ok(it.captures(local)))
     }
 
     /// The families of a Service in which Cilium refuses `bind` on its NodePort.

@@ -67,17 +67,25 @@ pub(super) fn if_served(snapshot: &Snapshot, service: &Service, part: Part, verd
     }
 }
 
-/// What holds of who is asked at every address of this node, or at some of them. Where the proxy's settings are assumed: what holds with
-/// any of them, or else what holds with these, and that is a warning at most.
+/// What holds of who is asked at every address of this node, or at some of them, with any settings that it may have. Or else what holds
+/// of who is asked at all of them, where a list of addresses has one. Or else what holds with the settings that are assumed, and that is a
+/// warning at most.
 pub(super) fn judged(
     candidates: &Candidates,
     everywhere: bool,
     judge: impl Fn(&[Candidate]) -> Option<Verdict>,
 ) -> Option<Verdict> {
-    match candidates.unassumed_at(everywhere).map(&judge) {
-        Some(Some(Verdict::Unknown(_))) => judge(candidates.at(everywhere)).map(at_most_a_warning),
-        Some(verdict) => verdict,
-        None => judge(candidates.at(everywhere)),
+    let any = |everywhere| candidates.unassumed_at(everywhere).unwrap_or(candidates.at(everywhere));
+    let verdict = judge(any(false));
+    if !matches!(verdict, Some(Verdict::Unknown(_))) {
+        return verdict;
+    }
+    match everywhere.then(|| judge(any(true))) {
+        Some(Some(Verdict::Problem(evidence))) => {
+            Some(Verdict::Problem(evidence.value("assumed", "that nodePortAddresses has an address of this node")))
+        }
+        _ if candidates.unassumed_at(false).is_some() => judge(candidates.at(false)).map(at_most_a_warning),
+        at_all => at_all.flatten().or(verdict),
     }
 }
 

@@ -106,11 +106,13 @@ fn of_a_workload_the_nodes_are_kept_for_which_it_is_meant() {
 
 #[test]
 fn of_a_service_port_the_number_is_kept_to_which_it_sends() {
-    let target = |port: &str| {
-        let spec = format!("spec: {{type: NodePort, ports: [{{port: 443, nodePort: 30443{port}}}]}}");
+    let of = |selector: &str, port: &str| {
+        let spec = format!("spec: {{type: NodePort, {selector}ports: [{{port: 443, nodePort: 30443{port}}}]}}");
         let object = format!("apiVersion: v1\nkind: Service\nmetadata: {{name: edge, namespace: d}}\n{spec}\n");
         facts_of(&[object]).services.get().expect("services")[0].ports[0].target
     };
+    let target = |port: &str| of("selector: {app: edge}, ", port);
+    assert_eq!(of("", ", targetPort: 30443"), None, "whoever writes its EndpointSlices chooses");
     assert_eq!(target(", targetPort: 30443"), Some(30443));
     assert_eq!(target(""), Some(443));
     assert_eq!(target(", targetPort: https"), None, "a name");

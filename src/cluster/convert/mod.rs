@@ -74,7 +74,7 @@ pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Se
             NODE_PORT,
             errors,
         ),
-        ports: service_ports(spec.ports, metadata.managed_fields.seen(), errors),
+        ports: service_ports(spec.ports, (spec.selector.seen().is_some(), metadata.managed_fields.seen()), errors),
         for_cilium: for_cilium(&metadata.annotations.take("metadata.annotations", errors).unwrap_or_default(), &labels),
         proxy_name: labels.proxy_name.seen().cloned().or_else(|| {
             // With this label no proxy serves it, whatever it has (kubernetes cmd/kube-proxy/app/server.go).
@@ -156,7 +156,7 @@ fn service_kind(text: &str) -> Option<ServiceKind> {
 
 fn service_ports(
     list: Field<Vec<Field<slim_object::Port>>>,
-    managed: Option<&ManagedPorts>,
+    (selects, managed): (bool, Option<&ManagedPorts>),
     errors: &mut FieldErrors,
 ) -> Vec<ServicePort> {
     each(list, "spec.ports", errors, |entry, path, errors| {
@@ -181,6 +181,8 @@ fn service_ports(
             protocol,
             port: number,
             target: match entry.target_port.take(format_args!("{path}.targetPort"), errors) {
+                // Who writes such a Service's EndpointSlices chooses their ports.
+                _ if !selects => None,
                 None => Some(number),
                 Some(target) => target.0.parse().ok(),
             },

@@ -83,6 +83,16 @@ fn without_a_node_object_any_address_may_be_the_primary_one() {
 }
 
 #[test]
+fn of_very_many_addresses_each_may_be_the_primary_one() {
+    let mut world = Snapshot::healthy().with_mode(Mode::Nftables);
+    seen(&mut world.cluster.nodes).clear();
+    let world = (1..=40).fold(world, |world, host| world.address("eth0", &format!("192.0.2.{}", 100 + host)));
+    for address in [PRIMARY[0], "192.0.2.101", "192.0.2.140"] {
+        assert_eq!(captured(&world, address), None, "{address}");
+    }
+}
+
+#[test]
 fn asking_about_iptables_on_an_nftables_node_does_not_keep_the_nftables_default() {
     let mut world = Snapshot::healthy().with_mode(Mode::Nftables);
     world.overrides.proxy_mode = Some(Learned { value: Mode::Iptables, place: "--set".to_owned() });

@@ -195,10 +195,14 @@ impl<'a> Here<'a> {
             None | Some((_, Outcome::Listener)) if listener.is_some() => (Ok(Outcome::Listener), listener),
             None | Some((_, Outcome::Listener)) => (Ok(Outcome::Refused), None),
             // What is stuck on loopback, and times out, is not when it leads to this node.
-            Some((index, Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut))
-                if self.leads_home(index, listener) && !is_own_link_local(to, from) =>
+            Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
+                if !is_own_link_local(to, from) =>
             {
-                (Ok(Outcome::Listener), Some(index))
+                match self.leads_home(index, listener) {
+                    Ok(true) => (Ok(Outcome::Listener), Some(index)),
+                    Ok(false) => (Ok(outcome.over(self.protocol)), Some(index)),
+                    Err(gap) => (Err(gap), None),
+                }
             }
             Some((index, outcome)) => (Ok(outcome.over(self.protocol)), Some(index)),
         }
@@ -220,17 +224,17 @@ impl<'a> Here<'a> {
     }
 
     /// Whether a NodePort's endpoint is the very listener that it stands before.
-    fn leads_home(&self, index: usize, listener: Option<usize>) -> bool {
+    fn leads_home(&self, index: usize, listener: Option<usize>) -> Result<bool, Gap> {
         let listener = listener.map(|index| &self.standings[index]);
         let (Standing::NodePort(service, port), Some(Standing::Socket(socket, _))) = (&self.standings[index], listener)
         else {
-            return false;
+            return Ok(false);
         };
         let bound: Vec<IpAddr> = match socket.local.is_unspecified() {
             true => self.interfaces.addresses.iter().map(|it| it.ip).collect(),
             false => vec![socket.local],
         };
-        self.endpoints.includes(service, port, &bound, socket.local_port) == Ok(true)
+        self.endpoints.includes(service, port, &bound, socket.local_port)
     }
 }
 

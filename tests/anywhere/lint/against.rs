@@ -103,7 +103,12 @@ fn a_node_port_that_a_pod_has_is_told() {
     assert_eq!(with(&service("web", "nodePort: 2021")), [""; 0]);
     assert_eq!(with(&service("web", "protocol: UDP, nodePort: 2020")), [""; 0]);
     // Most likely it is a pod of its own: its namespace and its port are those to which the Service sends.
-    let own = |target: &str| with(&service("kube-system/web", &format!("targetPort: {target}, nodePort: 2020")));
+    let own_without_selector =
+        |target: &str| service("kube-system/web", &format!("targetPort: {target}, nodePort: 2020"));
+    let own = |target: &str| {
+        with(&(own_without_selector(target).trim_end_matches("---\n").to_owned() + "  selector: {app: web}\n"))
+    };
+    assert!(with(&own_without_selector("8080"))[0].contains(" info "), "its endpoints may have any port");
     assert!(own("2020")[0].contains(" info node-port-taken-by-pod "), "{:?}", own("2020"));
     assert!(own("http")[0].contains(" info node-port-taken-by-pod "), "{:?}", own("http"));
     assert!(own("8080")[0].contains(" warning node-port-taken-by-pod "), "{:?}", own("8080"));
