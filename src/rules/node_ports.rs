@@ -75,12 +75,12 @@ pub(super) fn judged(
     everywhere: bool,
     judge: impl Fn(&[Candidate]) -> Option<Verdict>,
 ) -> Option<Verdict> {
-    let any = |everywhere| candidates.unassumed_at(everywhere).unwrap_or(candidates.at(everywhere));
-    let verdict = judge(any(false));
+    let possible = |everywhere| candidates.unassumed_at(everywhere).unwrap_or(candidates.at(everywhere));
+    let verdict = judge(possible(false));
     if !matches!(verdict, Some(Verdict::Unknown(_))) {
         return verdict;
     }
-    match everywhere.then(|| judge(any(true))) {
+    match everywhere.then(|| judge(possible(true))) {
         Some(Some(Verdict::Problem(evidence))) => {
             Some(Verdict::Problem(evidence.value("assumed", "that nodePortAddresses has an address of this node")))
         }
