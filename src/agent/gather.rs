@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fmt, io};
 use jiff::Timestamp;
 use tracing::info;
 
+use super::own_node::no_own_node;
 use crate::{
     cluster::{self, ClusterSource},
     facts::{NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source},
@@ -66,6 +67,8 @@ impl SnapshotSources {
         // Without a configured name, the Node with this hostname is used.
         let hostname = if node.is_none() { host.hostname() } else { String::new() };
         let mut cluster = cluster::read_now(source, node.as_deref(), &hostname)?;
+        // As what could not be used: nothing of the cluster is compared with this node's own Node and Pods.
+        cluster.rejected.extend(no_own_node(&cluster, &hostname));
         if let Some(range) = node_port_range {
             cluster.node_port_range = Reading::Seen(range.clone());
         }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::facts::{NodeAddressKind, Snapshot};
+use crate::facts::{ClusterFacts, Gap, NodeAddressKind, Snapshot, Source, Why};
 
 /// How long a name has to be in doubt before it is said: a kubelet registers its Node after it has started, and Nodes are
 /// read every ten minutes.
@@ -14,13 +14,29 @@ pub fn doubt(snapshot: &Snapshot) -> Option<String> {
     let name = snapshot.cluster.node_name.as_ref()?;
     let nodes = snapshot.cluster.nodes.seen().filter(|nodes| !nodes.is_empty())?;
     let Some(node) = nodes.iter().find(|node| node.name == *name) else {
-        return Some(format!("no Node of the cluster is called {name}; its Pods and addresses are not known"));
+        return Some(no_node_of(name));
     };
     let here = snapshot.kernel.interfaces.seen().filter(|interfaces| !interfaces.addresses.is_empty())?;
     let mut its = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).map(|it| it.ip).peekable();
     let first = its.peek().copied()?;
     let any = its.any(|ip| here.addresses.iter().any(|address| address.ip == ip));
     (!any).then(|| format!("Node {name} has the address {first}, and this host does not; is it another node?"))
+}
+
+/// Why nothing is known of this node in the cluster, where the cluster's Nodes are known and none of them is this one. Without its
+/// Node its addresses in the cluster are not known, nor which Pods are its own. `hostname` was looked for where nobody named it.
+pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap> {
+    let nodes = cluster.nodes.seen().filter(|nodes| !nodes.is_empty())?;
+    let detail = match &cluster.node_name {
+        Some(name) if nodes.iter().any(|node| node.name == *name) => return None,
+        Some(name) => no_node_of(name),
+        None => format!("no Node is called {hostname}; say which one this is with --node"),
+    };
+    Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
+}
+
+fn no_node_of(name: &str) -> String {
+    format!("no Node of the cluster is called {name}; its Pods and addresses are not known")
 }
 
 /// Says once that the name of this node is in doubt.
@@ -76,6 +92,21 @@ mod tests {
             address.ip = [203, 0, 113, 99].into();
         }
         assert!(doubt(&world).is_some_and(|said| said.contains("203.0.113.99")), "{:?}", doubt(&world));
+    }
+
+    #[test]
+    fn a_cluster_whose_nodes_are_all_others_is_not_that_of_a_known_node() {
+        let mut cluster = Snapshot::healthy().cluster;
+        assert_eq!(no_own_node(&cluster, "host"), None);
+        for (name, wanted) in [(None, "called host; say which"), (Some("typo"), "called typo; its Pods")] {
+            cluster.node_name = name.map(str::to_owned);
+            let gap = no_own_node(&cluster, "host").expect("a gap");
+            assert!(gap.source == Source::Nodes && gap.detail.contains(wanted), "{gap:?}");
+        }
+        for nodes in [Reading::Seen(Vec::new()), crate::facts::healthy::gap(Source::Nodes, Why::NotAsked)] {
+            cluster.nodes = nodes;
+            assert_eq!(no_own_node(&cluster, "host"), None, "no Nodes were given");
+        }
     }
 
     #[test]

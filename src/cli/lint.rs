@@ -21,7 +21,7 @@ use super::{
 use crate::{
     agent::now,
     cluster::{self, Accepted, ApiServer, ClusterSource, Input, ManifestFiles, SourceOptions, read_manifests},
-    facts::{Gap, KernelFacts, Overrides, OwnPort, PortRange, SNAPSHOT_SCHEMA, Snapshot, Why, names},
+    facts::{Gap, KernelFacts, Overrides, OwnPort, PortRange, Reading, SNAPSHOT_SCHEMA, Snapshot, Why, names},
     lint::{
         LintReport, LintRule, Linted, Source, find_lint_rule, judge_acceptance, lint, lint_rules, range, unread,
         without_accepted,
@@ -31,6 +31,8 @@ use crate::{
 
 /// The word that stands for the cluster of the kubeconfig.
 const CLUSTER: &str = "cluster";
+/// Why nothing is compared with the Pods of a live cluster: it reads those of one Node, and this is on none.
+const UNREAD_PODS: &str = "those of a live cluster are not read, --against a file that holds them compares with them";
 /// So many bytes of a file show whether it is a snapshot, whose schema comes first.
 const BEGINNING: u64 = 4096;
 
@@ -220,7 +222,12 @@ fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
         if source == ClusterSource::None {
             bail!("--against cluster: no cluster is configured, wanted --kubeconfig, $KUBECONFIG or ~/.kube/config");
         }
-        let facts = cluster::read_now(&source, None, "").context("starting the runtime")?;
+        let mut facts = cluster::read_now(&source, None, "").context("starting the runtime")?;
+        if let Reading::Gap(gap) = &mut facts.pods
+            && gap.why == Why::NotAsked
+        {
+            UNREAD_PODS.clone_into(&mut gap.detail);
+        }
         return Ok(Snapshot { cluster: facts, ..alone() });
     }
     let input = Input::from(what.to_owned());

@@ -46,7 +46,8 @@ pub(super) struct Sources {
     /// Read the cluster from a file, `-` for standard input: any `kubectl get ... -o yaml` or `-o json`
     ///
     /// Services, EndpointSlices, Pods and Nodes, in one file or several, as lists or as documents. What is not in
-    /// there is not known: `kubectl get services,endpointslices,pods,nodes -A -o yaml` has everything.
+    /// there is not known: `kubectl get services,endpointslices,pods,nodes -A -o yaml
+    /// --show-managed-fields` has everything.
     /// Of DaemonSets, Deployments and StatefulSets, the ports that their pods will want are compared with NodePorts.
     #[arg(long, value_name = "FILE", help_heading = "Sources")]
     services: Vec<PathBuf>,
@@ -142,7 +143,8 @@ impl Sources {
         let snapshot = sources.gather(now(), |step: Step| progress.show(step)).context("starting the runtime")?;
         drop(progress);
         complain(&sources.cluster, &snapshot, console);
-        if let Some(doubt) = doubt(&snapshot).filter(|_| sources.node.is_some()) {
+        let is_listed = |doubt: &String| snapshot.cluster.rejected.iter().any(|gap| gap.detail == *doubt);
+        if let Some(doubt) = doubt(&snapshot).filter(|doubt| sources.node.is_some() && !is_listed(doubt)) {
             console.print_note(&doubt);
         }
         Ok(snapshot)

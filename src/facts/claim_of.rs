@@ -20,10 +20,11 @@ pub struct ClaimOf {
 /// Which field of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimField {
-    /// `nodePort` of the port with this name, `port` and protocol: one number may be there twice.
-    NodePort(String, u16, Protocol),
-    /// `healthCheckNodePort`.
-    HealthCheckNodePort,
+    /// This `nodePort` of the port with this name, `port` and protocol. One number may be there twice, and so may the object, with
+    /// another number.
+    NodePort(Option<u16>, String, u16, Protocol),
+    /// This `healthCheckNodePort`.
+    HealthCheckNodePort(Option<u16>),
     /// This one of `externalIPs`.
     ExternalIp(IpAddr),
     /// This port of a node that pods want.
@@ -34,8 +35,8 @@ impl ClaimOf {
     /// The nodePort of a Service's port, or its healthCheckNodePort where it is about no port.
     pub fn node_port(service: &Service, port: Option<&ServicePort>) -> Self {
         let field = match port {
-            Some(port) => ClaimField::NodePort(port.name.clone(), port.port, port.protocol),
-            None => ClaimField::HealthCheckNodePort,
+            Some(port) => ClaimField::NodePort(port.node_port, port.name.clone(), port.port, port.protocol),
+            None => ClaimField::HealthCheckNodePort(service.health_check_node_port),
         };
         Self::of_service(service, field)
     }
@@ -62,11 +63,11 @@ impl ClaimOf {
     /// A field of a manifest.
     pub fn written(manifest: &Manifest, claim: &Claim) -> Self {
         let field = match claim.what {
-            Claimed::NodePort(_, protocol) => {
+            Claimed::NodePort(number, protocol) => {
                 let (name, port) = claim.of_port.clone().unwrap_or_default();
-                ClaimField::NodePort(name, port, protocol)
+                ClaimField::NodePort(Some(number), name, port, protocol)
             }
-            Claimed::HealthCheckNodePort(_) => ClaimField::HealthCheckNodePort,
+            Claimed::HealthCheckNodePort(number) => ClaimField::HealthCheckNodePort(Some(number)),
             Claimed::ExternalIp(ip) => ClaimField::ExternalIp(ip),
             Claimed::HostPort(number, protocol, _) | Claimed::HostNetworkPort(number, protocol) => {
                 ClaimField::PodPort(number, protocol)

@@ -179,7 +179,7 @@ impl Overlap<'_> {
         evidence = match &taken {
             Ok(taken) => evidence
                 .value("allocated of these", counted(taken))
-                .value("chance per connection", share(taken.len(), self.choosable.len())),
+                .value("chance of an allocated NodePort", share(taken.len(), self.choosable.len())),
             Err(gap) => evidence.value("allocated of these", format!("unknown: {}", gap.detail)),
         };
         evidence = evidence.value("proxy mode", mode_and_stakes(&mode));

@@ -95,7 +95,7 @@ fn remedies(fixed: PortRange, alternative: Option<u16>, service: &Service, port:
 }
 
 fn no_managed_fields() -> Gap {
-    let detail = "an object without managedFields does not tell who chose its nodePort";
+    let detail = "an object without managedFields does not tell who chose its nodePort: `kubectl get -o yaml` prints them with --show-managed-fields";
     Gap::new(Source::Services, Why::NotSupported, detail)
 }
 

@@ -8,6 +8,10 @@ use crate::rules::PolicyParameters;
 const POLICIES: &str = include_str!("../../deploy/policies/policies.yaml");
 /// What becomes of a violation there.
 const ACTION: &str = "validationActions: [Warn]\n";
+/// What it says of the parameters in it.
+const OF_DEFAULTS: &str = "here they are the defaults.";
+/// What is true of those that are printed.
+const OF_THIS_CLUSTER: &str = "here they are those of one cluster, and what was chosen for it.";
 /// The indent of parameters in it.
 const INDENT: &str = "        ";
 
@@ -39,7 +43,7 @@ impl PolicyChoices {
 pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &mut dyn Write) -> io::Result<()> {
     let data = choices.data(known);
     let action = format!("validationActions: [{}]\n", choices.action);
-    for line in POLICIES.replace(ACTION, &action).lines() {
+    for line in POLICIES.replace(ACTION, &action).replace(OF_DEFAULTS, OF_THIS_CLUSTER).lines() {
         match parameters(line, &data) {
             Some(parameters) => writeln!(out, "{INDENT}{parameters}")?,
             None => writeln!(out, "{line}")?,

@@ -1,5 +1,7 @@
-//! What would be otherwise on many nodes if some facts were others: who answers, and what is wrong. For people, and as one JSON
-//! document, `portreeve.what-if/v1`.
+//! What would change on many nodes if some facts were others: who answers, and what is wrong. As one JSON document,
+//! `portreeve.what-if/v1`, and for people (`text`).
+
+mod text;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,21 +14,19 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 
 use super::{
-    CheckResult, Fleet, Style,
+    CheckResult, Fleet,
     fleet::{Incident, are_of_one_matter},
     indented_json::write_indented_json,
-    table::write_incidents,
-    terminal::{Ink, tidy},
+    terminal::tidy,
 };
 use crate::{
     dataplane::{Answered, Ownership},
-    facts::{Protocol, Snapshot},
+    facts::{Gap, Mode, Protocol, Snapshot, Source, Why},
     findings::{Severity, Vantage},
-    sinks::names::{NAMED, first_names},
 };
 
 /// Where a connection goes, in words that fit every node.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Place {
     /// 127.0.0.1, or another address of loopback.
@@ -82,6 +82,10 @@ struct NotKnown {
     protocol: Option<Protocol>,
     /// Why.
     detail: String,
+    /// What it is, for people.
+    #[serde(skip)]
+    #[schemars(skip)]
+    input: Option<(Source, Why)>,
 }
 
 /// The same, and where.
@@ -93,7 +97,7 @@ struct NotKnownOn {
     nodes: Vec<Arc<str>>,
 }
 
-/// What would be otherwise.
+/// What would change.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve what-if")]
@@ -114,7 +118,7 @@ struct WhatIfDocument<'a> {
     milder: &'a [Incident],
     /// What is wrong now and would not be.
     ends: &'a [Incident],
-    /// What is not known of the nodes as they are or as they would be; what of that would be otherwise is not told.
+    /// What is not known of the nodes as they are or as they would be; what of that would change is not told.
     unknown: &'a [NotKnownOn],
 }
 
@@ -128,6 +132,8 @@ pub fn what_if_schema() -> Schema {
 pub struct Answers {
     changes: BTreeMap<Change, (IpAddr, BTreeSet<Arc<str>>)>,
     unknown: BTreeMap<NotKnown, BTreeSet<Arc<str>>>,
+    /// The mode in which answers on other addresses of a node are lost that `nodePortAddresses` would keep.
+    kept_by_addresses: Option<Mode>,
 }
 
 impl Answers {
@@ -139,7 +145,12 @@ impl Answers {
         for before in &now.answers {
             let Some(after) = after.get(&(before.from, before.to)) else { continue };
             if let Err(gap) = after.outcome.as_ref().and(before.outcome.as_ref()) {
-                let what = NotKnown { port: Some(now.port), protocol: Some(now.protocol), detail: tidy(&gap.detail) };
+                let what = NotKnown {
+                    port: Some(now.port),
+                    protocol: Some(now.protocol),
+                    detail: tidy(&gap.detail),
+                    input: Some((gap.source, gap.why)),
+                };
                 self.unknown.entry(what).or_default().insert(Arc::clone(&node));
                 continue;
             }
@@ -163,6 +174,30 @@ impl Answers {
             let nodes = &mut self.changes.entry(change).or_insert_with(|| (before.to, BTreeSet::new())).1;
             nodes.insert(Arc::clone(&node));
         }
+    }
+
+    /// Takes in what becomes of the same port where NodePorts are served on every address, in this mode. `served` is asked only where
+    /// it can tell something new.
+    ///
+    /// # Errors
+    /// As `served`.
+    pub fn take_cure(
+        &mut self,
+        snapshot: &Snapshot,
+        (now, then): (&Ownership, &Ownership),
+        mode: Mode,
+        served: impl FnOnce() -> Result<Ownership, Gap>,
+    ) -> Result<(), Gap> {
+        let is_answered = |of: &Ownership, at: &Answered| {
+            of.answers.iter().any(|it| (it.from, it.to) == (at.from, at.to) && is_answer(word(it)))
+        };
+        let is_lost = |it: &&Answered| place(snapshot, it.to) == Place::OtherAddress && is_answer(word(it));
+        let lost: Vec<&Answered> = now.answers.iter().filter(is_lost).filter(|it| !is_answered(then, it)).collect();
+        if self.kept_by_addresses.is_none() && !lost.is_empty() {
+            let served = served()?;
+            self.kept_by_addresses = lost.iter().any(|it| is_answered(&served, it)).then_some(mode);
+        }
+        Ok(())
     }
 }
 
@@ -188,6 +223,7 @@ pub struct WhatIf {
     milder: Vec<Incident>,
     ends: Vec<Incident>,
     unknown: Vec<NotKnownOn>,
+    kept_by_addresses: Option<Mode>,
 }
 
 impl WhatIf {
@@ -199,7 +235,7 @@ impl WhatIf {
         ends.retain(|before| {
             !milder.iter().any(|it| is_milder(it, before) && before.nodes.iter().all(|node| it.nodes.contains(node)))
         });
-        let Answers { changes, unknown } = answers;
+        let Answers { changes, unknown, kept_by_addresses } = answers;
         let answers = changes.into_iter().map(|(change, (example, nodes))| Changed {
             change,
             example,
@@ -207,7 +243,7 @@ impl WhatIf {
         });
         let of_ports = unknown.into_iter().map(|(what, nodes)| NotKnownOn { what, nodes: nodes.into_iter().collect() });
         let unseen = then.unseen.iter().filter(|reason| reason.is_failure).map(|reason| NotKnownOn {
-            what: NotKnown { port: None, protocol: None, detail: reason.detail.clone() },
+            what: NotKnown { port: None, protocol: None, detail: reason.detail.clone(), input: None },
             nodes: reason.nodes.clone(),
         });
         Self {
@@ -219,6 +255,7 @@ impl WhatIf {
             milder,
             ends,
             unknown: of_ports.chain(unseen).collect(),
+            kept_by_addresses,
         }
     }
 
@@ -239,78 +276,10 @@ impl WhatIf {
     /// # Errors
     /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { supposed, agents, judged, answers, begins, milder, ends, unknown } = self;
+        let Self { supposed, agents, judged, answers, begins, milder, ends, unknown, .. } = self;
         let (agents, judged, schema) = (*agents, *judged, "portreeve.what-if/v1");
         let document = WhatIfDocument { schema, supposed, agents, judged, answers, begins, milder, ends, unknown };
         write_indented_json(&document, out)
-    }
-
-    /// Writes it for people: first who would lose, then who would gain, then what would be wrong, and what no more.
-    ///
-    /// # Errors
-    /// When the writer fails.
-    pub fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let Self { supposed, agents, judged, answers, begins, milder, ends, unknown } = self;
-        let heading = format!("what if {}; {judged} of {agents} nodes judged", tidy(&supposed.join(" ")));
-        writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
-        let (lost, others): (Vec<&Changed>, Vec<&Changed>) = answers.iter().partition(|it| is_loss(&it.change));
-        if lost.is_empty() && others.is_empty() && begins.is_empty() && milder.is_empty() && ends.is_empty() {
-            let words = match (unknown.is_empty() && judged == agents, *judged) {
-                (true, _) => "nothing would be otherwise",
-                (false, 0) => "nothing is known: no node could be judged",
-                (false, _) => "nothing would be otherwise, as far as it could be judged",
-            };
-            writeln!(out, "{words}")?;
-        }
-        self.write_answers("Would lose an answer: tell these clients first", &lost, style, out)?;
-        self.write_answers("Would have another answer", &others, style, out)?;
-        for (title, incidents) in
-            [("Would begin: mend it before", begins), ("Would be milder", milder), ("Would end", ends)]
-        {
-            if !incidents.is_empty() {
-                writeln!(out, "\n{}", style.paint(Ink::Heading, title))?;
-                write_incidents(incidents, *judged, style, out)?;
-            }
-        }
-        self.write_unknown(style, out)
-    }
-
-    fn write_unknown(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        if self.unknown.is_empty() {
-            return Ok(());
-        }
-        writeln!(out, "\n{}", style.paint(Ink::Heading, "Not known"))?;
-        for NotKnownOn { what: NotKnown { port, protocol, detail }, nodes } in &self.unknown {
-            let of = port.zip(*protocol).map_or_else(String::new, |(port, protocol)| format!("{port}/{protocol}: "));
-            writeln!(out, "  {of}{detail}")?;
-            self.write_nodes(nodes, style, out)?;
-        }
-        Ok(())
-    }
-
-    fn write_nodes(&self, nodes: &[Arc<str>], style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let names = format!("{} of {} nodes: {}", nodes.len(), self.judged, first_names(nodes, NAMED));
-        writeln!(out, "    {}", style.paint(Ink::Faint, &names))
-    }
-
-    fn write_answers(&self, title: &str, answers: &[&Changed], style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        if answers.is_empty() {
-            return Ok(());
-        }
-        writeln!(out, "\n{}", style.paint(Ink::Heading, title))?;
-        for Changed { change, example, nodes } in answers {
-            let Change { port, protocol, of, from, to, now, then, then_of } = change;
-            let to = match to {
-                Place::Loopback => example.to_string(),
-                Place::NodeAddress => "the Node's address".to_owned(),
-                Place::OtherAddress => format!("other addresses, such as {example}"),
-            };
-            let whose = if of.is_empty() { String::new() } else { format!(" ({of})") };
-            let then_of = then_of.as_ref().map_or_else(String::new, |it| format!(" ({it})"));
-            writeln!(out, "  {port}/{protocol}{whose}, from {from} to {to}: {now} now, then {then}{then_of}")?;
-            self.write_nodes(nodes, style, out)?;
-        }
-        Ok(())
     }
 }
 

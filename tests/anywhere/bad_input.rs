@@ -174,3 +174,46 @@ fn a_file_without_an_end_ends_with_a_line() {
         assert!(stderr.starts_with("error: ") && stderr.contains(wanted), "{stderr}");
     }
 }
+
+#[test]
+fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
+    let root = TempDir::new().expect("a directory");
+    let hostname = root.path().join("proc/sys/kernel/hostname");
+    fs::create_dir_all(hostname.parent().expect("a folder")).expect("a folder");
+    fs::write(hostname, "here\n").expect("a file");
+    let objects = root.path().join("objects.yaml");
+    let service =
+        "kind: Service\nmetadata: {name: web}\nspec: {type: NodePort, ports: [{port: 80, nodePort: 30080}]}\n";
+    let rejected = |nodes: &[&str], arguments: &[&str]| {
+        let nodes = nodes.iter().map(|name| format!("---\nkind: Node\nmetadata: {{name: {name}}}\n"));
+        fs::write(&objects, service.to_owned() + &nodes.collect::<String>()).expect("a file");
+        let mut snapshot = binary();
+        snapshot.arg("snapshot").arg("--services").arg(&objects).arg("--host-root").arg(root.path()).args(arguments);
+        let (code, stdout, stderr) = ended(&mut snapshot);
+        let world: Snapshot = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
+        // No socket can be read of a recorded tree. What is asked here is what is said beside that.
+        assert_eq!(code, 2);
+        let said = world.cluster.rejected.iter().map(|gap| gap.detail.clone()).collect::<Vec<_>>();
+        said.iter().for_each(|detail| assert!(stderr.contains(detail) && stderr.lines().count() == 1, "{stderr}"));
+        (said, world)
+    };
+    let (said, world) = rejected(&["n1", "n2"], &[]);
+    assert_eq!(said, ["no Node is called here; say which one this is with --node"]);
+    let judged = |world: &Snapshot| {
+        fs::write(&objects, serde_json::to_string(world).expect("a snapshot is JSON")).expect("a file");
+        let (code, stdout, _) = ended(binary().arg("replay").arg(&objects));
+        (code, stdout.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let (_, stdout) = judged(&world);
+    assert!(stdout.contains(&format!("Nodes depends on what is not known: {}", said[0])), "{stdout}");
+    let named = rejected(&["n1"], &["--node", "typo"]).0;
+    assert_eq!(named, ["no Node of the cluster is called typo; its Pods and addresses are not known"]);
+    for (nodes, arguments) in [(&["n1", "here"][..], &[][..]), (&["n1"], &["--node", "n1"]), (&[], &[])] {
+        assert_eq!(rejected(nodes, arguments).0, [""; 0], "{nodes:?}");
+    }
+    // It is what makes of a look that saw everything else one that did not check.
+    let mut whole = healthy();
+    assert_eq!(judged(&whole).0, 0);
+    whole.cluster.rejected = world.cluster.rejected;
+    assert_eq!(judged(&whole).0, 2);
+}

@@ -39,6 +39,7 @@ fn policies_come_with_the_range_the_band_the_addresses_and_what_is_chosen() {
     let chosen = ["--action", "deny", "--keep-free", "10.96.3.4/16", "--fixed", "30000-30085", "--fixed", "shop="];
     let (code, text, notes) = plugin.run(&fake, &[&["policies"], &chosen[..]].concat());
     assert_eq!(code, 0, "{notes}");
+    assert!(text.contains("here they are those of one cluster") && !text.contains("the defaults"), "{text}");
     let objects = documents(&text);
     let of_kind = |kind: &str| objects.iter().filter(|it| it["kind"] == kind).collect::<Vec<_>>();
     let policies = of_kind("ValidatingAdmissionPolicy");
@@ -79,6 +80,7 @@ fn what_no_agent_tells_is_no_parameter_and_is_said() {
         code == 2 && text.is_empty() && notes.contains("no policy printed"),
         "it would replace what is known: {notes}"
     );
+    assert!(notes.contains("without agents, apply deploy/policies/policies.yaml as it is"), "{notes}");
     let (code, text, notes) =
         plugin.run(&nobody, &["policies", "--fixed", "shop=30010", "--fixed", "shop=30011-30012"]);
     assert!(code == 2 && notes.contains("no agent told"), "{notes}");

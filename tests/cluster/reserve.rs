@@ -59,7 +59,7 @@ fn nodes_that_differ_get_one_list_and_are_told_apart() {
     for told in [
         "not covered  node open\n  ip_local_port_range      1024-65535\n  ip_local_reserved_ports  2703\n",
         "not covered  2 of 4 nodes: some-1, some-2\n",
-        "  not reserved             31000-32767 (1768 ports)\n  chance per connection    1768 of 43606 (4.054 %)\n",
+        "  not reserved             31000-32767 (1768 ports)\n  chance of any NodePort   1768 of 43606 (4.054 %)\n",
         "covered  node sound\n",
         "this speaks of the 4 agents listed in namespace portreeve, and of no node without one\n",
     ] {

@@ -18,7 +18,7 @@ fn what_would_be_lost_in_another_mode_is_told_once_for_all_nodes() {
     assert!(notes.contains("odd could not be judged"), "{notes}");
 
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "n1"]);
-    assert!(code == 0 && text.ends_with("nothing would be otherwise\n"), "{text}");
+    assert!(code == 0 && text.ends_with("nothing would change\n"), "{text}");
     // None of the nodes that were asked for could be judged.
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "odd"]);
     assert!(code == 2 && text.ends_with("nothing is known: no node could be judged\n"), "{text}");
@@ -66,5 +66,89 @@ fn what_is_not_known_is_no_loss_and_makes_nothing_clear() {
     });
     let (code, text, _) = Plugin::new().run(&fake, &["what-if", "--set", "proxy_mode=nftables"]);
     assert!(text.contains("\nNot known\n") && text.contains(": may not be listed\n"), "{code}\n{text}");
+    assert_eq!(text.matches("may not be listed").count(), 1, "{text}");
     assert!(!text.contains("unknown"), "{text}");
+}
+
+/// A node of many NodePorts in iptables mode, which has the address 192.0.2.2 beside its Node's.
+fn with_many_ports(snapshot: &mut Value) {
+    snapshot["kernel"]["proxy"]["mode"]["seen"]["value"] = json!("iptables");
+    let copy = |list: &mut Value, of: (&str, &str), change: &mut dyn FnMut(&mut Value)| {
+        let list = list.as_array_mut().expect("a list");
+        let mut copy = list.iter().find(|it| it[of.0] == of.1).unwrap_or_else(|| panic!("{of:?}")).clone();
+        change(&mut copy);
+        list.push(copy);
+    };
+    for number in 31000..31060 {
+        let name = format!("s{number}");
+        copy(&mut snapshot["cluster"]["services"]["seen"], ("name", "web"), &mut |it| {
+            (it["name"], it["uid"]) = (json!(name), json!(name));
+            it["ports"][0]["node_port"] = json!(number);
+        });
+        let slices = &mut snapshot["cluster"]["endpoint_slices"]["seen"];
+        copy(slices, ("service", "web"), &mut |it| it["service"] = json!(name));
+    }
+}
+
+#[test]
+fn what_many_ports_lose_for_one_cause_is_told_once_with_what_keeps_it() {
+    let run = |more: &[&str]| {
+        let words = [&["what-if", "--set", "proxy_mode=nftables"], more].concat();
+        Plugin::new().run(&one(with_many_ports), &words)
+    };
+    let (code, text, _) = run(&[]);
+    assert_eq!(code, 1, "{text}");
+    let many = "  61 NodePorts, from remote clients to other addresses, such as 192.0.2.2: pod now, then refused\n    \
+                30080/tcp (Service default/web), 31000/tcp (Service default/s31000), 31001/tcp (Service default/s31001) and 58 more\n";
+    assert!(text.contains(many), "{text}");
+    assert!(
+        text.matches("31000/tcp").count() < 8 && text.contains("--set node_port_addresses=0.0.0.0/0,::/0"),
+        "{text}"
+    );
+    let (_, text, _) = run(&["--set", "node_port_addresses=0.0.0.0/0,::/0"]);
+    assert!(!text.contains("192.0.2.2:") && !text.contains("To keep the others"), "{text}");
+    let (_, json, _) = run(&["-o", "json"]);
+    let document: Value = serde_json::from_str(&json).expect("JSON");
+    assert!(document["answers"].as_array().expect("a list").len() > 61, "each port has its own entry: {json}");
+}
+
+#[test]
+fn a_mode_that_is_not_known_is_said_once_for_all_ports_with_who_can_name_it() {
+    let fake = one(|snapshot| {
+        with_many_ports(snapshot);
+        let why = json!({"source": "proxy-mode", "why": "unreachable", "detail": "nobody listens on 127.0.0.1:10249"});
+        snapshot["kernel"]["proxy"]["mode"] = json!({"gap": why});
+        snapshot["kernel"]["proxy"]["config"] = json!({"gap": why});
+    });
+    let (_, text, _) = Plugin::new().run(&fake, &["what-if", "--set", "proxy_mode=nftables"]);
+    let wanted =
+        "  the proxy mode is not known: nobody listens on 127.0.0.1:10249; name it with --proxy-mode at the agent";
+    assert_eq!(text.matches(wanted).count(), 1, "{text}");
+    assert!(text.contains("\n    61 ports: 30080/tcp, 31000/tcp, 31001/tcp and 58 more\n"), "{text}");
+}
+
+#[test]
+fn files_are_judged_as_agents_are_and_one_of_each_node() {
+    let folder = tempfile::TempDir::new().expect("a directory");
+    let write = |name: &str, node: &str| {
+        let path = folder.path().join(name);
+        let mut world: Value = serde_json::from_str(&snapshot(node, 29999)).expect("JSON");
+        // A file may be of any age.
+        world["at"] = json!("2026-03-01T10:00:00Z");
+        std::fs::write(&path, world.to_string()).expect("a file");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let [one, other, again] =
+        [("1.json", "n1"), ("2.json", "n2"), ("3.json", "n1")].map(|(name, node)| write(name, node));
+    let fake = Fake::new(|path, _| panic!("nobody is to be asked: {path}"));
+    let run =
+        |words: &[&str]| Plugin::new().run(&fake, &[&["what-if", "--set", "proxy_mode=nftables"], words].concat());
+    let (code, text, error) = run(&["--snapshot", &one, "--snapshot", &other]);
+    assert!(code == 1 && error.is_empty(), "{text}{error}");
+    assert!(text.starts_with("what if proxy_mode=nftables; 2 of 2 nodes judged\n"), "{text}");
+    assert!(text.contains("pod now, then refused\n    2 of 2 nodes: n1, n2\n"), "{text}");
+    assert!(!text.contains("Not known"), "{text}");
+    let (code, _, error) = run(&["--snapshot", &one, "--snapshot", &again]);
+    assert!(code == 2 && error.contains("a second snapshot of node n1"), "{error}");
+    assert_eq!(run(&["--snapshot", &one, "--node", "n1"]).0, 64);
 }

@@ -207,7 +207,7 @@ fn each_policy_warns_of_what_it_is_about_and_says_nothing_of_the_rest() {
     stage.warns(
         &service("web", "shop", &[(80, Some(32700))]),
         POLICIES[2],
-        "nodePort 32700 is in the band 30086-32767",
+        "nodePort 32700 is in the band 30086-32767, from which the API server chooses for others: choose one of 30000-30085",
     );
     stage.warns(&service("web", "default", &[(80, Some(30010))]), POLICIES[3], "it may choose none");
     stage.warns(&service("web", "shop", &[(80, Some(30020))]), POLICIES[3], "it may choose 30010-30019,32700");

@@ -92,7 +92,10 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let is_blank = results.iter().all(|it| it.result.is_err());
     // What is printed would be applied in the place of policies that know something.
     if is_blank && choices.parameters.is_empty() {
-        bail!("nothing is known, and no policy printed: this speaks of {agents}");
+        bail!(
+            "nothing is known, and no policy printed: this speaks of {agents}; without agents, apply \
+             deploy/policies/policies.yaml as it is, or choose with --fixed and --keep-free"
+        );
     }
     if is_blank {
         console.print_note("the policies know what was chosen, and nothing of the cluster: no agent told of it");

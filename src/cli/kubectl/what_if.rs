@@ -1,8 +1,9 @@
 //! `what-if`: every node as it would be with another fact, and what that changes.
 
-use std::{collections::BTreeSet, process::ExitCode, str::FromStr};
+use std::{collections::BTreeSet, path::PathBuf, process::ExitCode, str::FromStr};
 
 use clap::ValueEnum;
+use jiff::Timestamp;
 
 use super::{
     agents::AgentFlags,
@@ -10,9 +11,9 @@ use super::{
 };
 use crate::{
     agent::judge,
-    cli::{console::Console, what_if::Setting},
+    cli::{console::Console, replay, what_if::Setting},
     dataplane::owner,
-    facts::{Gap, Protocol, Snapshot},
+    facts::{Gap, Mode, Protocol, Snapshot},
     rules::Limits,
     sinks::{AgentAnswer, Answers, Gathering, Report, Wanted, WhatIf, write_json},
 };
@@ -25,6 +26,9 @@ pub(in crate::cli) struct Args {
     /// route_localnet, tcp_tw_reuse, proxy_mode, node_port_range, node_port_addresses, localhost_node_ports.
     #[arg(long = "set", value_name = "KEY=VALUE", required = true, help_heading = "What if")]
     settings: Vec<Supposed>,
+    /// Judge files that `snapshot` wrote, `-` for standard input, instead of asking agents; may be given several times
+    #[arg(long = "snapshot", value_name = "FILE", help_heading = "What if", conflicts_with_all = ["node", "kubeconfig", "context", "user", "selector"])]
+    snapshots: Vec<PathBuf>,
     /// Judge only this node; may be given several times
     #[arg(long, value_name = "NODE", help_heading = "Agents")]
     node: Vec<String>,
@@ -63,14 +67,17 @@ impl FromStr for Supposed {
 type Both = [Vec<u8>; 2];
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { settings, node, agent_flags, output } = args;
+    let Args { settings, snapshots, node, agent_flags, output } = args;
     let (settings, parsed): (Vec<String>, Vec<Setting>) =
         settings.into_iter().map(|Supposed { text, setting }| (text, setting)).unzip();
     let mut answers = Answers::default();
-    let NodeResults { results, partial } =
-        judge_node_snapshots(&agent_flags, &node, Behind::EveryNodePort, |snapshot| {
-            both(snapshot, &parsed, &mut answers)
-        })?;
+    let mut judge = |snapshot: &Snapshot| both(snapshot, &parsed, &mut answers);
+    let (results, partial) = if snapshots.is_empty() {
+        let NodeResults { results, partial } = judge_node_snapshots(&agent_flags, &node, Behind::EveryNodePort, judge)?;
+        (results.into_iter().map(|result| (result, Timestamp::now())).collect(), partial)
+    } else {
+        (of_files(&snapshots, &mut judge)?, None)
+    };
     if let Some(partial) = partial {
         console.print_note(&partial);
     }
@@ -78,7 +85,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         anyhow::bail!("nothing is known: no agent is listed in namespace {}", agent_flags.agent_namespace());
     }
     let [mut now, mut then] = [(); 2].map(|()| Gathering::new(agent_flags.agent_namespace(), Wanted::default()));
-    for NodeResult { node, result } in results {
+    for (NodeResult { node, result }, at) in results {
         if let Err(gap) = &result {
             console.print_note(&format!("{node} could not be judged: {}", gap.detail));
         }
@@ -88,7 +95,6 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         };
         let [answer_now, answer_then] =
             both.map(|answer| AgentAnswer { node: node.clone(), pod: String::new(), answer });
-        let at = jiff::Timestamp::now();
         now.take(answer_now, at);
         then.take(answer_then, at);
     }
@@ -98,6 +104,24 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Form::Json => what_if.write_json(out),
     })?;
     Ok(ExitCode::from(what_if.result() as u8))
+}
+
+/// What was written to files, and when: a file may be of any age. Each is of another node, as one that is there twice would be
+/// counted as two.
+fn of_files(
+    files: &[PathBuf],
+    judge: &mut dyn FnMut(&Snapshot) -> Result<Both, Gap>,
+) -> anyhow::Result<Vec<(NodeResult<Both>, Timestamp)>> {
+    let mut results: Vec<(NodeResult<Both>, Timestamp)> = Vec::new();
+    for file in files {
+        let snapshot = replay::read(file)?;
+        let node = snapshot.node_name().to_owned();
+        if results.iter().any(|(it, _)| it.node == node) {
+            anyhow::bail!("{} is a second snapshot of node {node}, wanted one of each node", file.display());
+        }
+        results.push((NodeResult { result: judge(&snapshot), node }, snapshot.at));
+    }
+    Ok(results)
 }
 
 fn both(snapshot: &Snapshot, settings: &[Setting], answers: &mut Answers) -> Result<Both, Gap> {
@@ -110,11 +134,28 @@ fn both(snapshot: &Snapshot, settings: &[Setting], answers: &mut Answers) -> Res
         write_json(&Report::of(snapshot, &board), &mut answer).expect("writing to memory");
         answer
     };
+    let everywhere = everywhere(&supposed, settings);
     for (protocol, port) in ports(snapshot) {
-        let [now, then] = [snapshot, &supposed].map(|it| owner(it, limits.proxy_lag_seconds, protocol, port));
-        answers.take(snapshot, &now?, &then?);
+        let of = |it: &Snapshot| owner(it, limits.proxy_lag_seconds, protocol, port);
+        let (now, then) = (of(snapshot)?, of(&supposed)?);
+        answers.take(snapshot, &now, &then);
+        if let Some((mode, everywhere)) = &everywhere {
+            answers.take_cure(snapshot, (&now, &then), *mode, || of(everywhere))?;
+        }
     }
     Ok([findings(snapshot), findings(&supposed)])
+}
+
+/// What is supposed, with NodePorts served on every address: what is lost there and not here, that setting would keep. Nothing where
+/// a person chose the addresses, or the mode is not known.
+fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapshot)> {
+    if settings.iter().any(|it| matches!(it, Setting::NodePortAddresses(_))) {
+        return None;
+    }
+    let mode = supposed.proxy_mode().ok()?.value;
+    let mut everywhere = supposed.clone();
+    Setting::NodePortAddresses(vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()]).apply(&mut everywhere);
+    Some((mode, everywhere))
 }
 
 /// The NodePorts of all Services and those of their health checks, each once.

@@ -149,7 +149,7 @@ impl Reader<'_> {
         };
         // A file that was rendered before has lines of its own.
         let mut templates = Templates::new(if *input == Input::Stdin { bytes } else { &[] });
-        let (mut found, mut errors) = (0_usize, 0_usize);
+        let (mut found, mut errors, before) = (0_usize, 0_usize, self.facts.rejected().len());
         let mut take = |node, lines: RangeInclusive<u64>| match node {
             Ok(node) => {
                 let lines = Lines { file: &file, first: *lines.start(), template: templates.of(lines) };
@@ -177,6 +177,11 @@ impl Reader<'_> {
         }
         if errors > MOST_ERRORS {
             self.fail(format!("{file}: {} more documents are broken", errors - MOST_ERRORS));
+        }
+        // So YAML reads `nodePort: {{ .Values.port }}`.
+        let is_mapping = |gap: &Gap| gap.detail.contains(" is a mapping, wanted ");
+        if bytes.windows(2).any(|two| two == b"{{") && self.facts.rejected().iter().skip(before).any(is_mapping) {
+            self.fail(format!("{file}: has {{{{ }}}} in the place of a value, wanted {WANTED}"));
         }
         if found == 0 && origin == Origin::Folder {
             // As kubectl does: a file in which everything is commented out is there on purpose.

@@ -89,7 +89,7 @@ fn the_evidence_has_the_numbers_and_the_remedy_keeps_what_was_reserved() {
     assert_eq!(value(&evidence, "in both ranges"), "30000-32767 (2768 ports)");
     assert_eq!(value(&evidence, "not reserved"), "30080-32767 (2688 ports)");
     assert_eq!(value(&evidence, "allocated of these"), "30080 (1 port)");
-    assert_eq!(value(&evidence, "chance per connection"), "1 of 64431 (0.002 %)");
+    assert_eq!(value(&evidence, "chance of an allocated NodePort"), "1 of 64431 (0.002 %)");
     assert_eq!(value(&evidence, "NodePort range"), "30000-32767 (kube-apiserver /flagz)");
     let [reserve, move_away] = &evidence.remedies[..] else { panic!("{:?}", evidence.remedies) };
     assert_eq!(

@@ -183,7 +183,7 @@ impl<'a> ReservationReport<'a> {
         ];
         if !node.lacks(self.list).is_empty() {
             values.push(("not reserved", node.lacks_in_words(self.list)));
-            values.push(("chance per connection", node.chance()));
+            values.push(("chance of any NodePort", node.chance()));
         }
         if let Some(gap) = &node.unread {
             values.push(("unknown", format!("ports of servers: {}", tidy(&gap.detail))));

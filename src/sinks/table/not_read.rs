@@ -132,10 +132,10 @@ fn help(source: Source, why: Why) -> Option<&'static str> {
             "run as root, or use the guard profile"
         }
         (Source::Services, Why::NotAsked) => {
-            "--kubeconfig FILE, or --services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml"
+            "--kubeconfig FILE, or --services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields"
         }
         (Source::EndpointSlices | Source::Pods | Source::Nodes, Why::NotAsked) => {
-            "--services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml"
+            "--services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields"
         }
         (
             Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,

@@ -85,18 +85,20 @@ fn a_job_of_argo_cd_finds_all_that_it_names_in_an_earlier_wave() {
     assert_eq!(pods["containers"][0]["args"][1], pods["containers"][0]["volumeMounts"][0]["mountPath"]);
 }
 
-/// What a script says where `portreeve` is this binary, and another program prints a manifest.
-fn run(script: &str, program: &str, manifest: &str) -> (i32, String, String) {
-    let files = folder(&[
-        ("bin/manifest.yaml", manifest),
-        ("bin/other", "#!/bin/sh\ncat \"$(dirname \"$0\")/manifest.yaml\"\n"),
-    ]);
+/// What a script says where `portreeve` is this binary, and another program prints a manifest. That one ends with an error when
+/// it is called for the `wrong`th time.
+fn run(script: &str, program: &str, manifest: &str, wrong: usize) -> (i32, String, String) {
+    let other = format!(
+        "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho called >> calls\n\
+         if [ \"$(wc -l < calls)\" -eq {wrong} ]; then exit 1; fi\ncat manifest.yaml\n"
+    );
+    let files = folder(&[("bin/manifest.yaml", manifest), ("bin/other", &other)]);
     let bin = files.path().join("bin");
     fs::set_permissions(bin.join("other"), fs::Permissions::from_mode(0o755)).expect("a file of ours");
     fs::rename(bin.join("other"), bin.join(program)).expect("a file of ours");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_portreeve"), bin.join("portreeve")).expect("a link");
     let path = format!("{}:/usr/bin:/bin", bin.display());
-    ended(Command::new("bash").args(["-e", "-c", script]).env("PATH", path).current_dir(files.path()))
+    ended(Command::new("bash").args(["-c", script]).env("PATH", path).current_dir(files.path()))
 }
 
 #[test]
@@ -108,9 +110,37 @@ fn pipes_of_helm_and_flux_judge_what_they_render() {
         (example("sh", "flux build"), "flux"),
         (step.as_str().expect("a script").to_owned(), "helm"),
     ] {
-        let (code, stdout, stderr) = run(&script, program, &web);
+        let (code, stdout, stderr) = run(&script, program, &web, 0);
         assert!(code == 1 && stdout.contains("nodePort 40000/tcp"), "{script}{stdout}{stderr}");
-        assert_eq!(run(&script, program, "").0, 2, "nothing was rendered: {script}");
+        assert_eq!(run(&script, program, "", 0).0, 2, "nothing was rendered: {script}");
+        // What was rendered has no conflict: it is the program that failed.
+        let sound = service("web", "nodePort: 30080");
+        assert_eq!(run(&script, program, &sound, 0).0, 0, "{script}");
+        for call in 1..=script.matches(&format!("{program} ")).count() {
+            assert_ne!(run(&script, program, &sound, call).0, 0, "{program} failed at call {call}: {script}");
+        }
+    }
+}
+
+/// Whether a script ends well although what it pipes into `lint` was not all rendered.
+fn hides_a_failure(script: &str) -> bool {
+    let pipes = |line: &str| line.split_once("| portreeve lint").is_some();
+    let mut lines = script.lines().skip_while(|line| !line.contains("set -o pipefail"));
+    script.lines().any(pipes) && !lines.any(pipes)
+}
+
+#[test]
+fn a_pipe_into_lint_fails_where_what_renders_does() {
+    assert!(hides_a_failure("helm template a | portreeve lint -"));
+    assert!(hides_a_failure("helm template a | portreeve lint -\nset -o pipefail"));
+    assert!(!hides_a_failure("set -o pipefail\nhelm template a | portreeve lint -"));
+    let pages = ["docs/lint.md", "docs/faq.md", "docs/kubectl.md", "docs/install.md", "README.md"];
+    let pages = pages.map(|it| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(it)).expect("a page"));
+    let scripts: Vec<String> =
+        pages.iter().flat_map(|page| ["sh", "yaml"].map(|it| examples(page, it))).flatten().collect();
+    assert!(scripts.iter().filter(|it| it.contains("| portreeve lint")).count() >= 3, "the examples of docs/lint.md");
+    for script in scripts {
+        assert!(!hides_a_failure(&script), "no `set -o pipefail` before the pipe:\n{script}");
     }
 }
 

@@ -347,3 +347,18 @@ fn an_object_without_a_namespace_goes_where_it_is_sent() {
     let (code, _, stderr) = lint(&[("a.yaml", &text)], &["a.yaml", "-n", "--all"]);
     assert_eq!(code, 64, "{stderr}");
 }
+
+#[test]
+fn a_template_that_happens_to_be_yaml_is_told_to_be_one() {
+    let template = service("web", "nodePort: {{ .Values.port }}");
+    let (code, _, stderr) = lint(&[("a.yaml", &template)], &["a.yaml", "--no-headers"]);
+    let hint = "error: a.yaml: has {{ }} in the place of a value, wanted Kubernetes objects in YAML or JSON; \
+                the templates of a chart have to be rendered first\n";
+    assert!(code == 2 && stderr.matches(hint).count() == 1, "{stderr}");
+    let (_, _, stderr) = lint(&[("a.yaml", &service("web", "nodePort: {a: b}"))], &["a.yaml", "--no-headers"]);
+    assert!(stderr.contains("is a mapping") && !stderr.contains("rendered"), "{stderr}");
+    // Braces of another program are no template.
+    let of_docker = service("web", "name: x").replace("{name: web", "{annotations: {a: '{{.Names}}'}, name: web");
+    let (code, _, stderr) = lint(&[("a.yaml", &of_docker)], &["a.yaml"]);
+    assert!(code == 0 && stderr.is_empty(), "{stderr}");
+}

@@ -27,6 +27,26 @@ fn one_node_port_of_two_services_is_told_at_both() {
 }
 
 #[test]
+fn of_two_copies_of_a_service_the_one_with_the_number_is_marked() {
+    let copies = service("shop/web", "nodePort: 30080") + &service("shop/web", "nodePort: 30090");
+    let (api, other) = (service("api", "nodePort: 30080"), service("shop/web", "nodePort: 29000"));
+    assert_eq!(
+        found(&(copies + &api + &other), &["--rule", "node-port-claimed-twice", "--rule", "node-port-outside-range"]),
+        [
+            "6:32 warning node-port-claimed-twice Service shop/web 30080/tcp",
+            "20:32 warning node-port-claimed-twice Service default/api 30080/tcp",
+            "27:32 warning node-port-outside-range Service shop/web 29000/tcp",
+        ]
+    );
+    let health = |number: u16| {
+        let line = format!("type: LoadBalancer\n  externalTrafficPolicy: Local\n  healthCheckNodePort: {number}");
+        service("web", "name: x").replace("type: NodePort", &line)
+    };
+    let lines = found(&(health(30100) + &health(29100)), &["--rule", "node-port-outside-range"]);
+    assert_eq!(lines, ["16:24 warning node-port-outside-range Service default/web 29100/tcp"]);
+}
+
+#[test]
 fn two_protocols_of_one_number_need_one_port() {
     let two = |port: u16| {
         let second = format!("nodePort: 30053}}, {{name: b, protocol: UDP, port: {port}, nodePort: 30053");
