@@ -46,7 +46,9 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn start(stage: &Stage, arguments: &[&str]) -> Self {
-        Self::of(stage.command("agent"), stage, arguments)
+        let command = stage.command("agent");
+        stage.manifest_with(arguments);
+        Self::of(command, stage, arguments)
     }
 
     pub(crate) fn of(command: Command, stage: &Stage, arguments: &[&str]) -> Self {

@@ -37,7 +37,7 @@ fn node_port(n: u32) -> String {
 
 fn json(n: u32) -> String {
     format!(
-        r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"service-{n}","namespace":"team-{}","uid":"0b1c2d3e-0000-4000-8000-{n:012}","annotations":{{"filler":"{}"}}}},"spec":{{"type":"NodePort","clusterIP":"10.{}.{}.{}","ports":[{{"name":"http","port":80,{}"protocol":"TCP"}}]}}}}"#,
+        r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"service-{n}","namespace":"team-{}","uid":"0b1c2d3e-0000-4000-8000-{n:012}","annotations":{{"filler":"{}"}}}},"spec":{{"type":"NodePort","selector":{{"app":"a"}},"clusterIP":"10.{}.{}.{}","ports":[{{"name":"http","port":80,{}"protocol":"TCP"}}]}}}}"#,
         n % 300,
         "x".repeat(300),
         100 + n / 62500,

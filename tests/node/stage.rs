@@ -65,7 +65,7 @@ impl Stage {
     pub(crate) fn service(self, name: &str, protocol: &str, node_port: u16, spec: &str) -> Self {
         self.document(&format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: default, uid: uid-{name}}}\nspec:\n  \
-             type: NodePort\n  clusterIP: 10.96.0.10\n  ipFamilies: [IPv4, IPv6]\n  ports:\n  \
+             type: NodePort\n  clusterIP: 10.96.0.10\n  ipFamilies: [IPv4, IPv6]\n  selector: {{app: {name}}}\n  ports:\n  \
              - {{port: 80, protocol: {protocol}, nodePort: {node_port}}}\n{spec}"
         ))
     }
@@ -105,6 +105,20 @@ impl Stage {
         path
     }
 
+    /// The same, with the settings of a proxy in the mode that arguments name: else they were assumed.
+    pub(crate) fn manifest_with(&self, arguments: &[&str]) -> PathBuf {
+        let path = self.manifest();
+        if let Some([_, mode]) = arguments.windows(2).find(|pair| pair[0] == "--proxy-mode") {
+            let settings = format!(
+                "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: kube-proxy, namespace: kube-system}}\ndata:\n  \
+                 config.conf: |\n    apiVersion: kubeproxy.config.k8s.io/v1alpha1\n    kind: KubeProxyConfiguration\n    \
+                 mode: {mode}\n"
+            );
+            std::fs::write(&path, format!("{}{settings}", self.manifest)).expect("a manifest");
+        }
+        path
+    }
+
     /// A file of this stage, which ends with it.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
@@ -120,7 +134,9 @@ impl Stage {
     /// One look.
     #[track_caller]
     pub(crate) fn check(&self, arguments: &[&str]) -> Look {
-        Look::of(self.command("check").args(["-o", "json"]).args(arguments))
+        let mut command = self.command("check");
+        self.manifest_with(arguments);
+        Look::of(command.args(["-o", "json"]).args(arguments))
     }
 }
 

@@ -77,7 +77,7 @@ fn two_agents_that_answer_at_two_places_find_the_same() {
 fn under_a_wrong_node_name_listeners_are_found_all_the_same() {
     let stage = web();
     let mut command = crate::stage::portreeve();
-    command.arg("agent").arg("--services").arg(stage.manifest()).args(["--node", "n9"]);
+    command.arg("agent").arg("--services").arg(stage.manifest_with(&MODE)).args(["--node", "n9"]);
     let agent = Agent::of(command, &stage, &MODE);
     let _squatter = Squatter::on("0.0.0.0:30080");
     wait_for("/metrics", |text| text.contains(SQUATTED));
