@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use world::{HOUR, MINUTE, SECOND, World};
 
 /// Fewer, and as many as are promised.
-const SIZES: [usize; 5] = [1, 3, 120, 5_000, 50_000];
+const SIZES: [usize; 6] = [1, 3, 120, 200, 5_000, 50_000];
 /// From one more than the first of each pair something is done in another way.
 const EDGES: [usize; 4] = [200, 201, 6_000, 6_001];
 /// Looks are taken so often, each agent at its own moment.
