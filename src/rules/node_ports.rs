@@ -68,8 +68,8 @@ pub(super) fn if_served(snapshot: &Snapshot, service: &Service, part: Part, verd
 }
 
 /// What holds of who is asked at every address of this node, or at some of them, with any settings that it may have. Or else what holds
-/// of who is asked at all of them, where a list of addresses has one. Or else what holds with the settings that are assumed, and that is a
-/// warning at most.
+/// of who is asked at all of them, where a list of addresses has one: he is asked at one that is served. Or else what holds with the
+/// settings that are assumed, and of some addresses that is a warning at most.
 pub(super) fn judged(
     candidates: &Candidates,
     everywhere: bool,
@@ -80,21 +80,32 @@ pub(super) fn judged(
     if !matches!(verdict, Some(Verdict::Unknown(_))) {
         return verdict;
     }
+    let is_assumed = candidates.unassumed_at(false).is_some();
     match everywhere.then(|| judge(possible(true))) {
-        Some(Some(Verdict::Problem(evidence))) => {
-            Some(Verdict::Problem(evidence.value("assumed", "that nodePortAddresses has an address of this node")))
+        Some(Some(verdict @ Verdict::Problem(_))) => {
+            Some(assuming("that nodePortAddresses has an address of this node", verdict))
         }
-        _ if candidates.unassumed_at(false).is_some() => judge(candidates.at(false)).map(at_most_a_warning),
+        _ if is_assumed && everywhere => judge(candidates.at(true)).map(|verdict| assuming(DEFAULTS, verdict)),
+        _ if is_assumed => judge(candidates.at(false)).map(at_most_a_warning),
         at_all => at_all.flatten().or(verdict),
+    }
+}
+
+const DEFAULTS: &str = "that the proxy's settings are at their defaults";
+
+fn assuming(what: &str, verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Problem(evidence) => Verdict::Problem(evidence.value("assumed", what)),
+        verdict => verdict,
     }
 }
 
 /// A verdict that holds with the settings that are assumed, and not with all others.
 pub(super) fn at_most_a_warning(verdict: Verdict) -> Verdict {
-    match verdict {
+    match assuming(DEFAULTS, verdict) {
         Verdict::Problem(mut evidence) => {
             evidence.severity = evidence.severity.min(Severity::Warning);
-            Verdict::Problem(evidence.value("assumed", "that the proxy's settings are at their defaults"))
+            Verdict::Problem(evidence)
         }
         verdict => verdict,
     }

@@ -194,6 +194,19 @@ fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unkno
     }
 }
 
+/// It loses connections on whichever address is served.
+#[test]
+fn without_its_node_a_listener_on_every_address_is_told_where_somebody_said_the_mode() {
+    let mut world = web(30080).listens("0.0.0.0:30080").said_mode(Mode::Iptables);
+    seen(&mut world.cluster.nodes).clear();
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert_eq!(evidence.severity, Severity::Critical);
+    assert!(
+        evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("defaults")),
+        "{evidence:?}"
+    );
+}
+
 /// kube-proxy refuses connections to a Service without endpoints in iptables mode, whatever list it has.
 #[test]
 fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
