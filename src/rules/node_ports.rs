@@ -68,26 +68,24 @@ pub(super) fn if_served(snapshot: &Snapshot, service: &Service, part: Part, verd
 }
 
 /// What holds of who is asked at every address of this node, or at some of them, with any settings that it may have. Or else what holds
-/// of who is asked at all of them, where a list of addresses has one: he is asked at one that is served. Or else what holds with the
-/// settings that are assumed, and of some addresses that is a warning at most.
+/// with the settings that are assumed: of some addresses that is a warning at most, and who is asked at all of them is so at one that is
+/// served. Or else what holds where a list of addresses has one.
 pub(super) fn judged(
     candidates: &Candidates,
     everywhere: bool,
     judge: impl Fn(&[Candidate]) -> Option<Verdict>,
 ) -> Option<Verdict> {
-    let possible = |everywhere| candidates.unassumed_at(everywhere).unwrap_or(candidates.at(everywhere));
-    let verdict = judge(possible(false));
+    let verdict = judge(candidates.unassumed_at(false).unwrap_or(candidates.at(false)));
     if !matches!(verdict, Some(Verdict::Unknown(_))) {
         return verdict;
     }
-    let is_assumed = candidates.unassumed_at(false).is_some();
-    match everywhere.then(|| judge(possible(true))) {
-        Some(Some(verdict @ Verdict::Problem(_))) => {
-            Some(assuming("that nodePortAddresses has an address of this node", verdict))
+    match (candidates.unassumed_at(everywhere).is_some(), everywhere) {
+        (true, true) => judge(candidates.at(true)).map(|verdict| assuming(DEFAULTS, verdict)),
+        (true, false) => judge(candidates.at(false)).map(at_most_a_warning),
+        (false, true) => {
+            judge(candidates.at(true)).map(|it| assuming("that nodePortAddresses has an address of this node", it))
         }
-        _ if is_assumed && everywhere => judge(candidates.at(true)).map(|verdict| assuming(DEFAULTS, verdict)),
-        _ if is_assumed => judge(candidates.at(false)).map(at_most_a_warning),
-        at_all => at_all.flatten().or(verdict),
+        (false, false) => verdict,
     }
 }
 

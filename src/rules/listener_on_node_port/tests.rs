@@ -180,7 +180,7 @@ fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unkno
         assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("settings")));
         let evidence = expect_problem(&RULE, &listens("0.0.0.0").said_mode(mode), &subject());
         assert_eq!(evidence.severity, Severity::Critical, "{mode}");
-        assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("has an address")));
+        assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("defaults")));
 
         let unread = |address: &str| {
             let mut world = listens(address).with_mode(mode);
@@ -191,6 +191,7 @@ fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unkno
         let evidence = expect_problem(&RULE, &unread("0.0.0.0"), &subject());
         assert_eq!(evidence.severity, Severity::Critical, "{mode}");
         assert!(evidence.values.iter().any(|(_, value)| value.contains("addresses that are served may be others")));
+        assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("has an address")));
     }
 }
 

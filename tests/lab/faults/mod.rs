@@ -59,7 +59,7 @@ impl Node {
 /// Creates a Service with a nodePort that a pod elsewhere serves.
 #[track_caller]
 fn serve(cluster: &ControlPlane, name: &str, port: u16) -> Value {
-    let service = cluster.api().create(&objects::service(name, &[objects::port(80, Some(port))]));
+    let service = cluster.api().create(&objects::selecting_service(name, &[objects::port(80, Some(port))]));
     cluster.api().create(&objects::endpoint_slice(&service, Some(("10.244.0.5", "n2")), "IPv4"));
     service
 }

@@ -16,7 +16,7 @@ pub fn cluster() -> ControlPlane {
 /// Creates a Service with an endpoint on this node in each family.
 #[track_caller]
 pub fn serve(cluster: &ControlPlane, name: &str, node_port: Option<u16>) -> Value {
-    let service = cluster.api().create(&objects::service(name, &[objects::port(80, node_port)]));
+    let service = cluster.api().create(&objects::selecting_service(name, &[objects::port(80, node_port)]));
     for (family, address) in ["IPv4", "IPv6"].into_iter().zip(Wired::HERE) {
         cluster.api().create(&objects::endpoint_slice(&service, Some((address, "n1")), family));
     }

@@ -79,6 +79,14 @@ pub fn service(name: &str, ports: &[Value]) -> Value {
     })
 }
 
+/// The same with a selector, where no controller makes endpoints of it. Of one without, nobody knows whether it sends to a listener of
+/// the node while its endpoints are not read.
+pub fn selecting_service(name: &str, ports: &[Value]) -> Value {
+    let mut service = service(name, ports);
+    service["spec"]["selector"] = json!({"app": name});
+    service
+}
+
 /// One entry of `spec.ports`; without a nodePort the server chooses one.
 pub fn port(number: u16, node_port: Option<u16>) -> Value {
     let mut port = json!({"name": format!("p{number}"), "port": number, "targetPort": 8080});
