@@ -393,8 +393,7 @@ fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
         listeners.iter_mut().filter(|it| it.local_port == 30080).for_each(|it| it.v6only = v6only);
         world
     };
-    let of_ipv4 = with(vec![Family::V4], None);
-    assert_eq!(expect_unknown(&RULE, &of_ipv4, &subject()).source, Source::Listeners);
+    assert_eq!(expect_unknown(&RULE, &with(vec![Family::V4], None), &subject()).source, Source::Listeners);
     expect_problem(&RULE, &with(vec![Family::V4], Some(false)), &subject());
     expect_healthy(&RULE, &with(vec![Family::V4], Some(true)), &subject());
     expect_problem(&RULE, &with(Family::BOTH.to_vec(), None), &subject());
