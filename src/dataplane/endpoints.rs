@@ -235,6 +235,9 @@ mod tests {
             let service = &world.cluster.services.seen().expect("services")[0];
             let found = Endpoints::of(&world).backing(service, &service.ports[0], Family::V4);
             assert_eq!(found.expect("endpoints are known"), backing, "{version}");
+            let words = Endpoints::of(&world).in_words(service, &service.ports[0], Family::V4);
+            let usable = usize::from(backing == Backing::Ready);
+            assert!(words.starts_with(&format!("{usable} usable of 1")), "{version}: {words}");
         }
         // Without a kubelet it may be an old one.
         objects(&mut world.cluster.nodes)[0].kubelet_version = None;

@@ -287,6 +287,8 @@ mod tests {
         let many = many.service("loser", |it| it.node_port(30080));
         let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
         assert_eq!(expect_problem(&RULE, &many, &loser()).severity, Severity::Warning);
+        let judged = check(View { now: &many, before: None }, &Limits::default()).expect("judged");
+        assert_eq!(judged.len(), MOST_CLAIMS);
         assert_eq!(expect_problem(&RULE, &many.service("zzz", taker), &loser()).severity, Severity::Critical);
     }
 
@@ -328,6 +330,14 @@ mod tests {
         expect_healthy(&RULE, &world(PRIMARY[0], v6), &loser());
         let another = |it: World| it.with(|service| service.proxy_name = Some("other".to_owned()));
         expect_healthy(&RULE, &world(PRIMARY[0], another), &loser());
+    }
+
+    #[test]
+    fn with_settings_that_are_assumed_it_is_a_warning() {
+        let said = world(PRIMARY[0], |it| it).said_mode(Mode::Nftables);
+        let evidence = expect_problem(&RULE, &said, &loser());
+        assert_eq!(evidence.severity, Severity::Warning, "a list may leave the address out");
+        assert!(evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:?}");
     }
 
     #[test]

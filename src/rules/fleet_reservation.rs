@@ -254,6 +254,11 @@ mod tests {
             assert!(lacks.contains(30000) && lacks.contains(32767), "{strange}: {lacks}");
             assert!(list.ranges_differ && fleet.doubts()[0].contains(strange), "{strange}");
         }
+        // Nor does one lack what another one needs: of a range that leaves it no ports it needs those that Services have.
+        let wide = Snapshot::healthy().ephemeral("1024 65535", "").node_port_range("1024-65535");
+        let fleet = fleet(&[open, wide]);
+        let list = fleet.list().expect("a list");
+        assert!(list.ports.contains(31000) && !fleet.nodes[1].lacks(&list).contains(31000), "{:?}", fleet.nodes[1]);
     }
 
     #[test]

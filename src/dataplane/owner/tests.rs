@@ -161,6 +161,14 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
 }
 
 #[test]
+fn without_the_sockets_of_udp_ports_of_udp_alone_are_not_known() {
+    let mut world = web().listens("0.0.0.0:30080");
+    world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, "more than are read"));
+    let is_known = |protocol| owner(&world, 60, protocol, 30080).is_ok();
+    assert_eq!([Protocol::Tcp, Protocol::Udp].map(is_known), [true, false]);
+}
+
+#[test]
 fn endpoints_that_were_not_read_are_why_it_is_not_known_who_answers() {
     let mut world = web();
     world.cluster.endpoints_of = Some(std::sync::Arc::default());

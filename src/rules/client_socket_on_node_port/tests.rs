@@ -329,7 +329,7 @@ fn in_cilium_mode_a_socket_meets_the_part_of_a_service_that_an_annotation_leaves
         world.socket(Protocol::Tcp, State::SynSent, &local, REMOTE, |it| it.retransmits = 2).with_mode(Mode::Cilium)
     };
     let by_number: fn(World) -> World = |it| it.node_port(30080);
-    let typed: fn(World) -> World = |it| it.with(|service| service.external_ips = vec![ip(SECOND[0]), ip(PRIMARY[0])]);
+    let typed: fn(World) -> World = |it| it.with(|service| service.external_ips = vec![ip(PRIMARY[0])]);
     let balanced: fn(World) -> World = |it| it.with(|service| service.load_balancer_ips = vec![ip(PRIMARY[0])]);
     for (only, change, port) in [
         (ServiceKind::NodePort, by_number, 30080),
