@@ -27,9 +27,7 @@ pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> 
         let place = format!("{bind}, {protocol}, {shape}, port {port}");
         let owned = owned(snapshot, *protocol, *port);
         for (from, to, shown) in &cells {
-            // Loopback addresses that are not listed fare like 127.0.0.1.
-            let listed = [*to, IpAddr::from(Ipv4Addr::LOCALHOST)].into_iter().take(1 + usize::from(to.is_loopback()));
-            let told = listed.filter_map(|to| owned.get(&(*from, to))).next().copied().unwrap_or('?');
+            let told = answer(&owned, *from, *to);
             if *shown != told && !(told == '?' && is_unsure(recording, *from)) {
                 wrong.push(format!("{place}: {from} to {to}\n  packets: {shown}\n  owner:   {told}"));
             }
@@ -83,6 +81,12 @@ pub fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Va
         Err(_) => '?',
     };
     owned.answers.iter().map(|it| ((it.from, it.to), letter(&it.outcome, it.to))).collect()
+}
+
+/// One of these answers; loopback addresses that are not listed fare like 127.0.0.1.
+pub fn answer(owned: &BTreeMap<(Vantage, IpAddr), char>, from: Vantage, to: IpAddr) -> char {
+    let listed = [to, IpAddr::from(Ipv4Addr::LOCALHOST)].into_iter().take(1 + usize::from(to.is_loopback()));
+    listed.filter_map(|to| owned.get(&(from, to))).next().copied().unwrap_or('?')
 }
 
 /// How bad it is, and from where the listener is lost.

@@ -1,10 +1,6 @@
 //! What is left of a verdict where an input was not read: what packets showed, or that it is not known.
 
-use std::{
-    collections::BTreeSet,
-    net::{IpAddr, Ipv4Addr},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use portreeve::{
     agent::judge,
@@ -15,7 +11,7 @@ use portreeve::{
 
 use super::{
     cilium,
-    judged::{is_open, owned, shown, told},
+    judged::{answer, is_open, owned, shown, told},
     recording::{Recording, Row},
     recordings,
 };
@@ -155,8 +151,7 @@ fn compare(recording: &Recording, snapshot: &Snapshot) -> Compared {
         let services = snapshot.cluster.services.seen().into_iter().flatten();
         let owners: Vec<_> = services.filter(|it| has_port(it)).map(|it| it.name.as_str()).collect();
         for (from, to, shown) in &cells {
-            let listed = [*to, IpAddr::from(Ipv4Addr::LOCALHOST)].into_iter().take(1 + usize::from(to.is_loopback()));
-            match listed.filter_map(|to| owned.get(&(*from, to))).next().copied().unwrap_or('?') {
+            match answer(&owned, *from, *to) {
                 '?' => compared.unknown += 1,
                 told if told == *shown => compared.known += 1,
                 told => {
