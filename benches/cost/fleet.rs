@@ -1,6 +1,8 @@
 //! What hundreds of agents ask of one API server: requests, watches, bytes and Events, from start to incident, while Services
 //! change all the time, and when the server was away.
 
+mod incident;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -16,8 +18,8 @@ use serde_json::json;
 use crate::{
     memory::processor_time,
     parts::{
-        Audit, ControlPlane, Role, audit::Asked, directory::Directory, events, http_get, memory::Memory, objects,
-        process::Process, until, until_within,
+        Audit, ControlPlane, Namespace, Relay, Role, audit::Asked, directory::Directory, http_get, memory::Memory,
+        objects, process::Process, until_within,
     },
     row::{Promise, Row},
     world::{node_ports, run},
@@ -27,11 +29,8 @@ use crate::{
 const AGENTS: usize = 200;
 const AT_ONCE: usize = 500;
 const WHILE: Duration = Duration::from_secs(60);
-/// Two looks of every agent, wherever it was between two.
-const INCIDENT: Duration = Duration::from_secs(75);
-/// The most requests about Events in a second while an incident begins, and the most Events of it, of all agents together.
-const BUSIEST: f64 = 250.0;
-const EVENTS: f64 = 5.0;
+/// One of so many nodes is in a network namespace of its own: what is repaired on the others is left there.
+const LEFT: usize = 40;
 /// Services with a NodePort, before one more comes.
 const SERVICES: u16 = 200;
 const FIRST: u16 = 30_000;
@@ -60,6 +59,9 @@ struct Fleet<'a> {
     directory: Directory,
     agents: Vec<Process>,
     size: usize,
+    /// Where the last nodes are, and their way to the server.
+    apart: Namespace,
+    _way: Relay,
     /// Services with a NodePort.
     services: u16,
     rows: Vec<Row>,
@@ -108,15 +110,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
             fleet.ready(number);
         }
     });
-    let (before, asked) = (events(&fleet.cluster).len(), fleet.audit.of(OBSERVER).len());
-    // Every agent sees the sockets of the namespace that all share: somebody takes a NodePort on each node at once.
-    let taken = TcpListener::bind(("0.0.0.0", FIRST)).expect("a free port");
-    fleet.during("in an incident on every node", |fleet| {
-        thread::sleep(INCIDENT);
-        until("Events", || (events(&fleet.cluster).len() > before).then_some(()));
-    });
-    drop(taken);
-    fleet.tell_of_events(before, asked);
+    fleet.incident();
     fleet.rows
 }
 
@@ -132,8 +126,21 @@ impl<'a> Fleet<'a> {
             cluster.api().create(&objects::node(&name(number), &[&address]));
         }
         let directory = Directory::new();
-        let mut fleet =
-            Self { binary, cluster, audit, directory, agents: Vec::new(), size, services: 0, rows: Vec::new() };
+        let apart = Namespace::new();
+        let way = apart.run(|| TcpListener::bind(ControlPlane::SERVER).expect("a free port"));
+        let way = Relay::between(way, ControlPlane::SERVER.into());
+        let mut fleet = Self {
+            binary,
+            cluster,
+            audit,
+            directory,
+            agents: Vec::new(),
+            size,
+            apart,
+            _way: way,
+            services: 0,
+            rows: Vec::new(),
+        };
         (0..SERVICES).for_each(|_| fleet.serve());
         fleet
     }
@@ -153,9 +160,19 @@ impl<'a> Fleet<'a> {
     /// Waits until an agent has looked with every Service in view.
     fn ready(&self, number: usize) {
         until_within(PATIENCE, "view of every Service", || {
-            let metrics = http_get(&place(number), "/metrics")?;
+            let metrics = self.metrics(number)?;
             (node_ports(&metrics) >= f64::from(self.services)).then_some(())
         });
+    }
+
+    fn metrics(&self, number: usize) -> Option<String> {
+        let get = move || http_get(&place(number), "/metrics");
+        if self.is_apart(number) { self.apart.run(get) } else { get() }
+    }
+
+    /// Whether a node is one of the last.
+    fn is_apart(&self, number: usize) -> bool {
+        number >= self.size - self.size.div_ceil(LEFT)
     }
 
     /// Changes Services, one after the other, and says how many a second it came to and what that took.
@@ -216,7 +233,7 @@ impl<'a> Fleet<'a> {
         self.rows.push(Row::alone(what, unit, values, Promise::None));
     }
 
-    /// One with the rights of the chart, in the same network namespace as all others.
+    /// One with the rights of the chart, in the same network namespace as nearly all others.
     fn agent(&self, number: usize) -> Process {
         let arguments = [
             "agent".to_owned(),
@@ -226,7 +243,9 @@ impl<'a> Fleet<'a> {
             format!("--listen={}", place(number)),
             format!("--heartbeat={}/heartbeat-{number}", self.directory.path().display()),
         ];
-        Process::start(self.binary.to_str().expect("a path"), &arguments, self.directory.path())
+        let (binary, folder) = (self.binary.display().to_string(), self.directory.path().to_owned());
+        let start = move || Process::start(&binary, &arguments, &folder);
+        if self.is_apart(number) { self.apart.run(start) } else { start() }
     }
 
     /// Notes what all of them ask for meanwhile, each on average, and returns the writes of one.
@@ -288,34 +307,6 @@ impl<'a> Fleet<'a> {
             Some((end.to_owned(), of("bytes_acked:").unwrap_or(0.0) + of("bytes_received:").unwrap_or(0.0)))
         };
         String::from_utf8_lossy(&output.stdout).lines().filter_map(carried).collect()
-    }
-
-    /// What an incident was for the server: how many Events, how far apart, and what was asked about them in its busiest second.
-    fn tell_of_events(&mut self, before: usize, asked: usize) {
-        let all = events(&self.cluster);
-        let seconds = |event: &serde_json::Value| -> f64 {
-            let at: jiff::Timestamp = event["eventTime"].as_str().expect("a time").parse().expect("a time");
-            at.as_duration().as_secs_f64()
-        };
-        let mut times: Vec<f64> = all[before..].iter().map(seconds).collect();
-        times.sort_by(f64::total_cmp);
-        let first = times[0];
-        let mut each_second: BTreeMap<u64, u32> = BTreeMap::new();
-        for asked in
-            self.audit.of(OBSERVER).split_off(asked).iter().filter(|it| it.uri.starts_with("/apis/events.k8s.io/"))
-        {
-            *each_second.entry(asked.at).or_default() += 1;
-        }
-        let busiest = each_second.into_values().max().unwrap_or(0);
-        let promised = [
-            ("Events of an incident on every node", "Events", times.len() as f64, EVENTS),
-            ("requests about Events in the busiest second of an incident", "requests", f64::from(busiest), BUSIEST),
-        ];
-        for (what, unit, value, most) in promised {
-            self.rows.push(Row::alone(what, unit, [value], Promise::AtMost(most)));
-        }
-        let after = times.into_iter().map(|time| time - first);
-        self.rows.push(Row::alone("an Event after the first of all agents", "s", after, Promise::None));
     }
 }
 

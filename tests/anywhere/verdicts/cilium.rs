@@ -17,7 +17,7 @@ pub(super) fn recordings() -> Vec<(String, Recording)> {
     let names = fs::read_dir(folder).expect("recordings").map(|it| it.expect("an entry").path());
     let mut names: Vec<String> = names
         .map(|it| it.file_stem().expect("a name").to_string_lossy().into_owned())
-        .filter(|it| it != "world")
+        .filter(|it| !it.starts_with("world"))
         .collect();
     names.sort();
     names.into_iter().map(|it| (it.clone(), whole(&format!("cilium/{it}")))).collect()

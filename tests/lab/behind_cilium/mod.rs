@@ -6,6 +6,7 @@
 //! What Cilium puts into the kernel sees the sockets of one control group, that of the agent. The node's listeners, its
 //! pods and whoever asks from them are threads in there; the client is outside.
 
+mod apart;
 mod asks;
 mod before;
 mod host_port;
@@ -25,6 +26,7 @@ use portreeve::{
 use serde_json::json;
 
 use self::{
+    apart::APART,
     asks::{Everybody, From, Place, ask_everything, places},
     links::ON_LINKS,
     shapes::{FAR, Listener, SHAPES, settle},
@@ -74,6 +76,9 @@ const DEFAULT: &str = "default";
 /// The configuration in which Cilium chooses among more links: it is recorded by itself.
 const DETECTED: &str = "detected";
 
+/// Those in which it is told what to choose among these.
+const CHOSEN: [&str; 2] = ["devices-by-prefix", "devices-and-found"];
+
 /// Settings beside the chart's and the lab's; an empty one is left out.
 type Further = [(&'static str, &'static str)];
 
@@ -102,13 +107,26 @@ impl<'a> Told<'a> {
         }
     }
 
+    /// Whether the node has more links.
+    fn has_links(&self) -> bool {
+        self.name == DETECTED || CHOSEN.contains(&self.name)
+    }
+
+    /// The recorded node.
+    fn world(&self) -> &'static str {
+        if self.name.starts_with(APART) { "cilium/world-apart" } else { "cilium/world" }
+    }
+
     /// What it is recorded by its difference from.
     fn like(&self) -> String {
-        match (self.release, self.name) {
-            (Release::Before, name) => format!("cilium/{name}"),
-            (Release::Newest, DEFAULT | DETECTED) => String::new(),
-            (Release::Newest, _) => format!("cilium/{DEFAULT}"),
-        }
+        let like = match (self.release, self.name) {
+            (Release::Before, name) => name,
+            (Release::Newest, DEFAULT | DETECTED | APART) => return String::new(),
+            (Release::Newest, name) if CHOSEN.contains(&name) => DETECTED,
+            (Release::Newest, name) if name.starts_with(APART) => APART,
+            (Release::Newest, _) => DEFAULT,
+        };
+        format!("cilium/{like}")
     }
 }
 
@@ -124,6 +142,14 @@ fn ask_all(told: &Told<'_>) {
 #[track_caller]
 fn ask_common(told: &Told<'_>) {
     let (recording, seen) = record(told, &common());
+    keep(&told.recorded(), &recording, &seen);
+    judge(told, &recording, &seen);
+}
+
+/// The same for Services of another kind.
+#[track_caller]
+fn ask_apart(told: &Told<'_>) {
+    let (recording, seen) = record(told, &apart::listeners());
     keep(&told.recorded(), &recording, &seen);
     judge(told, &recording, &seen);
 }
@@ -156,12 +182,12 @@ fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
 #[track_caller]
 fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     let Told { release, settings, .. } = *told;
-    let detects = told.name == DETECTED;
+    let has_links = told.has_links();
     // It goes last, when nobody is in it any more.
     let inside = Inside::new();
     let wired = Wired::enter();
     further_addresses(&wired);
-    if detects {
+    if has_links {
         links::add(&wired.client);
     }
     let cluster = ControlPlane::start();
@@ -184,7 +210,7 @@ fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     let _held: Vec<Held> =
         listeners.iter().map(|it| Held::on(it.bind, it.protocol, it.port, Answer::Process)).collect();
     let everybody = Everybody { client: &wired.client, pod: &pod, namespace: &wired.pod };
-    let further = [&ON_LO[..], if detects { &ON_LINKS[..] } else { &[] }].concat();
+    let further = [&ON_LO[..], if has_links { &ON_LINKS[..] } else { &[] }].concat();
     let places: Vec<Place> = places(&further);
     let all = |it: &Listener| (it.protocol, it.port);
     let before = ask_everything(&everybody, &places, &listeners.iter().map(all).collect::<Vec<_>>());
@@ -210,13 +236,13 @@ fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
         }
     });
     let recording = Recording {
-        world: "cilium/world".to_owned(),
+        world: told.world().to_owned(),
         kernel: json!(seen.kernel)
             .as_object()
             .expect("an object")
             .iter()
             .filter(|(field, _)| {
-                ["proxy", "ip_vs", "sysctls"].contains(&field.as_str()) || detects && *field == "interfaces"
+                ["proxy", "ip_vs", "sysctls"].contains(&field.as_str()) || has_links && *field == "interfaces"
             })
             .map(|(field, value)| (field.clone(), value.clone()))
             .collect(),

@@ -1,6 +1,6 @@
 //! All that is recorded, one by one: the settings of [`super::often`], and others that operators use.
 
-use super::{BESIDE, DETECTED, Told, ask_all, ask_common, often};
+use super::{BESIDE, CHOSEN, DETECTED, Told, ask_all, ask_common, often};
 
 #[test]
 fn by_default() {
@@ -65,4 +65,14 @@ fn on_every_address_of_one_device() {
 #[test]
 fn on_devices_that_it_finds_by_itself() {
     ask_common(&Told::newest(DETECTED, often::DETECTS));
+}
+
+#[test]
+fn on_devices_by_how_their_names_begin() {
+    ask_common(&Told::newest(CHOSEN[0], &[("devices", "eth+,!net1,net+")]));
+}
+
+#[test]
+fn on_a_device_that_is_named_and_on_those_that_it_finds() {
+    ask_common(&Told::newest(CHOSEN[1], &[("devices", "bridge0"), ("force-device-detection", "true")]));
 }

@@ -25,29 +25,31 @@ pub struct Listener {
 pub struct Shape {
     /// A word for it, that of the other planes' recordings where they have it too.
     pub name: &'static str,
-    families: &'static [&'static str],
+    pub families: &'static [&'static str],
     /// externalTrafficPolicy.
-    policy: &'static str,
-    endpoints: &'static [Endpoint],
+    pub policy: &'static str,
+    pub endpoints: &'static [Endpoint],
     /// What else is different, given the port.
-    change: fn(&mut Value, u16),
+    pub change: fn(&mut Value, u16),
 }
 
 /// An endpoint of each family.
-struct Endpoint {
+pub struct Endpoint {
     /// Whether it is the node's own pod, and not one of another node.
-    here: bool,
+    pub here: bool,
+    /// Whether its EndpointSlice names a node.
+    pub named: bool,
     /// Whether it is ready, serving and terminating.
-    conditions: [bool; 3],
+    pub conditions: [bool; 3],
 }
 
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
-const HERE: Endpoint = Endpoint { here: true, conditions: [true, true, false] };
+pub const HERE: Endpoint = Endpoint { here: true, named: true, conditions: [true, true, false] };
 const ELSEWHERE: Endpoint = Endpoint { here: false, ..HERE };
 const DRAINING: [bool; 3] = [false, true, true];
 
 /// Beside the endpoints: one NodePort Service over both families, externalTrafficPolicy Cluster.
-const PLAIN: Shape =
+pub const PLAIN: Shape =
     Shape { name: "ready", families: &FAMILIES, policy: "Cluster", endpoints: &[HERE], change: |_, _| {} };
 
 /// Every shape.
@@ -116,7 +118,7 @@ pub static SHAPES: [Shape; 16] = [
 ];
 
 /// Gives the port to the Service itself.
-fn without_node_port(service: &mut Value, port: u16) {
+pub fn without_node_port(service: &mut Value, port: u16) {
     let entry = &mut service["spec"]["ports"][0];
     entry["port"] = json!(port);
     entry.as_object_mut().expect("a port").remove("nodePort");
@@ -139,13 +141,21 @@ impl Shape {
         service["spec"]["ipFamilies"] = json!(self.families);
         service["spec"]["externalTrafficPolicy"] = json!(self.policy);
         (self.change)(&mut service, port);
+        let status = service.get("status").cloned();
         let service = cluster.api().create(&service);
+        if let Some(status) = status {
+            let name = service["metadata"]["name"].as_str().expect("a name");
+            let path = format!("/api/v1/namespaces/default/services/{name}/status");
+            let patch = json!({"status": status});
+            cluster.api().send("PATCH", &path, "application/merge-patch+json", &patch).expect("it has a status");
+        }
         for (index, family) in FAMILIES.iter().enumerate().filter(|(_, family)| self.families.contains(family)) {
             let mut slice = objects::endpoint_slice(&service, None, family);
-            let endpoints = self.endpoints.iter().filter_map(|Endpoint { here, conditions }| {
+            let endpoints = self.endpoints.iter().filter_map(|Endpoint { here, named, conditions }| {
                 let (address, node) = if *here { (own.get(index)?.as_str(), "n1") } else { (FAR[index], "n2") };
                 let [ready, serving, terminating] = conditions;
                 let conditions = json!({"ready": ready, "serving": serving, "terminating": terminating});
+                let node = named.then_some(node);
                 Some(json!({"addresses": [address], "nodeName": node, "conditions": conditions}))
             });
             slice["endpoints"] = endpoints.collect();

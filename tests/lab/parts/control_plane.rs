@@ -19,9 +19,6 @@ use super::{
     process::Process,
 };
 
-/// Where an API server answers, unless it is told otherwise.
-pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 6443);
-
 /// The key that signs the tokens of service accounts.
 const KEY: &str = "service-accounts.key";
 /// Why something cannot be done to it in a guest.
@@ -45,6 +42,9 @@ struct Programs {
 }
 
 impl ControlPlane {
+    /// Where one answers, unless it is told otherwise.
+    pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 6443);
+
     /// One with the defaults that matter here, dual-stack and RBAC; ready to be written to. A guest borrows it, and its
     /// programs are not the guest's to stop.
     #[track_caller]
@@ -86,7 +86,7 @@ impl ControlPlane {
         fs::create_dir_all(authority.parent().expect("a folder")).expect("a folder");
         fs::write(authority, &loan.authority).expect("a certificate");
         for user in USERS {
-            write_kubeconfig(&directory, &SERVER.0.to_string(), user);
+            write_kubeconfig(&directory, &Self::SERVER.0.to_string(), user);
         }
         let api = Api::of(&kubeconfig(&directory, USERS[0])).expect("it is ready");
         Self { programs: None, _loan: Some(loan), api, directory }
@@ -154,7 +154,7 @@ impl ControlPlane {
     pub fn restart_hung(&mut self) {
         self.kill();
         let mut server = start_server(&self.directory, &self.programs().flags);
-        server.wait_for("open port", || TcpStream::connect(SERVER).ok());
+        server.wait_for("open port", || TcpStream::connect(Self::SERVER).ok());
         server.signal(Signal::SIGSTOP);
         *self.server() = Some(server);
     }

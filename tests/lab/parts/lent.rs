@@ -23,11 +23,7 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    control_plane::{ControlPlane, SERVER},
-    namespace::Namespace,
-    relay::Relay,
-};
+use super::{control_plane::ControlPlane, namespace::Namespace, relay::Relay};
 
 /// A variable that tells tests in a guest the port of the machine's loopback on which they are lent what they need.
 pub const LENDER: &str = "PORTREEVE_LENDER";
@@ -98,7 +94,7 @@ fn lend(mut guest: TcpStream) {
     let listener = on_loopback();
     let authority = fs::read_to_string(control_plane.authority()).expect("certificates");
     let terms = serde_json::to_string(&Terms { port: port(&listener), authority }).expect("JSON");
-    let _relay = namespace.run(move || Relay::between(listener, SERVER.into()));
+    let _relay = namespace.run(move || Relay::between(listener, ControlPlane::SERVER.into()));
     // A guest that has ended meanwhile needs nothing more; one that has not says nothing more.
     writeln!(guest, "{terms}").and_then(|()| guest.read(&mut [0])).ok();
 }
@@ -110,7 +106,7 @@ fn lend(mut guest: TcpStream) {
 #[track_caller]
 pub fn borrow() -> Option<Loan> {
     let lender: u16 = env::var(LENDER).ok()?.parse().expect("a port");
-    let listener = TcpListener::bind(SocketAddr::from(SERVER)).expect("a free port");
+    let listener = TcpListener::bind(SocketAddr::from(ControlPlane::SERVER)).expect("a free port");
     // The calling thread is in the test's namespace, which has no way to the machine.
     let asking = thread::spawn(move || {
         let own = File::open("/proc/1/ns/net").expect("the guest's own namespace");

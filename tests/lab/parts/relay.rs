@@ -14,7 +14,7 @@ use std::{
 
 use nix::sys::socket::{Shutdown as Direction, shutdown};
 
-use super::control_plane::SERVER;
+use super::control_plane::ControlPlane;
 
 /// What passes at once, and how much of it on a slow way, after which pause.
 const PIECE: usize = 16 * 1024;
@@ -48,7 +48,7 @@ impl Relay {
     /// certificate does not name.
     #[track_caller]
     pub fn start() -> Self {
-        Self::between(TcpListener::bind("127.0.0.2:7443").expect("a free port"), SERVER.into())
+        Self::between(TcpListener::bind("127.0.0.2:7443").expect("a free port"), ControlPlane::SERVER.into())
     }
 
     /// One from a listener, wherever that is, to an address in the network namespace of the calling thread.

@@ -18,7 +18,7 @@ use super::{
 use crate::parts::Answer;
 
 /// The configurations whose snapshot stands for all of their node.
-const FIRST: [&str; 3] = ["iptables-default", "ipvs-default", "cilium/default"];
+const FIRST: [&str; 4] = ["iptables-default", "ipvs-default", "cilium/default", "cilium/apart"];
 
 /// The configurations whose proxy has listeners of its own.
 const HOLDING: [&str; 2] = ["iptables-1.23", "nftables-1.37-localhost"];
