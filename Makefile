@@ -112,9 +112,9 @@ pictures: lab ## Draw the documents' pictures anew, of what a Prometheus of the 
 	pngquant --force --ext .png --strip 64 docs/pictures/*.png
 
 # A package of its own; what it is made of stays out of the lock file of the program.
-mutants: ## Invert every condition of every rule and data plane, one at a time, and see that a test notices; needs root
+mutants: ## Invert every condition of every rule and data plane, and see that a test notices; FILES="dataplane/cilium.rs" for some; needs root
 	CARGO_TARGET_DIR=target/mutants/tool $(CARGO) test --locked --quiet --manifest-path tests/mutants/Cargo.toml
-	CARGO_TARGET_DIR=target/mutants/tool $(CARGO) run --locked --quiet --manifest-path tests/mutants/Cargo.toml
+	FILES='$(FILES)' CARGO_TARGET_DIR=target/mutants/tool $(CARGO) run --locked --quiet --manifest-path tests/mutants/Cargo.toml
 
 # Two targets at a time. CI runs all for a few seconds; `SECONDS_EACH=3600` is for a night, `TARGETS="snapshot flagz"` for some.
 SECONDS_EACH ?= 600

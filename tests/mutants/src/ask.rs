@@ -117,11 +117,12 @@ impl Programs {
         let next = AtomicUsize::new(0);
         let told = Mutex::new(vec![Noticed::default(); mutants.len()]);
         let work = || -> io::Result<()> {
-            while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(mutant) = mutants.get(index) else { return Ok(()) };
                 let noticed = self.ask_of(mutant)?;
-                told.lock().expect("no worker panics")[mutant.number - 1] = noticed;
+                told.lock().expect("no worker panics")[index] = noticed;
             }
-            Ok(())
         };
         let workers = thread::available_parallelism()?.get();
         thread::scope(|scope| {

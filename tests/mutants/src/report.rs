@@ -48,6 +48,12 @@ fn key(mutant: &Mutant) -> [String; 3] {
     [mutant.file.clone(), mutant.condition.function.clone(), mutant.text.clone()]
 }
 
+/// The beginning of a reason for what is missed, with its place.
+fn place(missed: &Mutant, who: &str) -> String {
+    let [file, function, condition] = key(missed);
+    format!("src/{file}:{}: no {who} notices: {file} | {function} | {condition} | ", missed.condition.line)
+}
+
 /// Every mutant, and who notices it.
 pub struct Report<'a> {
     /// The mutants.
@@ -75,16 +81,19 @@ impl Report<'_> {
         self.those(|it, noticed| it.is_of_data_plane() && noticed.first.is_some() && !noticed.by_cells)
     }
 
+    /// What tests miss, and what cells do, each with its place.
+    pub fn missed(&self) -> Vec<String> {
+        let missed = [("test", self.survivors()), ("cell", self.missed_by_cells())];
+        missed.iter().flat_map(|(who, missed)| missed.iter().map(move |it| place(it, who))).collect()
+    }
+
     /// What is not as it should be: what a witness misses without a reason, and reasons for what it does not miss.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         for (who, missed, reasons) in
             [("test", self.survivors(), self.reasons), ("cell", self.missed_by_cells(), self.not_by_cells)]
         {
-            complaints.extend(missed.iter().filter(|it| reasons.of(it).is_none()).map(|it| {
-                let [file, function, condition] = key(it);
-                format!("src/{file}:{}: no {who} notices: {file} | {function} | {condition} | ", it.condition.line)
-            }));
+            complaints.extend(missed.iter().filter(|it| reasons.of(it).is_none()).map(|it| place(it, who)));
             complaints
                 .extend(reasons.idle(&missed).map(|it| format!("needs no reason any more, some {who} notices: {it}")));
         }
