@@ -159,9 +159,10 @@ impl FleetReservation {
         let kept = union_of(|node| node.reserved.clone());
         let servers = union_of(|node| node.exposed.minus(&node.range.range.into()));
         let ranges_differ = self.ranges().len() > 1;
-        let own = union_of(|node| node.own().0);
-        let whole_range = self.nodes.iter().all(|node| node.own().1);
-        let wide = ReservedList { ports: kept.union(&own), whole_range, ranges_differ };
+        let own: Vec<_> = self.nodes.iter().map(NodeReservation::own).collect();
+        let ports = own.iter().fold(kept.clone(), |all, (ports, _)| all.union(ports));
+        let whole_range = own.iter().all(|(_, is_whole)| *is_whole);
+        let wide = ReservedList { ports, whole_range, ranges_differ };
         let of_services = kept.union(&servers).union(&union_of(|node| node.allocated.clone()));
         let narrow = ReservedList { ports: of_services, whole_range: false, ranges_differ };
         self.check(&wide).map(|()| wide).or_else(|_| self.check(&narrow).map(|()| narrow))
