@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use super::{
     ephemeral::{effective_ephemeral, range_above, share},
     needed_ports::NeededPorts,
-    node_ports::{allocated, counted, ports_in_words, range_in_words},
+    node_ports::{ASSUMED_RANGE, allocated, counted, ports_in_words, range_in_words},
     reservation::{FEWEST_LEFT, LONGEST, is_bearable},
-    wording::listed,
+    wording::{capital, listed},
 };
 use crate::facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, text};
 
@@ -135,11 +135,7 @@ impl FleetReservation {
         let ranges = self.ranges();
         let several = (ranges.len() > 1).then(|| format!("Nodes tell different NodePort ranges: {}.", listed(&ranges)));
         let is_assumed = self.nodes.iter().any(|node| node.range.source == RangeSource::Assumed);
-        let assumed = is_assumed.then(|| {
-            "The NodePort range is assumed to be the default: no source names it. Compare it with kube-apiserver's \
-             --service-node-port-range."
-                .to_owned()
-        });
+        let assumed = is_assumed.then(|| format!("{}.", capital(ASSUMED_RANGE)));
         several.into_iter().chain(assumed).collect()
     }
 

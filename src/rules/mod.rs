@@ -67,6 +67,7 @@ pub use endpoints_needed::endpoints_needed;
 pub use fleet_reservation::{FleetReservation, NodeReservation, ReservedList};
 pub use free_ports::{FreePorts, free_port};
 pub use limits::Limits;
+pub use node_ports::ASSUMED_RANGE;
 pub use node_query::node_query;
 pub use pods::workload as made_by;
 pub use policy_parameters::PolicyParameters;

@@ -45,6 +45,10 @@ pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
     }
 }
 
+/// That a range is only assumed, for people.
+pub const ASSUMED_RANGE: &str = "the NodePort range is assumed to be the default: no source names it; compare it with \
+    kube-apiserver's --service-node-port-range";
+
 /// The range where a source names it.
 ///
 /// # Errors
