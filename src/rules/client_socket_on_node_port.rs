@@ -32,8 +32,8 @@ use std::{
 use self::claims::{Claim, Claims};
 use super::{
     Limits, Patience, Rule,
+    assumed::{at_most_a_warning, with_any_or_assumed},
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
-    node_ports::at_most_a_warning,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_SOCKETS, capital},
@@ -187,14 +187,9 @@ impl<'a> Node<'a> {
         // Where the mode is not known, it is harmless in one, and whether a list has the address is no matter.
         let everywhere = is_everywhere(socket) || self.candidates.mode.is_err();
         let of = |candidates: &[Candidate]| self.severity_of(candidates, socket, claim);
-        match self.candidates.unassumed_at(everywhere).map(of) {
-            Some(Ok(severity)) => (Ok(severity), false),
-            Some(Err(_)) => {
-                let assumed = of(self.candidates.at(everywhere));
-                (assumed.map(|it| it.map(|it| it.min(Severity::Warning))), true)
-            }
-            None => (of(self.candidates.at(everywhere)), false),
-        }
+        let (severity, is_assumed) = with_any_or_assumed(&self.candidates, everywhere, of, Result::is_ok);
+        let most = if is_assumed { Severity::Warning } else { Severity::Critical };
+        (severity.map(|it| it.map(|it| it.min(most))), is_assumed)
     }
 
     /// What holds in all of these: the mildest severity, where none is silent. Nothing where all are. Information is told where some

@@ -42,9 +42,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Limits, Patience, Rule,
+    assumed::judged,
     ephemeral::EphemeralPorts,
     free_ports::free_port,
-    node_ports::{if_served, judged, range_in_words},
+    node_ports::{if_served, range_in_words},
     remedies::{move_off, move_service},
     socket_needs::{Ports, SocketNeed},
     v6only::either_way,

@@ -5,6 +5,7 @@
 //! To add a rule, copy the shortest one, `own_port_taken.rs`, and add its `mod` line and its entry in [`RULES`].
 //! CONTRIBUTING.md lists the other files.
 
+mod assumed;
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
 mod each_service;
