@@ -32,10 +32,14 @@ pub(super) fn judged(
 ) -> Option<Verdict> {
     let is_certain = |verdict: &Option<Verdict>| !matches!(verdict, Some(Verdict::Unknown(_)));
     let (verdict, is_assumed) = with_any_or_assumed(candidates, false, &judge, is_certain);
+    // Where all settings were read, nothing is left out.
+    let leaves_out = || candidates.at(true).len() < candidates.at(false).len();
     match (is_assumed, everywhere) {
         (true, true) => verdict.map(|verdict| assuming(DEFAULTS, verdict)),
         (true, false) => verdict.map(at_most_a_warning),
-        (false, true) if !is_certain(&verdict) => judge(candidates.at(true)).map(|verdict| assuming(SERVED, verdict)),
+        (false, true) if !is_certain(&verdict) && leaves_out() => {
+            judge(candidates.at(true)).map(|verdict| assuming(SERVED, verdict))
+        }
         (false, _) => verdict,
     }
 }
@@ -55,5 +59,37 @@ pub(super) fn at_most_a_warning(verdict: Verdict) -> Verdict {
             Verdict::Problem(evidence)
         }
         verdict => verdict,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::facts::{Gap, Learned, Mode, Snapshot, Source, Why, healthy::gap};
+
+    /// How often it is asked of a node on which nothing is certain.
+    fn asked(world: &Snapshot, everywhere: bool) -> usize {
+        let asked = Cell::new(0);
+        let candidates = Candidates::of(world, world.kernel.interfaces.seen().expect("links"), 60);
+        let verdict = judged(&candidates, everywhere, |all| {
+            assert!(!all.is_empty());
+            asked.set(asked.get() + 1);
+            Some(Verdict::Unknown(Gap::new(Source::EndpointSlices, Why::NotPermitted, "not read")))
+        });
+        assert!(matches!(verdict, Some(Verdict::Unknown(_))));
+        asked.get()
+    }
+
+    #[test]
+    fn it_is_asked_a_second_time_only_where_settings_were_not_read() {
+        let mut world = Snapshot::healthy();
+        assert_eq!([true, false].map(|everywhere| asked(&world, everywhere)), [1, 1]);
+        world.kernel.proxy.config = gap(Source::ProxyConfig, Why::NotPermitted);
+        world.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotPermitted);
+        assert_eq!([true, false].map(|everywhere| asked(&world, everywhere)), [2, 1]);
+        world.overrides.proxy_mode = Some(Learned { value: Mode::Iptables, place: "--proxy-mode".to_owned() });
+        assert_eq!([true, false].map(|everywhere| asked(&world, everywhere)), [2, 2]);
     }
 }
