@@ -36,12 +36,12 @@ use super::{
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
-    wording::{MOST_SOCKETS, capital},
+    wording::{MOST_SOCKETS, capital, with_socket},
 };
 use crate::{
     dataplane::{
-        ByPort, Candidate, Candidates, LocalAddress, by_port, is_everywhere, local_addresses, owner_evidence,
-        owner_name, place, serves, service_port, socket_in_words,
+        ByPort, Candidate, Candidates, LocalAddress, by_port, is_everywhere, local_addresses, owner_name, place,
+        serves, service_port,
     },
     facts::{Family, Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
@@ -274,8 +274,7 @@ impl<'a> Node<'a> {
         let worst = &hits[0];
         let mut evidence = Evidence::new(severity, self.sentence(worst, severity));
         for hit in hits.iter().filter(|hit| hit.severity.is_ok()).take(MOST_SOCKETS) {
-            evidence = evidence.value("socket", socket_in_words(hit.socket));
-            evidence.values.extend(owner_evidence(self.snapshot, &hit.socket.owner));
+            evidence = with_socket(evidence, "socket", self.snapshot, hit.socket);
         }
         evidence = evidence.and_more("socket", hits.len(), MOST_SOCKETS);
         evidence = self.facts(evidence, worst);

@@ -49,13 +49,13 @@ use super::{
     remedies::{move_off, move_service},
     socket_needs::{Ports, SocketNeed},
     v6only::either_way,
-    wording::capital,
+    wording::{capital, with_socket},
 };
 use crate::{
     dataplane::{
         Backing, Candidate, Candidates, Endpoints, LocalAddress, Outcome, Own, Part, Proxy, answering_vantage_points,
-        by_port, covers, host_ports, is_everywhere, local_addresses, other_loopback, owner_evidence, owner_name, place,
-        refuses_bind_of, served_node_ports, service_port, socket_in_words, workers,
+        by_port, covers, host_ports, is_everywhere, local_addresses, other_loopback, owner_name, place,
+        refuses_bind_of, served_node_ports, service_port, workers,
     },
     facts::{Family, Gap, Interfaces, Mode, Service, ServicePort, Snapshot, Socket, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
@@ -356,8 +356,7 @@ impl Node<'_> {
 
     /// What people would ask each other for.
     fn with_facts(&self, mut evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
-        evidence = evidence.value("listener", socket_in_words(socket));
-        evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
+        evidence = with_socket(evidence, "listener", self.snapshot, socket);
         evidence = evidence.value(
             "service",
             format!(
