@@ -96,7 +96,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     if !all_outgoing_listed {
         let detail = "there are more connections on NodePorts than are listed; those that hang come first";
         let verdict = Verdict::Unknown(Gap::new(Source::Clients, Why::Ambiguous, detail));
-        judgements.push(Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict });
+        judgements.push(Judgement::of(Subject::this_node(snapshot), verdict));
     }
     Ok(judgements)
 }

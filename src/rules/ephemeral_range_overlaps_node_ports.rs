@@ -73,7 +73,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         (_, Some(gap)) => Verdict::Unknown(gap.clone()),
         (_, None) => Verdict::Healthy,
     };
-    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }])
+    Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
 
 /// What the agent of Cilium in kube-proxy's place does when it starts next, about NodePorts that the kernel may choose.

@@ -176,7 +176,7 @@ fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Jud
     judged
         .retain(|it| it.protocol != Some(Protocol::Udp) && !(it.protocol.is_none() && it.verdict == Verdict::Healthy));
     let subject = Subject::node(now.node_name(), None);
-    judged.push(Judgement { subject, port: None, protocol: None, verdict: Verdict::Unknown(gap.clone()) });
+    judged.push(Judgement::of(subject, Verdict::Unknown(gap.clone())));
     judged
 }
 

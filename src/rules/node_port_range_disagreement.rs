@@ -93,7 +93,7 @@ fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evide
     if verdicts.is_empty() {
         verdicts.push(Verdict::Healthy);
     }
-    let judgement = |verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict };
+    let judgement = |verdict| Judgement::of(subject.clone(), verdict);
     verdicts.into_iter().map(judgement).collect()
 }
 
