@@ -287,13 +287,13 @@ impl<'a> Node<'a> {
 
     fn sentence(&self, hit: &Hit<'_>, severity: Severity) -> String {
         let socket = hit.socket;
-        let is_in = |wanted| self.candidates.mode.as_ref().is_ok_and(|mode| mode.value == wanted);
-        let ipvs = is_in(Mode::Ipvs);
+        let ipvs = self.snapshot.is_in(Mode::Ipvs);
+        let cilium = self.snapshot.is_in(Mode::Cilium);
         let ends = match (severity, ipvs, socket.protocol, socket.state) {
-            (Severity::Critical, ..) if is_in(Mode::Cilium) => {
+            (Severity::Critical, ..) if cilium => {
                 "it hangs, since Cilium takes what arrives from outside for a new client"
             }
-            _ if is_in(Mode::Cilium) => {
+            _ if cilium => {
                 "what a peer outside this node answers does not arrive, since Cilium takes it for a new client"
             }
             (Severity::Critical, _, Protocol::Udp, _) => {

@@ -87,7 +87,9 @@ enum Start {
 impl Start {
     /// As Cilium's `checkNodePortAndEphemeralPortRanges` decides; nothing where it is content, or something is not known.
     fn of_cilium(snapshot: &Snapshot, ephemeral: PortRange) -> Option<Self> {
-        snapshot.proxy_mode().ok().filter(|mode| mode.value == Mode::Cilium)?;
+        if !snapshot.is_in(Mode::Cilium) {
+            return None;
+        }
         let settings = snapshot.proxy_config().ok()?.cilium.as_ref()?;
         let range = match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
             Some(claim) => *claim.ranges.seen()?.first()?,

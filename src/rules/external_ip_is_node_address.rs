@@ -285,8 +285,7 @@ impl Here<'_> {
             _ => evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]),
         };
         // Bound in another mode than ipvs, the address was left on this node, and other nodes need not have it.
-        let everywhere = matches!(&self.mode, Ok(mode) if mode.value == Mode::Ipvs);
-        let evidence = if everywhere { about_the_cluster(evidence, owners) } else { evidence };
+        let evidence = if self.snapshot.is_in(Mode::Ipvs) { about_the_cluster(evidence, owners) } else { evidence };
         self.with_facts(evidence, claim, owners)
     }
 

@@ -202,7 +202,7 @@ impl<'a> Node<'a> {
         }
         let evidence = match wrong {
             // Cilium's agent serves health checks in kube-proxy's place, and writes no such Events.
-            Wrong::Nobody if mode.as_ref().is_ok_and(|mode| mode.value == Mode::Cilium) => {
+            Wrong::Nobody if self.snapshot.is_in(Mode::Cilium) => {
                 let setting = "see that cilium-config does not turn enable-health-check-nodeport off";
                 evidence
                     .remedy(Remedy::from(Step::advice(setting)).then(Step::advice("restart this node's Cilium agent")))

@@ -322,8 +322,7 @@ impl Node<'_> {
 
     /// In iptables mode an address outside nodePortAddresses is safe only as long as the Service has endpoints.
     fn is_trap(&self, socket: &Socket) -> bool {
-        let iptables = self.candidates.mode.as_ref().is_ok_and(|mode| mode.value == Mode::Iptables);
-        iptables
+        self.snapshot.is_in(Mode::Iptables)
             && !socket.local.is_unspecified()
             && !socket.local.is_loopback()
             && socket.device == 0
