@@ -306,23 +306,19 @@ fn candidates(
     let needs = |setting| plane.settings.contains(&setting);
     let node_port_addresses = (plane.node_port_addresses)(config);
     let by_device = needs(Setting::Devices);
-    let (primaries, unknown_primary) = match by_device || node_port_addresses.iter().any(|text| text == "primary") {
-        true => primaries(snapshot, interfaces, config),
-        false => (vec![[None, None]], None),
-    };
-    let (detectors, unknown_detector) = match needs(Setting::LocalDetector) {
-        true => local_detectors(snapshot, (*is == Known::Read).then_some(config)),
-        false => (vec![Settings::NOT_NEEDED.local_detector], None),
-    };
-    let (localnets, unknown_localnet) = match needs(Setting::RouteLocalnet) {
-        true => either_of(snapshot.kernel.sysctls.route_localnet.get().copied()),
-        false => (vec![Settings::NOT_NEEDED.route_localnet], None),
-    };
-    let (ages, unknown_age) = match needs(Setting::Version) {
-        true => either_of(kube_proxy::is_before_1_26(snapshot).ok_or_else(|| kube_proxy::unknown_version(snapshot))),
-        false => (vec![Settings::NOT_NEEDED.before_1_26], None),
-    };
-    let mut settings = Settings::NOT_NEEDED;
+    let by_address = by_device || node_port_addresses.iter().any(|text| text == "primary");
+    let (primaries, unknown_primary) = if_needed(by_address, [None, None], || primaries(snapshot, interfaces, config));
+    let neutral = Settings::NOT_NEEDED;
+    let (detectors, unknown_detector) = if_needed(needs(Setting::LocalDetector), neutral.local_detector, || {
+        local_detectors(snapshot, (*is == Known::Read).then_some(config))
+    });
+    let (localnets, unknown_localnet) = if_needed(needs(Setting::RouteLocalnet), neutral.route_localnet, || {
+        either_of(snapshot.kernel.sysctls.route_localnet.get().copied())
+    });
+    let (ages, unknown_age) = if_needed(needs(Setting::Version), neutral.before_1_26, || {
+        either_of(kube_proxy::is_before_1_26(snapshot).ok_or_else(|| kube_proxy::unknown_version(snapshot)))
+    });
+    let mut settings = neutral;
     let cilium = config.cilium.clone().unwrap_or_default();
     if by_device {
         settings.families_off.clone_from(&cilium.families_off);
@@ -364,6 +360,15 @@ fn candidates(
         }
     }
     (candidates, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age))
+}
+
+/// What an input may be where it is needed, and why there are several; elsewhere the value that changes nothing.
+fn if_needed<T>(
+    is_needed: bool,
+    neutral: T,
+    possible: impl FnOnce() -> (Vec<T>, Option<Gap>),
+) -> (Vec<T>, Option<Gap>) {
+    if is_needed { possible() } else { (vec![neutral], None) }
 }
 
 /// What a fact is, or both where it is not known, and why it is not.

@@ -66,7 +66,7 @@ pub(super) fn serves_host_port(
 /// Whether it refuses `bind` of this protocol and family on every NodePort: in the node's network namespace, on the wildcard
 /// and on each address that it takes. Who listens there already stays, and cannot begin again.
 pub(crate) fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> bool {
-    let serves = snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium);
+    let serves = snapshot.is_in(Mode::Cilium);
     let config = snapshot.proxy_config_of(Some(Mode::Cilium)).ok().and_then(|config| config.cilium.as_ref());
     let allows = |config: &CiliumConfig| config.allows_bind || config.families_off.contains(&family);
     serves && is_translated(protocol) && !config.is_some_and(allows)

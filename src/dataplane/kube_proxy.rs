@@ -10,7 +10,7 @@ pub(super) fn is_before_1_26(snapshot: &Snapshot) -> Option<bool> {
     match version(snapshot) {
         Some((major, minor, _)) => Some((major, minor) < (1, 26)),
         // The mode came with 1.29.
-        None if snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Nftables) => Some(false),
+        None if snapshot.is_in(Mode::Nftables) => Some(false),
         None => oldest_beside_kubelet(snapshot).filter(|oldest| *oldest >= (1, 26)).map(|_| false),
     }
 }

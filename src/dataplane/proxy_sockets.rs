@@ -128,14 +128,14 @@ impl<'a> Proxy<'a> {
     /// A kube-proxy in nftables mode that listens on loopback's NodePorts over TCP, where it is told to (KEP-6032).
     fn may_hold_on_loopback(&self, socket: &Socket) -> bool {
         let config = self.snapshot.proxy_config();
-        let mode = self.snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Nftables);
+        let mode = self.snapshot.is_in(Mode::Nftables);
         let told = config.is_ok_and(|config| config.nftables_localhost == Some(true));
         mode && told && socket.local.is_loopback() && socket.protocol == Protocol::Tcp
     }
 
     /// Cilium is in kube-proxy's place, and holds no port: its programs are in the kernel.
     fn is_cilium(&self) -> bool {
-        self.snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium)
+        self.snapshot.is_in(Mode::Cilium)
     }
 
     /// The version that a kube-proxy answers.

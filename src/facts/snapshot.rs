@@ -115,6 +115,11 @@ impl Snapshot {
             .ok_or_else(|| gap.clone())
     }
 
+    /// Whether the proxy is known to be in a mode.
+    pub fn is_in(&self, mode: Mode) -> bool {
+        self.proxy_mode().is_ok_and(|known| known.value == mode)
+    }
+
     /// The mode of a kube-proxy in whose place something else may be, and why that is not known.
     pub fn contested(&self) -> Option<(Mode, Gap)> {
         match &self.kernel.proxy.mode {

@@ -60,6 +60,13 @@ pub struct Judgement {
     pub verdict: Verdict,
 }
 
+impl Judgement {
+    /// One that is about no port.
+    pub fn of(subject: Subject, verdict: Verdict) -> Self {
+        Self { subject, port: None, protocol: None, verdict }
+    }
+}
+
 /// Clear, raise or hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -30,12 +30,11 @@ use super::{
     ephemeral::{EphemeralPorts, ranges_in_words},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed, proxy_health},
-    wording::{MOST_SOCKETS, capital},
+    wording::{capital, with_sockets},
 };
 use crate::{
     dataplane::{
-        DAEMON_PORTS, PROXY_METRICS, Part, by_port, owner_evidence, owner_name, served_health_checks, serves,
-        socket_in_words, unready_host_network_pods,
+        DAEMON_PORTS, PROXY_METRICS, Part, by_port, owner_name, served_health_checks, serves, unready_host_network_pods,
     },
     facts::{Family, Gap, Mode, Owner, Pod, PortRange, Protocol, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
@@ -230,12 +229,8 @@ fn evidence(snapshot: &Snapshot, absent: &Absent<'_>, sockets: &[&Socket]) -> Ev
         "{} has an outgoing connection from port {port}/{protocol}, on which nobody listens: {whose} cannot have it.",
         capital(&owner)
     );
-    let mut evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
-    for socket in sockets.iter().take(MOST_SOCKETS) {
-        evidence = evidence.value("socket", socket_in_words(socket));
-        evidence.values.extend(owner_evidence(snapshot, &socket.owner));
-    }
-    evidence = evidence.and_more("socket", sockets.len(), MOST_SOCKETS);
+    let evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
+    let mut evidence = with_sockets(evidence, "socket", snapshot, sockets);
     evidence.values.extend(ranges_in_words(snapshot));
     let ports = [*port].into_iter().collect();
     evidence.remedy(reserve(snapshot, &ports).then(Step::advice(match owned {

@@ -32,16 +32,16 @@ use std::{
 use self::claims::{Claim, Claims};
 use super::{
     Limits, Patience, Rule,
+    assumed::{at_most_a_warning, with_any_or_assumed},
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
-    node_ports::at_most_a_warning,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
-    wording::{MOST_SOCKETS, capital},
+    wording::{MOST_SOCKETS, capital, with_socket},
 };
 use crate::{
     dataplane::{
-        ByPort, Candidate, Candidates, LocalAddress, by_port, is_everywhere, local_addresses, owner_evidence,
-        owner_name, place, serves, service_port, socket_in_words,
+        ByPort, Candidate, Candidates, LocalAddress, by_port, is_everywhere, local_addresses, owner_name, place,
+        serves, service_port,
     },
     facts::{Family, Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Vantage, Verdict},
@@ -96,7 +96,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     if !all_outgoing_listed {
         let detail = "there are more connections on NodePorts than are listed; those that hang come first";
         let verdict = Verdict::Unknown(Gap::new(Source::Clients, Why::Ambiguous, detail));
-        judgements.push(Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict });
+        judgements.push(Judgement::of(Subject::this_node(snapshot), verdict));
     }
     Ok(judgements)
 }
@@ -187,14 +187,9 @@ impl<'a> Node<'a> {
         // Where the mode is not known, it is harmless in one, and whether a list has the address is no matter.
         let everywhere = is_everywhere(socket) || self.candidates.mode.is_err();
         let of = |candidates: &[Candidate]| self.severity_of(candidates, socket, claim);
-        match self.candidates.unassumed_at(everywhere).map(of) {
-            Some(Ok(severity)) => (Ok(severity), false),
-            Some(Err(_)) => {
-                let assumed = of(self.candidates.at(everywhere));
-                (assumed.map(|it| it.map(|it| it.min(Severity::Warning))), true)
-            }
-            None => (of(self.candidates.at(everywhere)), false),
-        }
+        let (severity, is_assumed) = with_any_or_assumed(&self.candidates, everywhere, of, Result::is_ok);
+        let most = if is_assumed { Severity::Warning } else { Severity::Critical };
+        (severity.map(|it| it.map(|it| it.min(most))), is_assumed)
     }
 
     /// What holds in all of these: the mildest severity, where none is silent. Nothing where all are. Information is told where some
@@ -279,8 +274,7 @@ impl<'a> Node<'a> {
         let worst = &hits[0];
         let mut evidence = Evidence::new(severity, self.sentence(worst, severity));
         for hit in hits.iter().filter(|hit| hit.severity.is_ok()).take(MOST_SOCKETS) {
-            evidence = evidence.value("socket", socket_in_words(hit.socket));
-            evidence.values.extend(owner_evidence(self.snapshot, &hit.socket.owner));
+            evidence = with_socket(evidence, "socket", self.snapshot, hit.socket);
         }
         evidence = evidence.and_more("socket", hits.len(), MOST_SOCKETS);
         evidence = self.facts(evidence, worst);
@@ -293,13 +287,13 @@ impl<'a> Node<'a> {
 
     fn sentence(&self, hit: &Hit<'_>, severity: Severity) -> String {
         let socket = hit.socket;
-        let is_in = |wanted| self.candidates.mode.as_ref().is_ok_and(|mode| mode.value == wanted);
-        let ipvs = is_in(Mode::Ipvs);
+        let ipvs = self.snapshot.is_in(Mode::Ipvs);
+        let cilium = self.snapshot.is_in(Mode::Cilium);
         let ends = match (severity, ipvs, socket.protocol, socket.state) {
-            (Severity::Critical, ..) if is_in(Mode::Cilium) => {
+            (Severity::Critical, ..) if cilium => {
                 "it hangs, since Cilium takes what arrives from outside for a new client"
             }
-            _ if is_in(Mode::Cilium) => {
+            _ if cilium => {
                 "what a peer outside this node answers does not arrive, since Cilium takes it for a new client"
             }
             (Severity::Critical, _, Protocol::Udp, _) => {

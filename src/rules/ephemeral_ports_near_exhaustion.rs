@@ -63,13 +63,13 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         tw_reuse: sysctls.tcp_tw_reuse.get().copied(),
     };
     let verdict = judge(snapshot, limits, used, &ports, Whose::Node);
-    let host = Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict };
+    let host = Judgement::of(Subject::this_node(snapshot), verdict);
     Ok(std::iter::once(host).chain(pods(snapshot, limits)).collect())
 }
 
 /// Every pod with a network namespace of its own. Where namespaces could not be seen, each pod of the node is unknown.
 fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
-    let unknown = |subject, gap| Judgement { subject, port: None, protocol: None, verdict: Verdict::Unknown(gap) };
+    let unknown = |subject, gap| Judgement::of(subject, Verdict::Unknown(gap));
     let pods = match &snapshot.cluster.pods {
         Reading::Seen(pods) => pods,
         // Without names no pod can be named. That there is one is known only where namespaces were seen.
@@ -88,12 +88,7 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
         Reading::Seen(namespaces) => namespaces
             .iter()
             .filter_map(|namespace| Some((namespace, pod_of_uid(pods, &namespace.pod_uid)?)))
-            .map(|(namespace, pod)| Judgement {
-                subject: Subject::pod(pod),
-                port: None,
-                protocol: None,
-                verdict: pod_verdict(snapshot, limits, namespace, pod),
-            })
+            .map(|(namespace, pod)| Judgement::of(Subject::pod(pod), pod_verdict(snapshot, limits, namespace, pod)))
             .collect(),
     }
 }

@@ -73,7 +73,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         (_, Some(gap)) => Verdict::Unknown(gap.clone()),
         (_, None) => Verdict::Healthy,
     };
-    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }])
+    Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
 
 /// What the agent of Cilium in kube-proxy's place does when it starts next, about NodePorts that the kernel may choose.
@@ -87,7 +87,9 @@ enum Start {
 impl Start {
     /// As Cilium's `checkNodePortAndEphemeralPortRanges` decides; nothing where it is content, or something is not known.
     fn of_cilium(snapshot: &Snapshot, ephemeral: PortRange) -> Option<Self> {
-        snapshot.proxy_mode().ok().filter(|mode| mode.value == Mode::Cilium)?;
+        if !snapshot.is_in(Mode::Cilium) {
+            return None;
+        }
         let settings = snapshot.proxy_config().ok()?.cilium.as_ref()?;
         let range = match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
             Some(claim) => *claim.ranges.seen()?.first()?,

@@ -42,12 +42,12 @@ use super::{
     remedies::{keep_external_ips_out, move_off, release_all},
     socket_needs::{Ports, SocketNeed},
     v6only,
-    wording::{MOST_LISTED, listed, service_in_words},
+    wording::{MOST_LISTED, listed, service_in_words, with_socket},
 };
 use crate::{
     dataplane::{
         ByPort, Candidates, Endpoints, ExternalAddress, Field, Own, Proxy, answering_vantage_points, by_port,
-        mode_in_words, owner_evidence, owner_name, socket_in_words, vantage_points,
+        mode_in_words, owner_name, vantage_points,
     },
     facts::{Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, View},
     findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Subject, Vantage, Verdict},
@@ -285,8 +285,7 @@ impl Here<'_> {
             _ => evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]),
         };
         // Bound in another mode than ipvs, the address was left on this node, and other nodes need not have it.
-        let everywhere = matches!(&self.mode, Ok(mode) if mode.value == Mode::Ipvs);
-        let evidence = if everywhere { about_the_cluster(evidence, owners) } else { evidence };
+        let evidence = if self.snapshot.is_in(Mode::Ipvs) { about_the_cluster(evidence, owners) } else { evidence };
         self.with_facts(evidence, claim, owners)
     }
 
@@ -324,9 +323,8 @@ impl Here<'_> {
         let beside = owners.is_empty() && socket.local.is_unspecified() && stands_alone(self.snapshot, claim.ip);
         let worst = if affected.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
         let severity = if beside { Severity::Info } else { worst };
-        let mut evidence =
-            Evidence::new(severity, sentence).affects(affected).value("listener", socket_in_words(socket));
-        evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
+        let evidence = Evidence::new(severity, sentence).affects(affected);
+        let evidence = with_socket(evidence, "listener", self.snapshot, socket);
         Ok(Some(self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))))
     }
 

@@ -29,8 +29,9 @@ use std::{
 
 use super::{
     Limits, Patience, Rule,
+    assumed::{at_most_a_warning, with_any_or_assumed},
     free_ports::free_port,
-    node_ports::{at_most_a_warning, if_served},
+    node_ports::if_served,
     remedies::{move_service, release},
     wording::service_in_words,
 };
@@ -132,8 +133,7 @@ impl Node<'_> {
         let of = |candidates: &[Candidate]| -> Vec<Option<Affected>> {
             candidates.iter().flat_map(|candidate| self.outcomes(candidate, service, port, taker)).collect()
         };
-        let outcomes = of(self.candidates.at(false));
-        let is_assumed = self.candidates.unassumed_at(false).is_some_and(|any| of(any).contains(&None));
+        let (outcomes, is_assumed) = with_any_or_assumed(&self.candidates, false, of, |all| !all.contains(&None));
         if outcomes.iter().all(Option::is_none) {
             return Vec::new();
         }

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use super::{
     ephemeral::{effective_ephemeral, range_above, share},
     needed_ports::NeededPorts,
-    node_ports::{allocated, counted, ports_in_words, range_in_words},
+    node_ports::{ASSUMED_RANGE, allocated, counted, ports_in_words, range_in_words},
     reservation::{FEWEST_LEFT, LONGEST, is_bearable},
-    wording::listed,
+    wording::{capital, listed},
 };
 use crate::facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, text};
 
@@ -135,11 +135,7 @@ impl FleetReservation {
         let ranges = self.ranges();
         let several = (ranges.len() > 1).then(|| format!("Nodes tell different NodePort ranges: {}.", listed(&ranges)));
         let is_assumed = self.nodes.iter().any(|node| node.range.source == RangeSource::Assumed);
-        let assumed = is_assumed.then(|| {
-            "The NodePort range is assumed to be the default: no source names it. Compare it with kube-apiserver's \
-             --service-node-port-range."
-                .to_owned()
-        });
+        let assumed = is_assumed.then(|| format!("{}.", capital(ASSUMED_RANGE)));
         several.into_iter().chain(assumed).collect()
     }
 
@@ -159,9 +155,10 @@ impl FleetReservation {
         let kept = union_of(|node| node.reserved.clone());
         let servers = union_of(|node| node.exposed.minus(&node.range.range.into()));
         let ranges_differ = self.ranges().len() > 1;
-        let own = union_of(|node| node.own().0);
-        let whole_range = self.nodes.iter().all(|node| node.own().1);
-        let wide = ReservedList { ports: kept.union(&own), whole_range, ranges_differ };
+        let own: Vec<_> = self.nodes.iter().map(NodeReservation::own).collect();
+        let ports = own.iter().fold(kept.clone(), |all, (ports, _)| all.union(ports));
+        let whole_range = own.iter().all(|(_, is_whole)| *is_whole);
+        let wide = ReservedList { ports, whole_range, ranges_differ };
         let of_services = kept.union(&servers).union(&union_of(|node| node.allocated.clone()));
         let narrow = ReservedList { ports: of_services, whole_range: false, ranges_differ };
         self.check(&wide).map(|()| wide).or_else(|_| self.check(&narrow).map(|()| narrow))

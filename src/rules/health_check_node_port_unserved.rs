@@ -27,9 +27,10 @@ use super::{
     node_ports::if_served,
     remedies::{choose_another_health_check_port, health_check_events, move_off},
     socket_needs::{Ports, SocketNeed},
+    wording::with_socket,
 };
 use crate::{
-    dataplane::{ByPort, Own, Part, Proxy, by_port, owner_evidence, owner_name, served_health_checks, socket_in_words},
+    dataplane::{ByPort, Own, Part, Proxy, by_port, owner_name, served_health_checks},
     facts::{Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Vantage, Verdict},
 };
@@ -178,8 +179,7 @@ impl<'a> Node<'a> {
             Wrong::OfFamily(..) => "other-listener-in-one-family",
         });
         if let Wrong::Other(socket, _) | Wrong::OfFamily(socket, _) = wrong {
-            evidence = evidence.value("listener", socket_in_words(socket));
-            evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
+            evidence = with_socket(evidence, "listener", self.snapshot, socket);
         }
         if let Wrong::Other(_, Some(named)) = wrong {
             evidence = evidence.value("answers for", format!("Service {named}"));
@@ -202,7 +202,7 @@ impl<'a> Node<'a> {
         }
         let evidence = match wrong {
             // Cilium's agent serves health checks in kube-proxy's place, and writes no such Events.
-            Wrong::Nobody if mode.as_ref().is_ok_and(|mode| mode.value == Mode::Cilium) => {
+            Wrong::Nobody if self.snapshot.is_in(Mode::Cilium) => {
                 let setting = "see that cilium-config does not turn enable-health-check-nodeport off";
                 evidence
                     .remedy(Remedy::from(Step::advice(setting)).then(Step::advice("restart this node's Cilium agent")))

@@ -26,9 +26,10 @@ use std::collections::HashMap;
 
 use super::{
     Limits, Patience, Rule,
+    assumed::judged,
     free_ports::free_port,
     node_port_winner::{Winner, winners},
-    node_ports::{if_served, judged, range_in_words},
+    node_ports::{if_served, range_in_words},
     remedies::move_service,
     told::Told,
 };

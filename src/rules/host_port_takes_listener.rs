@@ -40,13 +40,12 @@ use super::{
     socket_needs::{Ports, SocketNeed},
     told::Told,
     v6only::either_way,
-    wording::capital,
+    wording::{capital, with_socket},
 };
 use crate::{
     dataplane::{
         ByPort, Candidates, Group, LocalAddress, answering_vantage_points, by_port, group, host_ports,
-        is_left_out_by_cilium, local_addresses, other_loopback, owner_evidence, owner_name, place, served_node_ports,
-        socket_in_words, workers,
+        is_left_out_by_cilium, local_addresses, other_loopback, owner_name, place, served_node_ports, workers,
     },
     facts::{ContainerPort, Interfaces, Owner, Pod, Protocol, Snapshot, Socket, Source, View, kubernetes_version},
     findings::{Affected, Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict},
@@ -207,8 +206,7 @@ impl Node<'_> {
 
     /// What is there to be seen: the socket, its owner and the hostPort.
     fn about(&self, evidence: Evidence, port: &ContainerPort, socket: &Socket) -> Evidence {
-        let mut evidence = evidence.value("listener", socket_in_words(socket));
-        evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
+        let evidence = with_socket(evidence, "listener", self.snapshot, socket);
         let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
         let (number, protocol) = (socket.local_port, socket.protocol);
         evidence.value("hostPort", format!("{number}/{protocol} on {address} to container port {}", port.port))

@@ -67,7 +67,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         }
     }
     let subject = Subject::this_node(snapshot);
-    let judgement = |verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict };
+    let judgement = |verdict| Judgement::of(subject.clone(), verdict);
     let mut judgements: Vec<Judgement> = gap.map(|gap| judgement(Verdict::Unknown(gap))).into_iter().collect();
     if !foreign.is_empty() {
         judgements.push(judgement(Verdict::Problem(evidence(snapshot, &known, &foreign))));

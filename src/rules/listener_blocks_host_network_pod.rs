@@ -50,13 +50,12 @@ use super::{
     remedies::{another_port, move_off, move_service},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
-    wording::{MOST_SOCKETS, capital},
+    wording::{capital, with_sockets},
 };
 use crate::{
     dataplane::{
-        Candidates, Holding, Part, by_port, cilium_range, holding, local_addresses, owner_evidence, owner_name, place,
-        pod_of, refuses_bind, refuses_bind_of, served_node_ports, serves, service_port, socket_in_words,
-        unready_host_network_pods,
+        Candidates, Holding, Part, by_port, cilium_range, holding, local_addresses, owner_name, place, pod_of,
+        refuses_bind, refuses_bind_of, served_node_ports, serves, service_port, unready_host_network_pods,
     },
     facts::{
         ContainerPort, Family, Gap, Pod, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, View, Why,
@@ -321,13 +320,8 @@ impl Blocked<'_> {
             place(socket),
             self.words()
         );
-        let mut evidence =
-            Evidence::new(severity, sentence).value("pod", format!("{namespace}/{name}: {}", self.state()));
-        for socket in sockets.iter().take(MOST_SOCKETS) {
-            evidence = evidence.value("listener", socket_in_words(socket));
-            evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
-        }
-        evidence = evidence.and_more("listener", sockets.len(), MOST_SOCKETS);
+        let evidence = Evidence::new(severity, sentence).value("pod", format!("{namespace}/{name}: {}", self.state()));
+        let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
         let mut moved = match self.is_own(socket) {
             true => Step::advice(format!("end that process, or delete pod {namespace}/{name}")).into(),
             false => move_off(self.snapshot, socket),

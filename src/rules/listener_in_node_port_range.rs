@@ -24,12 +24,12 @@ use super::{
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     v6only::either_way,
-    wording::capital,
+    wording::{capital, with_socket},
 };
 use crate::{
     dataplane::{
         Candidate, Candidates, DAEMON_PORTS, LocalAddress, Own, Proxy, by_port, is_everywhere, local_addresses,
-        other_loopback, owner_evidence, owner_name, place, socket_in_words, workers,
+        other_loopback, owner_name, place, workers,
     },
     facts::{Family, NodePortRange, PortSet, Reading, Snapshot, Socket, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Verdict},
@@ -128,8 +128,7 @@ impl Node<'_> {
             capital(&owner),
             place(socket)
         );
-        let mut evidence = Evidence::new(Severity::Info, sentence).value("listener", socket_in_words(socket));
-        evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
+        let mut evidence = with_socket(Evidence::new(Severity::Info, sentence), "listener", self.snapshot, socket);
         if by_kernel {
             evidence = evidence.value(
                 "chosen by",

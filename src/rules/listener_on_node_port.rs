@@ -42,19 +42,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Limits, Patience, Rule,
+    assumed::judged,
     ephemeral::EphemeralPorts,
     free_ports::free_port,
-    node_ports::{if_served, judged, range_in_words},
+    node_ports::{if_served, range_in_words},
     remedies::{move_off, move_service},
     socket_needs::{Ports, SocketNeed},
     v6only::either_way,
-    wording::capital,
+    wording::{capital, with_socket},
 };
 use crate::{
     dataplane::{
         Backing, Candidate, Candidates, Endpoints, LocalAddress, Outcome, Own, Part, Proxy, answering_vantage_points,
-        by_port, covers, host_ports, is_everywhere, local_addresses, other_loopback, owner_evidence, owner_name, place,
-        refuses_bind_of, served_node_ports, service_port, socket_in_words, workers,
+        by_port, covers, host_ports, is_everywhere, local_addresses, other_loopback, owner_name, place,
+        refuses_bind_of, served_node_ports, service_port, workers,
     },
     facts::{Family, Gap, Interfaces, Mode, Service, ServicePort, Snapshot, Socket, Source, View},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Subject, Vantage, Verdict},
@@ -321,8 +322,7 @@ impl Node<'_> {
 
     /// In iptables mode an address outside nodePortAddresses is safe only as long as the Service has endpoints.
     fn is_trap(&self, socket: &Socket) -> bool {
-        let iptables = self.candidates.mode.as_ref().is_ok_and(|mode| mode.value == Mode::Iptables);
-        iptables
+        self.snapshot.is_in(Mode::Iptables)
             && !socket.local.is_unspecified()
             && !socket.local.is_loopback()
             && socket.device == 0
@@ -355,8 +355,7 @@ impl Node<'_> {
 
     /// What people would ask each other for.
     fn with_facts(&self, mut evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
-        evidence = evidence.value("listener", socket_in_words(socket));
-        evidence.values.extend(owner_evidence(self.snapshot, &socket.owner));
+        evidence = with_socket(evidence, "listener", self.snapshot, socket);
         evidence = evidence.value(
             "service",
             format!(

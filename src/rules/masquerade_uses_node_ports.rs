@@ -72,7 +72,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         servers => servers.get()?,
     };
     let verdict = if servers.is_empty() { Verdict::Healthy } else { verdict(snapshot, services, servers)? };
-    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }])
+    Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
 
 /// Cilium looks for Services in what arrives before conntrack can: by its configuration, since no table shows it.
@@ -94,7 +94,7 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
         }
         Err(gap) => Verdict::Unknown(gap),
     };
-    vec![Judgement { subject: Subject::cluster(), port: None, protocol: None, verdict }]
+    vec![Judgement::of(Subject::cluster(), verdict)]
 }
 
 fn by_iptables(snapshot: &Snapshot, severity: Severity, value: &str, place: &str) -> Evidence {

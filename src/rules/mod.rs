@@ -5,6 +5,7 @@
 //! To add a rule, copy the shortest one, `own_port_taken.rs`, and add its `mod` line and its entry in [`RULES`].
 //! CONTRIBUTING.md lists the other files.
 
+mod assumed;
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
 mod each_service;
@@ -67,6 +68,7 @@ pub use endpoints_needed::endpoints_needed;
 pub use fleet_reservation::{FleetReservation, NodeReservation, ReservedList};
 pub use free_ports::{FreePorts, free_port};
 pub use limits::Limits;
+pub use node_ports::ASSUMED_RANGE;
 pub use node_query::node_query;
 pub use pods::workload as made_by;
 pub use policy_parameters::PolicyParameters;
@@ -174,7 +176,7 @@ fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Jud
     judged
         .retain(|it| it.protocol != Some(Protocol::Udp) && !(it.protocol.is_none() && it.verdict == Verdict::Healthy));
     let subject = Subject::node(now.node_name(), None);
-    judged.push(Judgement { subject, port: None, protocol: None, verdict: Verdict::Unknown(gap.clone()) });
+    judged.push(Judgement::of(subject, Verdict::Unknown(gap.clone())));
     judged
 }
 

@@ -64,8 +64,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         .map(|(address, (node, kind))| Held { address, node, kind })
         .collect();
     held.sort_by_key(|it| (it.address.ip, &*it.address.link));
-    let judgement =
-        |verdict| vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }];
+    let judgement = |verdict| vec![Judgement::of(Subject::this_node(snapshot), verdict)];
     let Some(own) = snapshot.own_node() else {
         return Ok(judgement(without_own_node(&held)));
     };

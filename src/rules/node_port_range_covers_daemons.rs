@@ -58,7 +58,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         true => Verdict::Healthy,
         false => Verdict::Problem(evidence(snapshot, range, &well_known, &daemons)),
     };
-    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port: None, protocol: None, verdict }])
+    Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
 
 fn evidence(

@@ -55,7 +55,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         (None, Some(gap)) => Verdict::Unknown(gap.clone()),
         (Some(crowding), _) => Verdict::Problem(evidence(services, range, &occupancy, crowding, unread.is_some())),
     };
-    Ok(vec![Judgement { subject: Subject::cluster(), port: None, protocol: None, verdict }])
+    Ok(vec![Judgement::of(Subject::cluster(), verdict)])
 }
 
 /// How much of each band is allocated.

@@ -73,7 +73,7 @@ fn may_matter(snapshot: &Snapshot, by: Claimant) -> bool {
 
 /// The range of Cilium in kube-proxy's place where its settings name none: the API server's is nothing to it.
 fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
-    let serves = snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium);
+    let serves = snapshot.is_in(Mode::Cilium);
     let config = snapshot.proxy_config().ok().filter(|config| serves && config.cilium.is_some())?;
     let named = snapshot.cluster.range_claims.iter().any(|claim| claim.by == Claimant::Cilium);
     (!named).then(|| RangeClaim {
@@ -93,7 +93,7 @@ fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evide
     if verdicts.is_empty() {
         verdicts.push(Verdict::Healthy);
     }
-    let judgement = |verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict };
+    let judgement = |verdict| Judgement::of(subject.clone(), verdict);
     verdicts.into_iter().map(judgement).collect()
 }
 

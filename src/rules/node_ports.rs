@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use super::wording::MOST_LISTED;
 use crate::{
-    dataplane::{Candidate, Candidates, Part, serves},
+    dataplane::{Part, serves},
     facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Why, kubernetes_version},
     findings::{Severity, Verdict},
 };
@@ -45,6 +45,10 @@ pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
     }
 }
 
+/// That a range is only assumed, for people.
+pub const ASSUMED_RANGE: &str = "the NodePort range is assumed to be the default: no source names it; compare it with \
+    kube-apiserver's --service-node-port-range";
+
 /// The range where a source names it.
 ///
 /// # Errors
@@ -64,48 +68,6 @@ pub(super) fn if_served(snapshot: &Snapshot, service: &Service, part: Part, verd
         (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),
         (_, Ok(false)) => Verdict::Healthy,
         (verdict, _) => verdict,
-    }
-}
-
-/// What holds of who is asked at every address of this node, or at some of them, with any settings that it may have. Or else what holds
-/// with the settings that are assumed: of some addresses that is a warning at most, and who is asked at all of them is so at one that is
-/// served. Or else what holds where a list of addresses has one.
-pub(super) fn judged(
-    candidates: &Candidates,
-    everywhere: bool,
-    judge: impl Fn(&[Candidate]) -> Option<Verdict>,
-) -> Option<Verdict> {
-    let verdict = judge(candidates.unassumed_at(false).unwrap_or(candidates.at(false)));
-    if !matches!(verdict, Some(Verdict::Unknown(_))) {
-        return verdict;
-    }
-    match (candidates.unassumed_at(everywhere).is_some(), everywhere) {
-        (true, true) => judge(candidates.at(true)).map(|verdict| assuming(DEFAULTS, verdict)),
-        (true, false) => judge(candidates.at(false)).map(at_most_a_warning),
-        (false, true) => {
-            judge(candidates.at(true)).map(|it| assuming("that nodePortAddresses has an address of this node", it))
-        }
-        (false, false) => verdict,
-    }
-}
-
-const DEFAULTS: &str = "that the proxy's settings are at their defaults";
-
-fn assuming(what: &str, verdict: Verdict) -> Verdict {
-    match verdict {
-        Verdict::Problem(evidence) => Verdict::Problem(evidence.value("assumed", what)),
-        verdict => verdict,
-    }
-}
-
-/// A verdict that holds with the settings that are assumed, and not with all others.
-pub(super) fn at_most_a_warning(verdict: Verdict) -> Verdict {
-    match assuming(DEFAULTS, verdict) {
-        Verdict::Problem(mut evidence) => {
-            evidence.severity = evidence.severity.min(Severity::Warning);
-            Verdict::Problem(evidence)
-        }
-        verdict => verdict,
     }
 }
 

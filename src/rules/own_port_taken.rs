@@ -11,9 +11,9 @@
 //! ## Fix
 //! Find out who has the port, and move it; or give the agent another one with `--listen`, and tell Prometheus.
 
-use super::{Limits, Patience, Rule, remedies::who_holds};
+use super::{Limits, Patience, Rule, remedies::who_holds, wording::with_socket};
 use crate::{
-    dataplane::{owner_evidence, owner_name, socket_in_words},
+    dataplane::owner_name,
     facts::{OwnPort, Protocol, Reading, Snapshot, Socket, Source, State, View, Why},
     findings::{Evidence, Judgement, Judgements, Remedy, RuleId, Severity, Step, Subject, Verdict},
 };
@@ -50,8 +50,7 @@ fn evidence(snapshot: &Snapshot, own: OwnPort) -> Evidence {
     );
     let mut evidence = Evidence::new(Severity::Warning, summary).value("wanted", format!("{address}/tcp"));
     if let Some(socket) = holder {
-        evidence = evidence.value("listener", socket_in_words(socket));
-        evidence.values.extend(owner_evidence(snapshot, &socket.owner));
+        evidence = with_socket(evidence, "listener", snapshot, socket);
     }
     evidence
         .remedy(

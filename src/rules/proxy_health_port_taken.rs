@@ -27,10 +27,10 @@ use super::{
     Limits, Patience, Rule,
     remedies::move_off,
     socket_needs::{Ports, SocketNeed, proxy_health},
-    wording::{MOST_SOCKETS, capital},
+    wording::{capital, with_sockets},
 };
 use crate::{
-    dataplane::{Proxy, by_port, owner_evidence, owner_name, socket_in_words},
+    dataplane::{Proxy, by_port, owner_name},
     facts::{Gap, Mode, Protocol, Reading, Snapshot, Socket, Source, View, Why},
     findings::{Evidence, Judgement, Judgements, RuleId, Severity, Step, Subject, Verdict},
 };
@@ -96,14 +96,8 @@ fn evidence(snapshot: &Snapshot, address: SocketAddr, sockets: &[&Socket]) -> Ev
         "{} has port {port}/tcp, on which kube-proxy tells whether this node works: load balancers get another answer.",
         capital(&owner)
     );
-    let mut evidence =
-        Evidence::new(Severity::Warning, sentence).value("wanted by kube-proxy", format!("{address}/tcp"));
-    for socket in sockets.iter().take(MOST_SOCKETS) {
-        evidence = evidence.value("listener", socket_in_words(socket));
-        evidence.values.extend(owner_evidence(snapshot, &socket.owner));
-    }
-    evidence
-        .and_more("listener", sockets.len(), MOST_SOCKETS)
+    let evidence = Evidence::new(Severity::Warning, sentence).value("wanted by kube-proxy", format!("{address}/tcp"));
+    with_sockets(evidence, "listener", snapshot, sockets)
         .remedy(move_off(snapshot, sockets[0]))
         .remedy(Step::advice(
             "where it is Calico in eBPF mode, give FelixConfiguration default another bpfKubeProxyHealthzPort, or stop kube-proxy",

@@ -61,7 +61,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
     let interfaces = snapshot.kernel.interfaces.get()?;
     let subject = Subject::this_node(snapshot);
-    let judgement = |verdict| Judgement { subject: subject.clone(), port: None, protocol: None, verdict };
+    let judgement = |verdict| Judgement::of(subject.clone(), verdict);
     let mode = snapshot.proxy_mode();
     let traces = traces(snapshot, interfaces);
 

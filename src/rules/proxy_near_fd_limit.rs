@@ -60,7 +60,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         Err(gap) => Verdict::Unknown(gap),
     };
     let subject = Subject::this_node(snapshot);
-    Ok(vec![Judgement { subject, port: None, protocol: None, verdict }])
+    Ok(vec![Judgement::of(subject, verdict)])
 }
 
 /// Every NodePort that a proxy might hold: none ever held SCTP.

@@ -56,12 +56,10 @@ impl<'a> Told<'a> {
         self.cut();
         if self.is_cut {
             let detail = format!("there is more to tell than {OF_SUBJECT} ports of one object, or {OF_RULE} in all");
-            self.judgements.push(Judgement {
-                subject: Subject::this_node(self.snapshot),
-                port: None,
-                protocol: None,
-                verdict: Verdict::Unknown(Gap::new(self.source, Why::TooMuch, detail)),
-            });
+            self.judgements.push(Judgement::of(
+                Subject::this_node(self.snapshot),
+                Verdict::Unknown(Gap::new(self.source, Why::TooMuch, detail)),
+            ));
         }
         self.judgements
     }
@@ -88,7 +86,7 @@ mod tests {
         let world = Snapshot::healthy().service(&format!("s{name}"), |it| it);
         let services: &[std::sync::Arc<Service>] = world.cluster.services.seen().expect("Services");
         let verdict = Verdict::Problem(Evidence::new(severity, "wrong"));
-        Judgement { subject: Subject::service(&services[0]), port: None, protocol: None, verdict }
+        Judgement::of(Subject::service(&services[0]), verdict)
     }
 
     #[test]

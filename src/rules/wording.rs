@@ -2,7 +2,11 @@
 
 use std::fmt;
 
-use crate::facts::Service;
+use crate::{
+    dataplane::{owner_evidence, socket_in_words},
+    facts::{Service, Snapshot, Socket},
+    findings::Evidence,
+};
 
 /// Lists in evidence name this many things and count the rest.
 pub(super) const MOST_LISTED: usize = 16;
@@ -28,6 +32,25 @@ pub(super) fn service_in_words(service: &Service) -> String {
     // Written when it is shown: a Service may have thousands of ports.
     let ports = service.ports.iter().map(|port| fmt::from_fn(move |f| write!(f, "{}/{}", port.port, port.protocol)));
     format!("{}/{} type {}, ports {}", service.namespace, service.name, service.kind.name(), listed(ports))
+}
+
+/// Evidence with a socket, and everything known of its owner.
+pub(super) fn with_socket(evidence: Evidence, name: &'static str, snapshot: &Snapshot, socket: &Socket) -> Evidence {
+    let mut evidence = evidence.value(name, socket_in_words(socket));
+    evidence.values.extend(owner_evidence(snapshot, &socket.owner));
+    evidence
+}
+
+/// The same with several.
+pub(super) fn with_sockets(
+    evidence: Evidence,
+    name: &'static str,
+    snapshot: &Snapshot,
+    sockets: &[&Socket],
+) -> Evidence {
+    let listed = sockets.iter().take(MOST_SOCKETS);
+    let evidence = listed.fold(evidence, |evidence, socket| with_socket(evidence, name, snapshot, socket));
+    evidence.and_more(name, sockets.len(), MOST_SOCKETS)
 }
 
 /// The same words with a capital letter, to begin a sentence.

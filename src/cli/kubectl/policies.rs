@@ -16,7 +16,7 @@ use crate::{
         PortSet,
         names::{LABEL_WORDS, is_label},
     },
-    rules::PolicyParameters,
+    rules::{ASSUMED_RANGE, PolicyParameters},
     sinks::{CheckResult, PolicyChoices, gaps_alike, listed, write_policies, write_policy_values},
 };
 
@@ -114,10 +114,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         console.print_note(&format!("agents tell different NodePort ranges, and the policies know none: {ranges}"));
     }
     if known.is_assumed {
-        console.print_note(
-            "the NodePort range is assumed to be the default: no source names it; compare it with kube-apiserver's \
-             --service-node-port-range",
-        );
+        console.print_note(ASSUMED_RANGE);
     }
     let too_many = known.too_many_addresses();
     if let Some(count) = too_many {

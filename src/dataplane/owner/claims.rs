@@ -102,7 +102,7 @@ impl Standing<'_> {
 /// Whether Cilium serves NodePorts, and no list says on which addresses.
 fn serves_by_device(snapshot: &Snapshot) -> bool {
     let listed = snapshot.proxy_config().is_ok_and(|config| !config.node_port_addresses.is_empty());
-    snapshot.proxy_mode().is_ok_and(|mode| mode.value == Mode::Cilium) && !listed
+    snapshot.is_in(Mode::Cilium) && !listed
 }
 
 /// The Service whose healthCheckNodePort is a socket's port.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::{IpAddr, Ipv4Addr},
 };
 
@@ -16,26 +17,74 @@ use portreeve::{
 
 use super::recording::{Recording, Row};
 
+/// A listener: what packets showed, and what Portreeve says of it.
+pub struct Judged<'a> {
+    /// The listener.
+    pub row: &'a Row,
+    /// Its cells.
+    pub cells: Vec<Cell>,
+    /// What it loses, by packets.
+    pub shown: Loss,
+    /// The same by the rules.
+    pub told: Loss,
+}
+
+/// Who answers a client, to the letter.
+pub struct Cell {
+    /// Where the client is.
+    pub from: Vantage,
+    /// The address that it asks.
+    pub to: IpAddr,
+    /// Who answered.
+    pub shown: char,
+    /// Who is said to answer.
+    pub told: char,
+}
+
+/// How bad it is, and from where the listener is lost.
+pub type Loss = Option<(Severity, BTreeSet<Vantage>)>;
+
+/// The listener, for people.
+impl fmt::Display for Judged<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Row { bind, protocol, shape, port, .. } = self.row;
+        write!(f, "{bind}, {protocol}, {shape}, port {port}")
+    }
+}
+
+/// Every listener of a recording of which Portreeve can tell.
+pub fn listeners<'a>(
+    recording: &'a Recording,
+    snapshot: &'a Snapshot,
+    board: &'a Board,
+) -> impl Iterator<Item = Judged<'a>> {
+    rows(recording).map(move |row| {
+        let owned = owned(snapshot, row.protocol, row.port);
+        let cell = |(from, to, shown)| Cell { from, to, shown, told: answer(&owned, from, to) };
+        let cells: Vec<Cell> = recording.cells(row).map(cell).collect();
+        let (shown, told) = (shown(&cells), told(board, row.protocol, row.port));
+        Judged { row, cells, shown, told }
+    })
+}
+
+fn rows(recording: &Recording) -> impl Iterator<Item = &Row> {
+    recording.listeners.iter().filter(|row| !is_open(recording, row))
+}
+
 /// The cells in which packets and Portreeve differ, in words: who owns each port, and what the rules say of it.
 #[track_caller]
 pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> {
     let board = judge(snapshot, &Limits::default());
     let mut wrong = Vec::new();
-    for row in recording.listeners.iter().filter(|row| !is_open(recording, row)) {
-        let cells: Vec<_> = recording.cells(row).collect();
-        let Row { bind, protocol, shape, port, .. } = row;
-        let place = format!("{bind}, {protocol}, {shape}, port {port}");
-        let owned = owned(snapshot, *protocol, *port);
-        for (from, to, shown) in &cells {
-            let told = answer(&owned, *from, *to);
-            if *shown != told && !(told == '?' && is_unsure(recording, *from)) {
-                wrong.push(format!("{place}: {from} to {to}\n  packets: {shown}\n  owner:   {told}"));
+    for listener in listeners(recording, snapshot, &board) {
+        for Cell { from, to, shown, told } in &listener.cells {
+            if shown != told && !(*told == '?' && is_unsure(recording, *from)) {
+                wrong.push(format!("{listener}: {from} to {to}\n  packets: {shown}\n  owner:   {told}"));
             }
         }
-        let shown = shown(&cells);
-        let told = told(&board, *protocol, *port);
+        let Judged { shown, told, .. } = &listener;
         if shown != told {
-            wrong.push(format!("{place}\n  packets: {shown:?}\n  rules:   {told:?}"));
+            wrong.push(format!("{listener}\n  packets: {shown:?}\n  rules:   {told:?}"));
         }
     }
     wrong
@@ -43,14 +92,13 @@ pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> 
 
 /// How many cells [`disagreements`] compares.
 pub fn compared(recording: &Recording) -> usize {
-    let rows = recording.listeners.iter().filter(|row| !is_open(recording, row));
-    rows.map(|row| recording.cells(row).count()).sum()
+    rows(recording).map(|row| recording.cells(row).count()).sum()
 }
 
 /// Whether packets show what Portreeve cannot tell yet: Cilium does not serve an external IP at a port of the NodePort range
 /// where it is an address of NodePorts too (cilium#44730), and no external IP of a family that is turned off. Where far nodes
 /// answer remote clients by themselves (DSR), those are not asked, and the rules tell of them.
-pub fn is_open(recording: &Recording, row: &Row) -> bool {
+fn is_open(recording: &Recording, row: &Row) -> bool {
     let is = |key: &str, word: &str| recording.settings.get(key).is_some_and(|it| it == word);
     match row.shape.as_str() {
         "external-ip" => is("enable-ipv6", "false") || recording.settings.contains_key("nodeport-addresses"),
@@ -67,7 +115,7 @@ fn is_unsure(recording: &Recording, from: Vantage) -> bool {
 }
 
 /// Who is said to answer each question about a port.
-pub fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
+fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
     let owned = owner(snapshot, Limits::default().proxy_lag_seconds, protocol, port).expect("it can be told");
     let letter = |outcome: &Result<Outcome, Gap>, to| match outcome {
         Ok(Outcome::Listener) => 'L',
@@ -84,26 +132,23 @@ pub fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Va
 }
 
 /// One of these answers; loopback addresses that are not listed fare like 127.0.0.1.
-pub fn answer(owned: &BTreeMap<(Vantage, IpAddr), char>, from: Vantage, to: IpAddr) -> char {
+fn answer(owned: &BTreeMap<(Vantage, IpAddr), char>, from: Vantage, to: IpAddr) -> char {
     let listed = [to, IpAddr::from(Ipv4Addr::LOCALHOST)].into_iter().take(1 + usize::from(to.is_loopback()));
     listed.filter_map(|to| owned.get(&(from, to))).next().copied().unwrap_or('?')
 }
 
-/// How bad it is, and from where the listener is lost.
-pub type Loss = Option<(Severity, BTreeSet<Vantage>)>;
-
 /// What packets show.
-pub fn shown(cells: &[(Vantage, IpAddr, char)]) -> Loss {
-    let lost: Vec<_> = cells.iter().filter(|(.., letter)| *letter != 'L').collect();
+fn shown(cells: &[Cell]) -> Loss {
+    let lost: Vec<_> = cells.iter().filter(|cell| cell.shown != 'L').collect();
     // What the node alone loses, and only to its own link-local address, is not worth a warning.
-    let matters = lost.iter().any(|(from, to, _)| *from != Vantage::Node || !is_link_local(*to));
-    let from: BTreeSet<Vantage> = lost.iter().map(|(from, ..)| *from).collect();
+    let matters = lost.iter().any(|cell| cell.from != Vantage::Node || !is_link_local(cell.to));
+    let from: BTreeSet<Vantage> = lost.iter().map(|cell| cell.from).collect();
     let severity = if from.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
     matters.then_some((severity, from))
 }
 
 /// What the rules say.
-pub fn told(board: &Board, protocol: Protocol, port: u16) -> Loss {
+fn told(board: &Board, protocol: Protocol, port: u16) -> Loss {
     let findings: Vec<&Finding> = board
         .findings
         .iter()

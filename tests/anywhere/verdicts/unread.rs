@@ -11,7 +11,7 @@ use portreeve::{
 
 use super::{
     cilium,
-    judged::{answer, is_open, owned, shown, told},
+    judged::{Cell, Judged, Loss, listeners},
     recording::{Recording, Row},
     recordings,
 };
@@ -143,35 +143,30 @@ struct Compared {
 fn compare(recording: &Recording, snapshot: &Snapshot) -> Compared {
     let board = judge(snapshot, &Limits::default());
     let mut compared = Compared::default();
-    for row in recording.listeners.iter().filter(|row| !is_open(recording, row)) {
-        let cells: Vec<_> = recording.cells(row).collect();
-        let Row { bind, protocol, shape, port, .. } = row;
-        let owned = owned(snapshot, *protocol, *port);
-        let has_port = |service: &Service| service.ports.iter().any(|it| it.node_port.unwrap_or(it.port) == *port);
-        let services = snapshot.cluster.services.seen().into_iter().flatten();
-        let owners: Vec<_> = services.filter(|it| has_port(it)).map(|it| it.name.as_str()).collect();
-        for (from, to, shown) in &cells {
-            match answer(&owned, *from, *to) {
+    for listener in listeners(recording, snapshot, &board) {
+        for Cell { from, to, shown, told } in &listener.cells {
+            match told {
                 '?' => compared.unknown += 1,
-                told if told == *shown => compared.known += 1,
-                told => {
-                    let place = format!("{bind}, {protocol}, {shape}: {from} to {to}");
-                    compared.wrong.push(format!("{place}: {shown}, not {told}"));
-                }
+                told if told == shown => compared.known += 1,
+                told => compared.wrong.push(format!("{listener}: {from} to {to}: {shown}, not {told}")),
             }
         }
-        let (shown, told) = (shown(&cells), told(&board, *protocol, *port));
+        let port = listener.row.port;
+        let has_port = |service: &Service| service.ports.iter().any(|it| it.node_port.unwrap_or(it.port) == port);
+        let services = snapshot.cluster.services.seen().into_iter().flatten();
+        let owners: Vec<_> = services.filter(|it| has_port(it)).map(|it| it.name.as_str()).collect();
         // A gap that very many subjects have is told once, without them.
         let is_about = |subject: &Option<Subject>| subject.as_ref().is_none_or(|it| owners.contains(&it.name.as_str()));
         let is_unknown = board.unknown.iter().any(|it| RULES.contains(&it.rule.0) && is_about(&it.subject));
-        let holds = match (&shown, &told) {
+        let Judged { shown, told, .. } = &listener;
+        let holds = match (shown, told) {
             (Some((worst, all)), Some((severity, from))) => severity <= worst && from.is_subset(all),
             (None, Some(_)) => false,
             (Some(_), None) => is_unknown,
             (None, None) => true,
         };
         if !holds {
-            compared.wrong.push(format!("{bind}, {protocol}, {shape}: {shown:?}, not {told:?}"));
+            compared.wrong.push(format!("{listener}: {shown:?}, not {told:?}"));
         }
     }
     compared
@@ -252,13 +247,11 @@ fn what_is_critical_though_settings_are_assumed_is_what_packets_showed() {
             without_mode(&mut world);
             world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
             let board = judge(&world, &Limits::default());
-            for row in recording.listeners.iter().filter(|row| !is_open(&recording, row)) {
-                let shown = shown(&recording.cells(row).collect::<Vec<_>>());
-                let told = told(&board, row.protocol, row.port);
-                let is_critical = told.is_some_and(|(severity, _)| severity == Severity::Critical);
-                let was = shown.is_some_and(|(severity, _)| severity == Severity::Critical);
-                assert!(was || !is_critical, "{mode}, {}, {}, {}", row.bind, row.protocol, row.shape);
-                critical += usize::from(is_critical);
+            for listener in listeners(&recording, &world, &board) {
+                let is_critical = |loss: &Loss| matches!(loss, Some((Severity::Critical, _)));
+                let told = is_critical(&listener.told);
+                assert!(is_critical(&listener.shown) || !told, "{mode}, {listener}");
+                critical += usize::from(told);
             }
         }
     }

@@ -196,14 +196,7 @@ impl<'a> Visit<'a> for Finder {
             Expr::Binary(it) if is_compound(expr) || is_comparison(it.op) => self.condition(expr),
             Expr::Unary(it) if matches!(it.op, syn::UnOp::Not(_)) => self.condition(expr),
             Expr::MethodCall(it) => self.call(expr, it),
-            // A closure `all()` has the name of an iterator's method, and no question.
-            Expr::Call(it) if !it.args.is_empty() => {
-                if let Expr::Path(path) = &*it.func
-                    && path.path.segments.last().is_some_and(|last| is_answer(&last.ident.to_string()))
-                {
-                    self.condition(expr);
-                }
-            }
+            Expr::Call(it) if answers_as_function(&it.func) && !it.args.is_empty() => self.condition(expr),
             _ => {}
         }
         visit::visit_expr(self, expr);
@@ -238,8 +231,13 @@ impl Finder {
         if name == "then_some" || name == "then" && call.args.first().is_some_and(deferred) {
             self.condition(&call.receiver);
         }
-        // Without an argument, `all` and `any` are something else.
-        if is_answer(&name) && !(ANSWERS.contains(&name.as_str()) && call.args.is_empty()) {
+        let answers = match name.as_str() {
+            // Those of iterators take a predicate; others may be of our own, and return anything.
+            "all" | "any" => !own && matches!(call.args.last(), Some(Expr::Closure(_) | Expr::Path(_))),
+            name if ANSWERS.contains(&name) => !call.args.is_empty(),
+            name => is_answer(name),
+        };
+        if answers {
             self.condition(expr);
         }
     }
@@ -247,6 +245,13 @@ impl Finder {
 
 fn is_answer(name: &str) -> bool {
     ANSWERS.contains(&name) || name.starts_with("is_") || name.starts_with("has_")
+}
+
+/// Whether what is called as a function says yes or no. A closure may have the name of an iterator's method, and return anything.
+fn answers_as_function(function: &Expr) -> bool {
+    let Expr::Path(path) = function else { return false };
+    let name = path.path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
+    is_answer(&name) && !(path.path.segments.len() == 1 && ANSWERS.contains(&name.as_str()))
 }
 
 /// Whether a path ends in a function's name: a variable that holds a closure may be no reference to one.
@@ -320,7 +325,25 @@ mod tests {
             found("fn f() { a.then_some(b); c.then(|| d); e.then(Vec::new); steps.then(last) }"),
             ["a", "c", "e"]
         );
-        assert_eq!(found("fn f() { a.all() }"), [""; 0]);
+    }
+
+    #[test]
+    fn what_only_has_the_name_of_an_iterators_method_is_none() {
+        let others = [
+            "a.all()",
+            "let all = |b| b + 1; all(2)",
+            "let any = || services.iter(); any().next()",
+            "any(Some(a)).iter().count()",
+            "counts.all(3)",
+            "self.any(|b| b.name)",
+            "a.then(any)",
+        ];
+        for text in others {
+            assert_eq!(found(&format!("fn f() {{ {text} }}")), [""; 0], "{text}");
+        }
+        assert_eq!(found("fn f() { a.any(covers) }"), ["a.any(covers)"]);
+        assert_eq!(found("fn f() { Iterator::any(&mut a, covers) }"), ["Iterator::any(&mut a, covers)"]);
+        assert_eq!(found("fn f() { is_free(a) }"), ["is_free(a)"]);
     }
 
     #[test]
