@@ -7,7 +7,7 @@ use super::{
     cilium::serves_here,
     part::{Field, Part},
 };
-use crate::facts::{ForCilium, Gap, Mode, Service, ServiceKind, Snapshot, Source, Why};
+use crate::facts::{ForCilium, Gap, Service, ServiceKind, Snapshot, Source, Why};
 
 /// Whether this node serves a part of a Service, as far as its annotations and other Services decide it.
 ///
@@ -30,14 +30,9 @@ pub(crate) fn serves(snapshot: &Snapshot, service: &Service, part: Part) -> Resu
 /// # Errors
 /// When they name some nodes, or it is not known whether Cilium is there.
 pub(crate) fn is_left(snapshot: &Snapshot, service: &Service, part: Part) -> Result<bool, Gap> {
-    let config = || snapshot.proxy_config_of(Some(Mode::Cilium)).ok()?.cilium.as_ref();
     match (serves_here(snapshot), by_cilium(service, part)) {
         (Some(false), _) => Ok(true),
-        (Some(true), _)
-            if config().is_some_and(|it| it.proxy_name.is_some() && it.proxy_name != service.proxy_name) =>
-        {
-            Ok(false)
-        }
+        (Some(true), _) if !snapshot.proxy_serves(service) => Ok(false),
         (_, Some(true)) => Ok(true),
         (Some(true), Some(served)) => Ok(served),
         _ => Err(kept_off(service)),
@@ -102,7 +97,7 @@ fn kept_off(service: &Service) -> Gap {
 mod tests {
     use super::*;
     use crate::facts::{
-        CiliumConfig,
+        CiliumConfig, Mode,
         healthy::{World, ip},
     };
 

@@ -171,7 +171,7 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
 /// owner.
 fn owners_of_node_ports(snapshot: &Snapshot) -> BTreeMap<Group<'_>, usize> {
     let services = snapshot.cluster.services.seen().map_or(&[][..], Vec::as_slice);
-    let allocated: BTreeSet<(Protocol, u16)> = served_node_ports(services)
+    let allocated: BTreeSet<(Protocol, u16)> = served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp) // no proxy ever held an SCTP port
         .map(|(_, port, number)| (port.protocol, number))
         .collect();

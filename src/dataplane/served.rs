@@ -5,21 +5,27 @@ use std::{net::IpAddr, sync::Arc};
 use crate::facts::{ContainerPort, Family, Pod, Service, ServiceKind, ServicePort, Snapshot};
 
 /// Every healthCheckNodePort that the proxy of each node has to serve, with its Service.
-pub(crate) fn served_health_checks(services: &[Arc<Service>]) -> impl Iterator<Item = (&Service, u16)> {
-    services
-        .iter()
-        .map(Arc::as_ref)
-        .filter(|it| it.proxy_name.is_none() && it.kind == ServiceKind::LoadBalancer && it.external_local)
+pub(crate) fn served_health_checks<'a>(
+    snapshot: &Snapshot,
+    services: &'a [Arc<Service>],
+) -> impl Iterator<Item = (&'a Service, u16)> {
+    served(snapshot, services)
+        .filter(|it| it.kind == ServiceKind::LoadBalancer && it.external_local)
         .filter_map(|service| Some((service, service.health_check_node_port?)))
 }
 
 /// Every nodePort of a Service that this node's proxy serves, with its Service and port.
-pub(crate) fn served_node_ports(services: &[Arc<Service>]) -> impl Iterator<Item = (&Service, &ServicePort, u16)> {
-    services
-        .iter()
-        .map(Arc::as_ref)
-        .filter(|service| service.proxy_name.is_none())
+pub(crate) fn served_node_ports<'a>(
+    snapshot: &Snapshot,
+    services: &'a [Arc<Service>],
+) -> impl Iterator<Item = (&'a Service, &'a ServicePort, u16)> {
+    served(snapshot, services)
         .flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
+}
+
+fn served<'a>(snapshot: &Snapshot, services: &'a [Arc<Service>]) -> impl Iterator<Item = &'a Service> {
+    let all = services.iter().map(Arc::as_ref);
+    all.filter(|service| snapshot.proxy_serves(service))
 }
 
 /// Every hostPort of pods that run, or may run, on this node, with the pod and its port. The host's network has none:

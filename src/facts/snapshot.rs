@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CILIUM_HOST, ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Overrides, ProxyConfig, Reading, Source, Why,
+    CILIUM_HOST, ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Overrides, ProxyConfig, Reading, Service, Source,
+    Why,
 };
 
 /// The `schema` of a snapshot document.
@@ -118,6 +119,13 @@ impl Snapshot {
     /// Whether the proxy is known to be in a mode.
     pub fn is_in(&self, mode: Mode) -> bool {
         self.proxy_mode().is_ok_and(|known| known.value == mode)
+    }
+
+    /// Whether a Service is one of those that this node's proxy serves, by the label `service.kubernetes.io/service-proxy-name`:
+    /// those without it, or those of the name that Cilium was told.
+    pub fn proxy_serves(&self, service: &Service) -> bool {
+        let told = || self.proxy_config_of(Some(Mode::Cilium)).ok()?.cilium.as_ref()?.proxy_name.as_ref();
+        service.proxy_name.as_ref() == told().filter(|_| self.is_in(Mode::Cilium))
     }
 
     /// The mode of a kube-proxy in whose place something else may be, and why that is not known.

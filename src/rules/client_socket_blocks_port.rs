@@ -67,7 +67,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let pods = snapshot.cluster.pods.get()?;
 
     let connected = by_port(&clients.sockets);
-    let health_checks = served_health_checks(services)
+    let health_checks = served_health_checks(snapshot, services)
         .map(|(service, port)| (service, port, serves(snapshot, service, Part::HealthCheck)));
     let health_checks = health_checks.filter(|it| it.2 != Ok(false)).map(|(service, port, served)| Absent {
         subject: Subject::service(service),

@@ -87,7 +87,11 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 
     let node = Node {
         snapshot,
-        claims: Claims::of(services, &sockets.iter().map(|(socket, _)| (socket.protocol, socket.local_port)).collect()),
+        claims: Claims::of(
+            snapshot,
+            services,
+            &sockets.iter().map(|(socket, _)| (socket.protocol, socket.local_port)).collect(),
+        ),
         candidates: Candidates::of(snapshot, interfaces, limits.proxy_lag_seconds),
         locals: local_addresses(interfaces),
         virtual_servers: virtual_servers(snapshot),

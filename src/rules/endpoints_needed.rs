@@ -23,9 +23,11 @@ pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let of_nodes = cluster.nodes.seen().into_iter().flatten().flat_map(|node| &node.addresses);
     let addresses: HashSet<IpAddr> = links().map(|it| it.ip).chain(of_nodes.map(|it| it.ip)).collect();
 
-    let node_ports: Vec<(&Service, Port)> =
-        served_node_ports(services).map(|(service, port, number)| (service, (port.protocol, number))).collect();
-    let claiming = services.iter().filter(|it| ExternalAddress::of(it).any(|claim| addresses.contains(&claim.ip)));
+    let node_ports: Vec<(&Service, Port)> = served_node_ports(snapshot, services)
+        .map(|(service, port, number)| (service, (port.protocol, number)))
+        .collect();
+    let claiming =
+        services.iter().filter(|it| ExternalAddress::of(snapshot, it).any(|claim| addresses.contains(&claim.ip)));
     let claims: Vec<(&Service, Port)> = claiming
         .flat_map(|service| service.ports.iter().map(|port| (service.as_ref(), (port.protocol, port.port))))
         .collect();

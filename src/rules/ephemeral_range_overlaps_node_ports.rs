@@ -210,7 +210,7 @@ impl Overlap<'_> {
     /// The NodePorts of Services that the kernel may choose.
     fn allocated(&self) -> Result<PortSet, Gap> {
         let services = self.snapshot.cluster.services.get()?;
-        let ports: PortSet = served_node_ports(services).map(|(_, _, port)| port).collect();
+        let ports: PortSet = served_node_ports(self.snapshot, services).map(|(_, _, port)| port).collect();
         Ok(ports.intersection(&self.uncovered))
     }
 

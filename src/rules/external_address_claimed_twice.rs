@@ -63,11 +63,12 @@ const MOST_COMPARED: usize = 1 << 19;
 type Destination = (IpAddr, u16, Protocol);
 
 fn check(view: View<'_>, _: &Limits) -> Judgements {
-    let services = view.now.cluster.services.get()?;
-    let mut told = Told::of(view.now, Source::Services);
+    let snapshot = view.now;
+    let services = snapshot.cluster.services.get()?;
+    let mut told = Told::of(snapshot, Source::Services);
     let mut left = MOST_COMPARED;
-    let mode = view.now.proxy_mode().ok().map(|mode| mode.value);
-    for (ip, claims) in common_addresses(services, mode) {
+    let mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
+    for (ip, claims) in common_addresses(snapshot, services, mode) {
         // Each of them has been told of enough already.
         if !claims.iter().any(|claim| told.has_room(&Subject::service(claim.service))) {
             told.leave_out();
@@ -86,14 +87,18 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 
 /// The addresses that Services of several names have, where one of them is no cluster IP, with all claims; those that are
 /// somebody's cluster IP first.
-fn common_addresses(services: &[Arc<Service>], mode: Option<Mode>) -> Vec<(IpAddr, Vec<ExternalAddress<'_>>)> {
+fn common_addresses<'a>(
+    snapshot: &'a Snapshot,
+    services: &'a [Arc<Service>],
+    mode: Option<Mode>,
+) -> Vec<(IpAddr, Vec<ExternalAddress<'a>>)> {
     let all = || services.iter().map(Arc::as_ref);
-    let claiming = all().filter(|service| ExternalAddress::of(service).next().is_some());
+    let claiming = all().filter(|service| ExternalAddress::of(snapshot, service).next().is_some());
     let mut claims: HashMap<IpAddr, Vec<ExternalAddress<'_>>> = HashMap::new();
-    for claim in each_service(claiming).flat_map(|service| ExternalAddress::served(service, mode)) {
+    for claim in each_service(claiming).flat_map(|service| ExternalAddress::served(snapshot, service, mode)) {
         claims.entry(claim.ip).or_default().push(claim);
     }
-    for claim in each_service(all()).flat_map(ExternalAddress::cluster_ips) {
+    for claim in each_service(all()).flat_map(|service| ExternalAddress::cluster_ips(snapshot, service)) {
         if let Some(claims) = claims.get_mut(&claim.ip) {
             claims.push(claim);
         }

@@ -69,7 +69,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let services = snapshot.cluster.services.get()?;
     let mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
-    let all = || services.iter().flat_map(move |service| ExternalAddress::served(service, mode));
+    let all = || services.iter().flat_map(move |service| ExternalAddress::served(snapshot, service, mode));
     if all().next().is_none() {
         return Ok(Vec::new());
     }

@@ -62,7 +62,7 @@ pub(super) static RULE: Rule = Rule {
 fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let services = snapshot.cluster.services.get()?;
-    if services.iter().flat_map(|service| ExternalAddress::of(service)).next().is_none() {
+    if services.iter().flat_map(|service| ExternalAddress::of(snapshot, service)).next().is_none() {
         return Ok(Vec::new());
     }
     let interfaces = snapshot.kernel.interfaces.get()?;
@@ -70,7 +70,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         local_addresses(interfaces).into_iter().map(|local| (local.ip, local)).collect();
 
     let mut by_port: HashMap<(Protocol, u16), Vec<Taker<'_>>> = HashMap::new();
-    for claim in services.iter().flat_map(|service| ExternalAddress::of(service)) {
+    for claim in services.iter().flat_map(|service| ExternalAddress::of(snapshot, service)) {
         let Some(local) = locals.get(&claim.ip) else { continue };
         if !claim.service.families.contains(&Family::of(claim.ip)) {
             continue;
@@ -91,7 +91,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
         endpoints: Endpoints::of(snapshot),
         alternative: free_port(snapshot),
     };
-    Ok(served_node_ports(services)
+    Ok(served_node_ports(snapshot, services)
         .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
         .flat_map(|(service, port, takers)| {
             let other = |taker: &&Taker<'_>| !std::ptr::eq(taker.port, port);

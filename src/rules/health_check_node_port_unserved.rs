@@ -55,7 +55,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let snapshot = view.now;
     let listeners = snapshot.kernel.listeners.get()?;
     let services = snapshot.cluster.services.get()?;
-    if served_health_checks(services).next().is_none() {
+    if served_health_checks(snapshot, services).next().is_none() {
         return Ok(Vec::new());
     }
     let answers = snapshot.kernel.health_checks.seen().into_iter().flatten();
@@ -65,7 +65,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
         answers: answers.map(|answer| (answer.port, answer)).collect(),
         proxy: Proxy::of(snapshot),
     };
-    Ok(served_health_checks(services).filter_map(|(service, port)| node.judge(service, port)).collect())
+    Ok(served_health_checks(snapshot, services).filter_map(|(service, port)| node.judge(service, port)).collect())
 }
 
 /// What every health check is judged against.

@@ -64,7 +64,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     for (pod, port, number) in host_ports(snapshot, pods) {
         by_port.entry((port.protocol, number)).or_default().push((pod, port));
     }
-    let hits: Vec<_> = served_node_ports(services)
+    let hits: Vec<_> = served_node_ports(snapshot, services)
         .filter_map(|(service, port, number)| Some((service, port, by_port.get(&(port.protocol, number))?)))
         .collect();
     if hits.is_empty() {

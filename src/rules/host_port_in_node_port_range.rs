@@ -52,7 +52,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     let cilium = cilium_range(snapshot);
     let mode = snapshot.proxy_mode().map(|mode| mode.value);
     let checks: BTreeMap<u16, &Service> =
-        served_health_checks(services).map(|(service, port)| (port, service)).collect();
+        served_health_checks(snapshot, services).map(|(service, port)| (port, service)).collect();
     let ports = services.iter().flat_map(|service| &service.ports);
     let allocated: HashSet<_> = ports.filter_map(|port| Some((port.node_port?, port.protocol))).collect();
     let mut told = Told::of(snapshot, Source::Pods);

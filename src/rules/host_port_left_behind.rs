@@ -251,7 +251,8 @@ impl Node<'_> {
         let has_port = |(service, port, number): &(&Service, &ServicePort, u16)| {
             (port.protocol, *number) == (redirection.protocol, redirection.port) && service.families.contains(&family)
         };
-        let (service, port, _) = served_node_ports(self.snapshot.cluster.services.seen()?).find(has_port)?;
+        let (service, port, _) =
+            served_node_ports(self.snapshot, self.snapshot.cluster.services.seen()?).find(has_port)?;
         let is_redirected =
             |local: &&LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
         let mut possible: Vec<(Winner, Affected)> = Vec::new();

@@ -74,7 +74,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let interfaces = snapshot.kernel.interfaces.get()?;
 
     let node_ports: BTreeSet<_> =
-        served_node_ports(services).map(|(_, port, number)| (port.protocol, number)).collect();
+        served_node_ports(snapshot, services).map(|(_, port, number)| (port.protocol, number)).collect();
     let (begun, others): (Vec<_>, Vec<_>) = host_ports(snapshot, pods)
         .filter(|(_, port, number)| !node_ports.contains(&(port.protocol, *number)))
         .partition(|(pod, ..)| has_begun(pod));

@@ -132,7 +132,7 @@ impl<'a> Known<'a> {
             let cluster_ips = services.iter().flat_map(|service| &service.cluster_ips).copied();
             let mut claims: Vec<_> = services
                 .iter()
-                .flat_map(|service| ExternalAddress::of(service))
+                .flat_map(|service| ExternalAddress::of(snapshot, service))
                 .filter(|claim| held.contains(&claim.ip))
                 .collect();
             claims.sort_by_key(|claim| (&claim.service.namespace, &claim.service.name));

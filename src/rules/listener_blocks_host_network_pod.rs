@@ -178,7 +178,9 @@ impl Blocked<'_> {
             services => services.get()?,
         };
         let is_its = |(_, entry, number): &(&Service, &ServicePort, u16)| (entry.protocol, *number) == (protocol, port);
-        let Some((service, entry, _)) = served_node_ports(services).find(is_its) else { return Ok(None) };
+        let Some((service, entry, _)) = served_node_ports(self.snapshot, services).find(is_its) else {
+            return Ok(None);
+        };
         mode?;
         if !serves(self.snapshot, service, Part::NodePorts)? {
             return Ok(None);

@@ -84,7 +84,7 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let interfaces = snapshot.kernel.interfaces.get()?;
 
     let by_port = by_port(listeners);
-    let hits: Vec<_> = served_node_ports(services)
+    let hits: Vec<_> = served_node_ports(snapshot, services)
         .map(|(service, port, number)| (service, port, by_port.at((port.protocol, number))))
         .filter(|(_, _, sockets)| !sockets.is_empty())
         .collect();

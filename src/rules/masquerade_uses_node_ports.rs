@@ -77,7 +77,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
 
 /// Cilium looks for Services in what arrives before conntrack can: by its configuration, since no table shows it.
 fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
-    if served_node_ports(services).next().is_none() {
+    if served_node_ports(snapshot, services).next().is_none() {
         return Vec::new();
     }
     let config = snapshot.cluster.proxy_config.get();
@@ -161,7 +161,7 @@ impl<'a> Taken<'a> {
 }
 
 fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>]) -> Evidence {
-    let owners: BTreeMap<(Protocol, u16), String> = served_node_ports(services)
+    let owners: BTreeMap<(Protocol, u16), String> = served_node_ports(snapshot, services)
         .map(|(service, port, node_port)| ((port.protocol, node_port), service_port(service, &port.name)))
         .collect();
     let interfaces = snapshot.kernel.interfaces.seen();

@@ -181,7 +181,7 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         .seen()
         .into_iter()
         .flatten()
-        .flat_map(|service| ExternalAddress::of(service))
+        .flat_map(|service| ExternalAddress::of(snapshot, service))
         .filter(|claim| held.iter().any(|it| it.address.ip == claim.ip))
         .collect();
     // It goes where its controller says, and others reach it there.

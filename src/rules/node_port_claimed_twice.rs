@@ -89,7 +89,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
             let others = claims.iter().take(MOST_COMPARED);
             let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(other)?)));
             // Nobody here serves the nodePort of another proxy's Service.
-            let workloads = wanted.get(&(number, claim.protocol())).filter(|_| claim.service.proxy_name.is_none());
+            let workloads = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
             let workloads = workloads.into_iter().flatten();
             let others = others.chain(workloads.map(|(it, port)| (Other::Workload(it, port), claim.clash_with(it))));
             let mut others: Vec<(Other<'_>, Clash)> = others.collect();

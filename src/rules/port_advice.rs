@@ -67,7 +67,7 @@ fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
     };
     let is_asked =
         |port: &ServicePort, number: u16| owned.iter().any(|it| (it.protocol, it.port) == (port.protocol, number));
-    let empty = served_node_ports(services)
+    let empty = served_node_ports(snapshot, services)
         .filter(|(service, port, number)| is_asked(port, *number) && is_empty(service, port));
     let advice = |(service, port, _): (&Service, &ServicePort, u16)| Advice {
         case: format!("if Service {} has to answer: no pod is ready behind it", service_port(service, &port.name)),
@@ -84,7 +84,7 @@ fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> 
     let is_dropped = |it: &&Answered| (it.from, &it.outcome) == (Vantage::Remote, &Ok(Outcome::TimedOut));
     let by = answers.iter().filter(is_dropped).find_map(|it| claimants.get(it.by?))?;
     let services = snapshot.cluster.services.seen()?;
-    let (service, entry, _) = served_node_ports(services)
+    let (service, entry, _) = served_node_ports(snapshot, services)
         .find(|(_, it, number)| (by.claim, it.protocol, number) == (Claim::NodePort, *protocol, port))?;
     let name = service_port(service, &entry.name);
     service.external_local.then(|| Advice {

@@ -192,7 +192,7 @@ fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a 
         return Ok(held);
     }
     let explained: HashSet<IpAddr> =
-        snapshot.cluster.services.get()?.iter().flat_map(|service| addresses_of(service)).collect();
+        snapshot.cluster.services.get()?.iter().flat_map(|service| addresses_of(snapshot, service)).collect();
     held.retain(|address| !explained.contains(&address.ip));
     // A Service that could not be read whole may explain one: to delete it would take that Service off this node.
     if let Some(gap) = snapshot.cluster.unread_service().filter(|_| !held.is_empty()) {
@@ -202,8 +202,8 @@ fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a 
     Ok(held)
 }
 
-fn addresses_of(service: &Service) -> impl Iterator<Item = IpAddr> {
-    service.cluster_ips.iter().copied().chain(ExternalAddress::of(service).map(|claim| claim.ip))
+fn addresses_of(snapshot: &Snapshot, service: &Service) -> impl Iterator<Item = IpAddr> {
+    service.cluster_ips.iter().copied().chain(ExternalAddress::of(snapshot, service).map(|claim| claim.ip))
 }
 
 fn stale_addresses(stale: &[&Address]) -> Evidence {
@@ -221,7 +221,7 @@ fn programs_nothing(snapshot: &Snapshot) -> Option<Evidence> {
     let says_ipvs = snapshot.overrides.proxy_mode.is_none()
         && snapshot.kernel.proxy.mode.seen().is_some_and(|mode| mode.value == Mode::Ipvs);
     let none = snapshot.kernel.ip_vs.seen()?.is_empty();
-    let wanted = snapshot.cluster.services.seen()?.iter().any(|service| service.proxy_name.is_none());
+    let wanted = snapshot.cluster.services.seen()?.iter().any(|service| snapshot.proxy_serves(service));
     (says_ipvs && none && wanted).then(|| {
         let summary = "The proxy says that it runs in ipvs mode, but IPVS has no virtual server: it programs nothing.";
         Evidence::new(Severity::Warning, summary).value("virtual servers", "none in /proc/net/ip_vs").remedy(

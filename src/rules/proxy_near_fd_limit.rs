@@ -50,7 +50,7 @@ pub(super) static RULE: Rule = Rule {
 fn check(view: View<'_>, limits: &Limits) -> Judgements {
     let snapshot = view.now;
     let services = snapshot.cluster.services.get()?;
-    let ports = node_ports(services);
+    let ports = node_ports(snapshot, services);
     if ports.is_empty() {
         return Ok(Vec::new());
     }
@@ -64,8 +64,8 @@ fn check(view: View<'_>, limits: &Limits) -> Judgements {
 }
 
 /// Every NodePort that a proxy might hold: none ever held SCTP.
-fn node_ports(services: &[Arc<Service>]) -> HashSet<(Protocol, u16)> {
-    served_node_ports(services)
+fn node_ports(snapshot: &Snapshot, services: &[Arc<Service>]) -> HashSet<(Protocol, u16)> {
+    served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp)
         .map(|(_, port, number)| (port.protocol, number))
         .collect()
@@ -205,7 +205,7 @@ impl Demand {
             Ok(config) => (addresses(snapshot, &config.node_port_addresses)?, None),
             Err(gap) => ([1, 1], Some(gap)),
         };
-        let sockets = served_node_ports(services)
+        let sockets = served_node_ports(snapshot, services)
             .filter(|(_, port, _)| match port.protocol {
                 Protocol::Tcp => true,
                 Protocol::Udp => !localhost_only,

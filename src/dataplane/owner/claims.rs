@@ -39,12 +39,12 @@ pub(super) fn standings<'a>(
     protocol: Protocol,
     port: u16,
 ) -> Vec<Standing<'a>> {
-    let addresses = services.iter().flat_map(|service| ExternalAddress::of(service));
+    let addresses = services.iter().flat_map(|service| ExternalAddress::of(snapshot, service));
     let external = addresses.flat_map(|address| {
         let ports = address.service.ports.iter().filter(move |it| it.protocol == protocol && it.port == port);
         ports.map(move |port| Standing::External(address, port))
     });
-    let node_ports = served_node_ports(services)
+    let node_ports = served_node_ports(snapshot, services)
         .filter(|(_, it, number)| it.protocol == protocol && *number == port)
         .map(|(service, port, _)| Standing::NodePort(service, port));
     let pods = snapshot.cluster.pods.seen().map_or(&[][..], Vec::as_slice);

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     dataplane::Part,
-    facts::{Family, Protocol, Service, ServicePort, Socket},
+    facts::{Family, Protocol, Service, ServicePort, Snapshot, Socket},
 };
 
 /// A Service port at whose address and port a socket may be.
@@ -31,9 +31,9 @@ impl Claim<'_> {
 pub(super) struct Claims<'a>(HashMap<(Protocol, u16), Vec<Claim<'a>>>);
 
 impl<'a> Claims<'a> {
-    pub(super) fn of(services: &'a [Arc<Service>], wanted: &HashSet<(Protocol, u16)>) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, services: &'a [Arc<Service>], wanted: &HashSet<(Protocol, u16)>) -> Self {
         let mut claims: HashMap<_, Vec<_>> = HashMap::new();
-        for service in services.iter().filter(|service| service.proxy_name.is_none()) {
+        for service in services.iter().filter(|service| snapshot.proxy_serves(service)) {
             let has_external = !service.external_ips.is_empty() || !service.load_balancer_ips.is_empty();
             for port in &service.ports {
                 for (number, by_node_port) in [(port.node_port, true), (has_external.then_some(port.port), false)] {

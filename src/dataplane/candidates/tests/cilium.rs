@@ -253,7 +253,7 @@ fn what_cilium_takes_for_certain_is_taken_whatever_else_is_not_known() {
     let claim = |change: fn(&mut Service)| {
         let world = world.clone().service("web", |it| it.with(change));
         let service = &world.cluster.services.seen().expect("services")[0];
-        let claim = ExternalAddress::of(service).next().expect("an address");
+        let claim = ExternalAddress::of(&world, service).next().expect("an address");
         candidates(&world).taken(&claim, &[Vantage::Remote, Vantage::Node].into_iter().collect()).ok()
     };
     assert_eq!(
