@@ -177,6 +177,11 @@ impl Linted {
         self.manifests.iter().flat_map(|manifest| manifest.claims.iter().map(move |claim| (manifest, claim)))
     }
 
+    /// Every field with a port or an address, also those that the API server does not take.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &Claim> {
+        self.manifests.iter().flat_map(Manifest::fields)
+    }
+
     /// Whether the cluster has an object of this name already.
     pub(super) fn is_update(&self, manifest: &Manifest) -> bool {
         self.there.contains_key(&key(manifest.kind, &manifest.namespace, &manifest.name))
