@@ -20,10 +20,12 @@ use super::{
 };
 use crate::{
     agent::now,
-    cluster::{self, Accepted, ApiServer, ClusterSource, Input, ManifestFiles, SourceOptions, read_manifests},
+    cluster::{
+        self, Accepted, ApiServer, ChartFiles, ClusterSource, Input, ManifestFiles, SourceOptions, read_manifests,
+    },
     facts::{Gap, KernelFacts, Overrides, OwnPort, PortRange, Reading, SNAPSHOT_SCHEMA, Snapshot, Why, names},
     lint::{
-        LintReport, LintRule, Linted, Source, find_lint_rule, judge_acceptance, lint, lint_rules, range, unread,
+        LintReport, LintRule, Linted, Source, Told, find_lint_rule, judge_acceptance, lint, lint_rules, range, unread,
         without_accepted,
     },
     sinks,
@@ -175,11 +177,12 @@ impl Args {
         let rules = if self.rules.is_empty() { lint_rules().collect() } else { self.rules };
         let not_asked = rules.iter().filter_map(|rule| Some((rule.id, rule.lacks(&linted)?))).collect();
         let (findings, unknown) = lint(&linted, &rules);
-        let (findings, accepted) = without_accepted(&linted, findings);
+        let (mut findings, accepted) = without_accepted(&linted, findings);
         for (gap, place) in judge_acceptance(&linted) {
             places.insert(gap.detail.clone(), place);
             failures.push(gap);
         }
+        find_templates(&linted, Told { findings: &mut findings, failures: &mut places }, console);
         if objects == 0 && failures.is_empty() {
             console.print_note("no object was judged: none is a Service, a Pod or has the template of one");
         }
@@ -200,6 +203,21 @@ impl Args {
             against,
             min_severity,
         })
+    }
+}
+
+/// Finds the templates of what was rendered in the folder that a person is in. Where nothing is told of one, nobody looks there.
+fn find_templates(linted: &Linted, mut told: Told<'_>, console: &Console) {
+    let templates = told.templates();
+    if templates.is_empty() {
+        return;
+    }
+    match ChartFiles::below(Path::new("."), templates) {
+        Ok(files) => told.mark(linted, |template, field| files.written(template, field)),
+        Err(why) => {
+            console
+                .print_note(&format!("no file of a template is named, as not all below this folder is known: {why}"));
+        }
     }
 }
 

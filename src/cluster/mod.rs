@@ -15,6 +15,7 @@
 mod agents;
 mod allowance;
 mod answer;
+mod chart_files;
 mod cilium_node_configs;
 mod cilium_settings;
 mod cluster_source;
@@ -72,6 +73,7 @@ use tokio::{runtime, task};
 use self::facts_builder::FactsBuilder;
 pub use self::{
     agents::{Agent, AgentPlace, AgentRequest, Agents},
+    chart_files::ChartFiles,
     cluster_source::{ClusterSource, Environment, SourceOptions},
     connect::{Access, ApiServer, Credentials, Impersonation},
     declared::Declared,

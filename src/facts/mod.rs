@@ -27,7 +27,9 @@ pub use cluster::{
     API_SERVER, Claimant, ClusterFacts, Endpoint, EndpointPort, EndpointSlice, ForCilium, Node, NodeAddress,
     NodeAddressKind, NodePortRange, Overrides, RangeClaim, RangeSource, Service, ServiceKind, ServicePort,
 };
-pub use manifest::{ACCEPT, Accepts, Claim, Claimed, FileName, Manifest, Place, Refusal, Refused};
+pub use manifest::{
+    ACCEPT, Accepts, Claim, Claimed, FileName, Manifest, Place, Refusal, Refused, Span, Template, Written,
+};
 pub use masquerade::{Masquerade, MasqueradedFlow};
 pub use node::{
     Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Netfilter,

@@ -21,6 +21,7 @@ use std::{
 
 use super::{
     Linted,
+    linted::copy_with,
     rule::{LintRule, Needs},
 };
 use crate::{
@@ -42,14 +43,16 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let nodes: HashMap<IpAddr, &Node> =
         nodes.into_iter().flat_map(|node| node.addresses.iter().map(move |it| (it.ip, node))).collect();
     let by_name = linted.services_by_name();
-    let cluster_ips = by_name.values().flat_map(|service| service.cluster_ips.iter().map(|ip| (*ip, *service)));
+    let cluster_ips =
+        by_name.values().flatten().flat_map(|service| service.cluster_ips.iter().map(|ip| (*ip, *service)));
     let services: HashMap<IpAddr, &Service> = cluster_ips.collect();
     let mut findings = Vec::new();
     for (manifest, claim) in linted.claims() {
         let Claimed::ExternalIp(ip) = claim.what else { continue };
         let is_other = |it: &Service| (&it.namespace, &it.name) != (&manifest.namespace, &manifest.name);
         let other = || services.get(&ip).filter(|it| is_other(it));
-        let own = by_name.get(&(&*manifest.namespace, &*manifest.name));
+        let copies = by_name.get(&(&*manifest.namespace, &*manifest.name));
+        let own = copies.and_then(|copies| copy_with(copies, claim));
         if own.is_some_and(|own| !nodes.contains_key(&ip) && other().is_some_and(|it| share_a_port(own, it))) {
             continue;
         }

@@ -9,8 +9,8 @@ use ipnet::IpNet;
 
 use crate::{
     facts::{
-        self, Claim, ClusterFacts, ContainerPort, Gap, Manifest, Node, NodePortRange, Pod, Protocol, RangeSource,
-        Reading, Service, ServiceKind, ServicePort, Snapshot, Why,
+        self, Claim, Claimed, ClusterFacts, ContainerPort, Gap, Manifest, Node, NodePortRange, Pod, Protocol,
+        RangeSource, Reading, Service, ServiceKind, ServicePort, Snapshot, Why,
     },
     findings::{Evidence, PlacedFinding, RuleId},
     rules::{FreePorts, made_by},
@@ -177,6 +177,11 @@ impl Linted {
         self.manifests.iter().flat_map(|manifest| manifest.claims.iter().map(move |claim| (manifest, claim)))
     }
 
+    /// Every field with a port or an address, also those that the API server does not take.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &Claim> {
+        self.manifests.iter().flat_map(Manifest::fields)
+    }
+
     /// Whether the cluster has an object of this name already.
     pub(super) fn is_update(&self, manifest: &Manifest) -> bool {
         self.there.contains_key(&key(manifest.kind, &manifest.namespace, &manifest.name))
@@ -193,10 +198,13 @@ impl Linted {
         self.replaced.get(uid) == Some(&key(manifest.kind, &manifest.namespace, &manifest.name))
     }
 
-    /// The Services that would be there, by namespace and name; of one that is there twice the first.
-    pub(super) fn services_by_name(&self) -> HashMap<(&str, &str), &Service> {
-        let services = self.snapshot.cluster.services.seen().into_iter().flatten().rev().map(AsRef::as_ref);
-        services.map(|service: &Service| ((&*service.namespace, &*service.name), service)).collect()
+    /// The Services that would be there, by namespace and name. Of one that is there twice both copies, in their order.
+    pub(super) fn services_by_name(&self) -> HashMap<(&str, &str), Vec<&Service>> {
+        let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
+        for service in self.snapshot.cluster.services.seen().into_iter().flatten() {
+            by_name.entry((&*service.namespace, &*service.name)).or_default().push(&**service);
+        }
+        by_name
     }
 
     /// The ports of nodes that pods have which are there, where they were read. Those of pods that end with an update are left out.
@@ -229,6 +237,19 @@ impl Linted {
         let evidence = if is_node_port { evidence.value("free", free.join(", ")) } else { evidence };
         placed(rule, (manifest, claim), evidence)
     }
+}
+
+/// The copy of a Service that has the field. Of several the last, since that is what is there once all are applied.
+pub(super) fn copy_with<'a>(copies: &[&'a Service], claim: &Claim) -> Option<&'a Service> {
+    let has_it = |service: &&Service| match claim.what {
+        Claimed::NodePort(number, protocol) => {
+            service.ports.iter().any(|port| (port.node_port, port.protocol) == (Some(number), protocol))
+        }
+        Claimed::HealthCheckNodePort(number) => service.health_check_node_port == Some(number),
+        Claimed::ExternalIp(ip) => service.external_ips.contains(&ip),
+        Claimed::HostPort(..) | Claimed::HostNetworkPort(..) => false,
+    };
+    copies.iter().copied().rfind(has_it).or_else(|| copies.last().copied())
 }
 
 /// A finding about one field.

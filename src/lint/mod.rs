@@ -21,6 +21,7 @@ mod port_field_refused;
 mod report;
 mod rule;
 mod shared;
+mod templates;
 
 pub use accepted::{judge_acceptance, without_accepted};
 pub use around::{range, unread};
@@ -28,3 +29,4 @@ pub use catalogue::{find_lint_rule, lint_rules};
 pub use linted::{Linted, Source};
 pub use report::{LintReport, lint};
 pub use rule::LintRule;
+pub use templates::Told;

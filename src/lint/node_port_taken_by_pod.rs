@@ -19,6 +19,7 @@
 
 use super::{
     Linted,
+    linted::copy_with,
     rule::{LintRule, Needs},
 };
 use crate::{
@@ -41,7 +42,8 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
     for (manifest, claim) in linted.claims() {
         let Some((number, protocol)) = claim.what.of_service() else { continue };
         let Some(there) = pods.get(&(number, protocol)) else { continue };
-        let Some(service) = services.get(&(&*manifest.namespace, &*manifest.name)) else { continue };
+        let copies = services.get(&(&*manifest.namespace, &*manifest.name));
+        let Some(service) = copies.and_then(|copies| copy_with(copies, claim)) else { continue };
         let is_other = |(pod, port): &&(&Pod, &ContainerPort)| {
             !port.host_ip.is_some_and(|ip| ip.is_loopback()) && !is_made_for(pod, service)
         };

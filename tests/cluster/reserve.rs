@@ -112,6 +112,25 @@ fn a_list_that_may_lack_what_a_node_reserves_says_so_in_itself() {
     assert!((code, stdout.as_str()) == (2, "") && notes.contains("nothing is known"), "{notes}");
 }
 
+#[test]
+fn a_look_that_is_too_old_covers_nothing_and_its_time_is_told() {
+    let fake = cluster(&["fresh", "old"], |node, _, _| {
+        let Reply::Json(answer) = seen(node, "32768 60999", "2703") else { panic!("an answer is JSON") };
+        let mut world: Value = serde_json::from_str(&answer).expect("JSON");
+        if node == "old" {
+            world["at"] = json!("2026-03-01T10:00:00Z");
+        }
+        Reply::Json(world.to_string())
+    });
+    let (code, table, notes) = Plugin::new().run(&fake, &["reserve", "--check"]);
+    assert_eq!(code, 2, "{table}{notes}");
+    assert!(table.starts_with("covered  node fresh\n") && !table.contains("old"), "{table}");
+    assert!(notes.contains("not known of old: its last look, at 2026-03-01T10:00:00Z, is too old\n"), "{notes}");
+    let (_, stdout, _) = Plugin::new().run(&fake, &["reserve", "--check", "-o", "json"]);
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(document["nodes"][1]["unknown"][0]["why"], "stale");
+}
+
 /// Whether the kernel finds a port for an outgoing connection, where it may choose from this range.
 fn connects(to: SocketAddr, range: &str) -> bool {
     fs::write("/proc/sys/net/ipv4/ip_local_port_range", range).expect("a setting of this namespace");

@@ -11,6 +11,7 @@ mod helm;
 mod image;
 mod incidents;
 mod krew;
+mod lint;
 mod monitoring;
 #[path = "../lab/parts/programs.rs"]
 #[allow(unreachable_pub, reason = "the lab's own")]

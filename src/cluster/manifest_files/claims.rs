@@ -1,12 +1,14 @@
 //! From a tree to a manifest: which of its fields claim a port or an address, where each is written, and which of them the API
 //! server does not take (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
 
-use std::{collections::HashSet, net::IpAddr, sync::Arc};
+use std::{collections::HashSet, net::IpAddr};
 
 use super::node::Node;
 use crate::{
     cluster::field_values::{lenient_ip, short},
-    facts::{ACCEPT, Accepts, Claim, Claimed, FileName, Place, Protocol, Refusal, Refused, WorkloadKind, text},
+    facts::{
+        ACCEPT, Accepts, Claim, Claimed, FileName, Place, Protocol, Refusal, Refused, Template, WorkloadKind, text,
+    },
 };
 
 /// The longest name of a rule that is kept, in bytes, and how many names of one object.
@@ -35,7 +37,7 @@ pub(super) struct Lines<'a> {
     /// The line on which the document begins.
     pub(super) first: u64,
     /// The template that helm rendered it from.
-    pub(super) template: Option<Arc<str>>,
+    pub(super) template: Option<Template>,
 }
 
 impl Lines<'_> {

@@ -36,7 +36,8 @@ use super::{
     yaml_options,
 };
 use crate::facts::{
-    ClusterFacts, FileName, Gap, Manifest, Place, Reading, Service, ServiceKind, Source, Why, WorkloadKind, names, text,
+    ClusterFacts, FileName, Gap, Manifest, Place, Reading, Service, ServiceKind, Source, Template, Why, WorkloadKind,
+    names, text,
 };
 
 /// The longest file that is read, in bytes.
@@ -191,7 +192,7 @@ impl Reader<'_> {
         }
     }
 
-    fn broken(&mut self, file: &FileName, Fault { line, column, what }: Fault, template: Option<Arc<str>>) {
+    fn broken(&mut self, file: &FileName, Fault { line, column, what }: Fault, template: Option<Template>) {
         let place = Place { file: file.clone(), line, column, width: 1, template };
         let before = self.facts.rejected().len();
         self.fail(format!("{place}: {what}; wanted {WANTED}"));

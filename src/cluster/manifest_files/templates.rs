@@ -1,8 +1,8 @@
 //! The templates that helm rendered a stream from: it writes `# Source: shop/templates/web.yaml` before each document.
 
-use std::{ops::RangeInclusive, sync::Arc};
+use std::ops::RangeInclusive;
 
-use crate::facts::text;
+use crate::facts::{FileName, Template, text};
 
 const MARK: &[u8] = b"# Source: ";
 
@@ -24,7 +24,7 @@ impl<'a> Templates<'a> {
     }
 
     /// The template of a document on these lines, which lies behind those that were asked for before.
-    pub(super) fn of(&mut self, lines: RangeInclusive<u64>) -> Option<Arc<str>> {
+    pub(super) fn of(&mut self, lines: RangeInclusive<u64>) -> Option<Template> {
         let mut found = None;
         while let Some((line, path)) = self.next.filter(|(line, _)| line <= lines.end()) {
             // The first one is helm's; others are comments of whoever wrote the template.
@@ -34,7 +34,7 @@ impl<'a> Templates<'a> {
             self.next = self.ahead.next();
         }
         let path = text::clean(String::from_utf8_lossy(found?).trim(), text::NAME);
-        (!path.is_empty()).then(|| path.into())
+        (!path.is_empty()).then(|| Template { name: FileName::new(path.clone(), path.into()), written: None })
     }
 }
 
@@ -47,9 +47,10 @@ mod tests {
         let text =
             b"---\n# Source: a/b.yaml\nx: 1\n# Source: not this\n---\ny: |\n  # Source: no\n---\n# Source: c\r\n";
         let mut templates = Templates::new(text);
-        assert_eq!(templates.of(1..=5).as_deref(), Some("a/b.yaml"));
-        assert_eq!(templates.of(5..=8), None);
-        assert_eq!(templates.of(8..=9).as_deref(), Some("c"));
-        assert_eq!(templates.of(10..=12), None);
+        let mut of = |lines| templates.of(lines).map(|it| it.name.to_string());
+        assert_eq!(of(1..=5).as_deref(), Some("a/b.yaml"));
+        assert_eq!(of(5..=8), None);
+        assert_eq!(of(8..=9).as_deref(), Some("c"));
+        assert_eq!(of(10..=12), None);
     }
 }

@@ -3,7 +3,12 @@
 use std::io::{self, Write};
 
 use super::remedy;
-use crate::{facts::Place, findings::Severity, lint::LintReport, sinks::terminal::tidy};
+use crate::{
+    facts::{Place, Span},
+    findings::Severity,
+    lint::LintReport,
+    sinks::terminal::tidy,
+};
 
 /// Writes a line for each finding, each failure, and each rule that could not tell.
 ///
@@ -21,8 +26,8 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
             Severity::Info => "notice",
         };
         let place = &finding.place;
-        // Whatever has no file is shown at the run, without its place.
-        let said = match is_file(place) {
+        // Whatever has no file is shown at the run, without its place. That of a template does not tell where it was rendered.
+        let said = match place.template.is_none() && is_file(place) {
             true => tidy(&finding.evidence.summary),
             false => tidy(&format!("{place}: {}", finding.evidence.summary)),
         };
@@ -37,16 +42,19 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
 
 /// The file, line and column. What was rendered has none of the repository, and another file's line would be wrong.
 fn properties(place: &Place) -> String {
-    match is_file(place) {
-        true => {
-            format!("file={},line={},col={},", property(&tidy(&place.file)), place.line, place.column)
-        }
-        false => String::new(),
+    if !is_file(place) {
+        return String::new();
     }
+    let (file, span) = place.source();
+    let at = span.map(|Span { line, column, .. }| format!("line={line},col={column},")).unwrap_or_default();
+    format!("file={},{at}", property(&tidy(file)))
 }
 
 fn is_file(place: &Place) -> bool {
-    &*place.file != "standard input"
+    match &place.template {
+        Some(template) => template.written.is_some(),
+        None => &*place.file != "standard input",
+    }
 }
 
 /// As `escapeData` of GitHub's toolkit (actions/toolkit packages/core/src/command.ts).

@@ -75,6 +75,12 @@ struct PlacedProblem {
     /// The template that helm rendered this part of standard input from; the line is none of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<String>,
+    /// The file of this template, where one file alone below the working directory can be it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template_file: Option<String>,
+    /// The line of this file that writes the field, where one line alone can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template_line: Option<u64>,
     /// The way to the field.
     field: String,
     /// The rule's name.
@@ -114,6 +120,12 @@ struct Related {
     /// Its template, as above.
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<String>,
+    /// The file of that, as above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template_file: Option<String>,
+    /// The line of that, as above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template_line: Option<u64>,
     /// Its object.
     object: String,
 }
@@ -169,13 +181,16 @@ impl NotAsked {
 
 impl PlacedProblem {
     fn of(finding: &PlacedFinding) -> Self {
-        let Place { file, line, column, template, .. } = &finding.place;
+        let Place { file, line, column, .. } = &finding.place;
+        let (template, template_file, template_line) = template(&finding.place);
         let evidence = &finding.evidence;
         Self {
             file: tidy(file),
             line: *line,
             column: *column,
-            template: template.as_deref().map(tidy),
+            template,
+            template_file,
+            template_line,
             field: finding.field.clone(),
             rule: finding.rule.to_string(),
             severity: evidence.severity,
@@ -192,8 +207,18 @@ impl PlacedProblem {
 }
 
 impl Related {
-    fn of(Place { file, line, column, template, .. }: &Place, object: &str) -> Self {
-        let template = template.as_deref().map(tidy);
-        Self { file: tidy(file), line: *line, column: *column, template, object: tidy(object) }
+    fn of(place: &Place, object: &str) -> Self {
+        let Place { file, line, column, .. } = place;
+        let (template, template_file, template_line) = template(place);
+        let (file, object) = (tidy(file), tidy(object));
+        Self { file, line: *line, column: *column, template, template_file, template_line, object }
     }
+}
+
+/// The template, its file and its line, as far as they are known.
+fn template(place: &Place) -> (Option<String>, Option<String>, Option<u64>) {
+    let template = place.template.as_ref();
+    let written = template.and_then(|it| it.written.as_ref());
+    let line = written.and_then(|it| it.line).map(|it| it.line);
+    (template.map(|it| tidy(&it.name)), written.map(|it| tidy(&it.file)), line)
 }

@@ -45,11 +45,9 @@ fn case(report: &LintReport, finding: &PlacedFinding) -> Case {
 }
 
 /// A line of what was rendered is none of the template.
-fn file(Place { file, line, template, .. }: &Place) -> (String, Option<u64>) {
-    match template {
-        Some(template) => (template.to_string(), None),
-        None => (file.to_string(), Some(*line)),
-    }
+fn file(place: &Place) -> (String, Option<u64>) {
+    let (file, span) = place.source();
+    (file.to_string(), span.map(|span| span.line))
 }
 
 /// Why a rule was not asked, or could not tell.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::remedy;
 use crate::{
-    facts::Place,
+    facts::{Place, Span},
     findings::PlacedFinding,
     lint::LintReport,
     sinks::{
@@ -68,7 +68,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
         .iter()
         .map(|(place, object)| json!({ "physicalLocation": physical(place), "message": { "text": tidy(object) } }));
     let fingerprint = format!("{}/{object}/{}", finding.rule, finding.field);
-    // Whatever has no line says where it was rendered.
+    // A template does not tell where it was rendered.
     let place = finding.place.template.is_some().then(|| format!("\n{}", tidy(&finding.place.to_string())));
     json!({
         "ruleId": finding.rule,
@@ -93,15 +93,15 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
     })
 }
 
-/// The field. Of a template, which is rendered, no line is known.
-fn physical(Place { file, line, column, width, template }: &Place) -> Value {
-    match template {
-        Some(template) => json!({ "artifactLocation": { "uri": uri(template.as_bytes()) } }),
-        None => json!({
-            "artifactLocation": { "uri": uri(file.path()) },
-            "region": { "startLine": line, "startColumn": column, "endLine": line, "endColumn": column + width },
-        }),
+/// The field, where its line is known.
+fn physical(place: &Place) -> Value {
+    let (file, span) = place.source();
+    let mut location = json!({ "artifactLocation": { "uri": uri(file.path()) } });
+    if let Some(Span { line, column, width }) = span {
+        location["region"] =
+            json!({ "startLine": line, "startColumn": column, "endLine": line, "endColumn": column + width });
     }
+    location
 }
 
 /// A path as a reference of RFC 3986. A relative one stays relative: services find the file from the root of the repository.

@@ -174,6 +174,23 @@ fn whose_a_listener_is_nobody_knows_without_pods() {
 }
 
 #[test]
+fn of_copies_of_a_service_the_one_that_has_the_field_is_compared_and_of_these_the_last() {
+    let copy = |port: &str| service("kube-system/web", port).replace("ports:", "selector: {app: web}\n  ports:");
+    let (own, other) = (copy("targetPort: 2020, nodePort: 2020"), copy("targetPort: 8080, nodePort: 2021"));
+    let foreign = copy("targetPort: 8080, nodePort: 2020");
+    let severities = |files: [&str; 2]| {
+        let files = [("a.yaml", files[0]), ("b.yaml", files[1]), ("around", CLUSTER)];
+        let arguments = ["a.yaml", "b.yaml", "--no-headers", "--against", "around", "--node-port-range", "2000-5000"];
+        let (_, rows, _) = lint(&files, &[&arguments[..], &["--rule", "node-port-taken-by-pod"]].concat());
+        rows.lines().map(|row| row.split(": ").nth(1).expect("a severity").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(severities([&own, &other]), ["info"]);
+    assert_eq!(severities([&other, &own]), ["info"]);
+    assert_eq!(severities([&foreign, &own]), ["info", "info"], "the pods are its own, once all are applied");
+    assert_eq!(severities([&own, &foreign]), ["warning", "warning"]);
+}
+
+#[test]
 fn a_node_port_that_a_pod_of_a_snapshot_has_is_told() {
     let mut world = healthy();
     let Reading::Seen(pods) = &mut world.cluster.pods else { panic!("pods were recorded") };

@@ -2,12 +2,13 @@
 
 use std::{
     io::Write as _,
+    path::Path,
     process::{Output, Stdio},
 };
 
 use serde_json::Value;
 
-use super::{lint, sarif::follows_the_standard, service};
+use super::{folder, lint, sarif::follows_the_standard, service};
 use crate::cli::binary;
 
 /// As `helm template` prints two charts, one after the other.
@@ -20,28 +21,34 @@ fn rendered() -> String {
         + "---\nkind: ConfigMap\napiVersion: v1\n"
 }
 
-fn from_stdin(text: &str, arguments: &[&str]) -> String {
+/// What `lint -` prints of this text in a folder, and what it says beside that.
+pub(super) fn from_stdin(folder: &Path, text: &str, arguments: &[&str]) -> (String, String) {
     let mut command = binary();
-    let command = command.args(["lint", "-"]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.stderr(Stdio::piped()).spawn().expect("portreeve runs");
+    let command = command.current_dir(folder).args(["lint", "-"]).args(arguments).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("portreeve runs");
     child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
-    let Output { stdout, .. } = child.wait_with_output().expect("it ends");
-    String::from_utf8(stdout).expect("UTF-8")
+    let Output { stdout, stderr, .. } = child.wait_with_output().expect("it ends");
+    (String::from_utf8(stdout).expect("UTF-8"), String::from_utf8(stderr).expect("UTF-8"))
+}
+
+/// The same where no chart is.
+fn elsewhere(text: &str, arguments: &[&str]) -> String {
+    from_stdin(folder(&[]).path(), text, arguments).0
 }
 
 #[test]
 fn a_finding_of_a_rendered_chart_names_the_template() {
-    let rows = from_stdin(&rendered(), &["--no-headers"]);
+    let rows = elsewhere(&rendered(), &["--no-headers"]);
     let starts: Vec<&str> = rows.lines().filter_map(|row| row.split(": ").next()).collect();
     let wanted =
         ["shop/templates/web.yaml (standard input:8:32)", "api/charts/db/templates/db.yaml (standard input:16:32)"];
     assert_eq!(starts.iter().collect::<std::collections::BTreeSet<_>>(), wanted.iter().collect(), "{rows}");
-    let table = from_stdin(&rendered(), &[]);
+    let table = elsewhere(&rendered(), &[]);
     assert!(
         table.contains("Also      api/charts/db/templates/db.yaml (standard input:16:32)  Service api/db"),
         "{table}"
     );
-    let document: Value = serde_json::from_str(&from_stdin(&rendered(), &["-o", "json"])).expect("JSON");
+    let document: Value = serde_json::from_str(&elsewhere(&rendered(), &["-o", "json"])).expect("JSON");
     let web = document["findings"].as_array().expect("findings").iter().find(|it| it["object"] == "Service shop/web");
     let web = web.expect("a finding");
     assert_eq!((&web["file"], &web["line"]), (&Value::from("standard input"), &Value::from(8)));
@@ -51,12 +58,12 @@ fn a_finding_of_a_rendered_chart_names_the_template() {
 
 #[test]
 fn no_form_gives_a_template_the_line_of_what_was_rendered() {
-    let annotations = from_stdin(&rendered(), &["-o", "github"]);
+    let annotations = elsewhere(&rendered(), &["-o", "github"]);
     assert!(!annotations.contains("file=") && !annotations.contains("line="), "{annotations}");
     let start =
         "::warning title=node-port-claimed-twice::shop/templates/web.yaml (standard input:8:32): nodePort 30080";
     assert!(annotations.lines().any(|line| line.starts_with(start)), "{annotations}");
-    let log: Value = serde_json::from_str(&from_stdin(&rendered(), &["-o", "sarif"])).expect("JSON");
+    let log: Value = serde_json::from_str(&elsewhere(&rendered(), &["-o", "sarif"])).expect("JSON");
     follows_the_standard(&log);
     for result in log["runs"][0]["results"].as_array().expect("results") {
         let location = &result["locations"][0]["physicalLocation"];
@@ -64,10 +71,10 @@ fn no_form_gives_a_template_the_line_of_what_was_rendered() {
         assert_eq!(location["region"], Value::Null);
         assert!(result["message"]["text"].as_str().is_some_and(|text| text.contains("(standard input:")), "{result}");
     }
-    let junit = from_stdin(&rendered(), &["-o", "junit"]);
+    let junit = elsewhere(&rendered(), &["-o", "junit"]);
     assert!(junit.contains("file=\"shop/templates/web.yaml\">") && !junit.contains("line="), "{junit}");
     let broken = rendered() + "---\n# Source: shop/templates/b.yaml\na: [\n";
-    let annotations = from_stdin(&broken, &["-o", "github"]);
+    let annotations = elsewhere(&broken, &["-o", "github"]);
     assert!(
         annotations.contains("::error title=portreeve::shop/templates/b.yaml (standard input:22:4): not YAML"),
         "{annotations}"

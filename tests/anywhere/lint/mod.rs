@@ -11,6 +11,7 @@ mod inputs;
 mod refused;
 mod rules;
 pub(crate) mod sarif;
+mod templates;
 
 use std::fs;
 
