@@ -1,5 +1,7 @@
 //! One candidate: a data plane with one value for each of its settings, and who answers there.
 
+use std::net::IpAddr;
+
 use super::{
     backing::Backing,
     cilium,
@@ -106,6 +108,11 @@ impl Candidate {
     /// When it is not known.
     pub(crate) fn captures_external(&self, claim: &ExternalAddress<'_>, from: Vantage) -> Result<bool, Gap> {
         (self.plane.captures_external)(&self.settings, claim.ip, from, claim.field).map_err(undecided)
+    }
+
+    /// Whether what outsiders send to a load balancer's address may be dropped at every port that its Service has not.
+    pub(super) fn may_drop_other_ports(&self, to: IpAddr) -> bool {
+        self.settings.may_drop_other_ports && !self.settings.is_of_devices(to)
     }
 
     /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address.

@@ -324,6 +324,7 @@ fn candidates(
         settings.families_off.clone_from(&cilium.families_off);
         settings.sctp = cilium.sctp;
         settings.external_ips_anywhere = cilium.external_ips_anywhere;
+        settings.may_drop_other_ports = cilium.wildcard_entries != Some(false);
     }
     if needs(Setting::WithoutBackend) {
         settings.without_backend = cilium.without_backend;

@@ -119,6 +119,8 @@ pub(super) struct Settings {
     pub(super) host_namespace_only: bool,
     /// Whether such pods are served on the same addresses as outsiders alone (Cilium before 1.20).
     pub(super) pods_by_list: bool,
+    /// Whether Cilium may drop what outsiders send to a load balancer's address at a port that no Service has (since 1.20).
+    pub(super) may_drop_other_ports: bool,
 }
 
 impl Settings {
@@ -137,6 +139,7 @@ impl Settings {
         external_ips_anywhere: false,
         host_namespace_only: false,
         pods_by_list: false,
+        may_drop_other_ports: false,
     };
 
     /// Sets `nodePortAddresses`, whose literal `primary` stands for these addresses.

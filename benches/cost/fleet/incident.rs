@@ -97,6 +97,9 @@ impl Fleet<'_> {
         let mut times: Vec<f64> = all[before..].iter().map(seconds).collect();
         times.sort_by(f64::total_cmp);
         let first = times[0];
+        for event in &all[before..] {
+            eprintln!("{} {}", event["related"]["name"], event["note"]);
+        }
         self.promise([
             ("Events of an incident on every node", "Events", times.len() as f64, EVENTS),
             ("requests about Events in the busiest second of an incident", "requests", self.busiest(asked), BUSIEST),

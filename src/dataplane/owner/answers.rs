@@ -1,6 +1,6 @@
 //! Who answers on one address from one vantage point, among all that claim the port.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     super::{
@@ -29,6 +29,8 @@ pub(super) struct Here<'a> {
     pub(super) endpoints: Endpoints<'a>,
     pub(super) interfaces: &'a Interfaces,
     pub(super) standings: Vec<Standing<'a>>,
+    /// The addresses of load balancers.
+    pub(super) balanced: BTreeSet<IpAddr>,
     pub(super) protocol: Protocol,
     /// Whether Cilium leaves a hostPort of this number out.
     pub(super) is_left_out: Result<bool, Gap>,
@@ -36,6 +38,11 @@ pub(super) struct Here<'a> {
 
 /// Which claim comes first in nftables mode cannot be seen.
 const UNDEFINED: &str = "kube-proxy's nftables chains and those of the hostPort have one priority: the ones made last are asked first, and kube-proxy makes its own anew whenever it starts";
+
+/// What becomes of what arrives for a load balancer's address that is of no device of Cilium (cilium `bpf/lib/nodeport.h`, `nodeport_svc_lb4`;
+/// `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
+const OTHER_PORTS: &str = "a Service has it as a load balancer's address, and it is on a device that Cilium does not serve: since 1.20 Cilium drops what \
+    arrives there at all other ports, where it assigns such addresses itself";
 
 /// An outcome and the claim that decides it.
 type Decided = (Result<Outcome, Gap>, Option<usize>);
@@ -192,6 +199,7 @@ impl<'a> Here<'a> {
             }
         }
         match service {
+            None | Some((_, Outcome::Listener)) if self.may_be_dropped(candidate, from, to.ip) => unclear(OTHER_PORTS),
             None | Some((_, Outcome::Listener)) if listener.is_some() => (Ok(Outcome::Listener), listener),
             None | Some((_, Outcome::Listener)) => (Ok(Outcome::Refused), None),
             // What is stuck on loopback, and times out, is not when it leads to this node.
@@ -206,6 +214,10 @@ impl<'a> Here<'a> {
             }
             Some((index, outcome)) => (Ok(outcome.over(self.protocol)), Some(index)),
         }
+    }
+
+    fn may_be_dropped(&self, candidate: &Candidate, from: Vantage, to: IpAddr) -> bool {
+        from == Vantage::Remote && self.balanced.contains(&to) && candidate.may_drop_other_ports(to)
     }
 
     /// The first claim of a kind.

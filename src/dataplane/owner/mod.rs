@@ -5,7 +5,7 @@ mod answers;
 mod claims;
 mod ownership;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use answers::Here;
 use claims::{Standing, standings};
@@ -15,11 +15,22 @@ use super::{
     candidates::Candidates,
     cilium::cilium_range,
     endpoints::Endpoints,
+    external_address::ExternalAddress,
+    kept_off::serves,
     local_address::{local_addresses, other_loopback},
+    part::Field,
     proxy_sockets::Proxy,
     vantage::vantage_points,
 };
-use crate::facts::{Gap, Protocol, Snapshot};
+use crate::facts::{Gap, Protocol, Service, Snapshot};
+
+/// The addresses of load balancers that Services have.
+fn balanced(snapshot: &Snapshot, services: &[Arc<Service>]) -> BTreeSet<IpAddr> {
+    let all = services.iter().flat_map(|service| ExternalAddress::of(snapshot, service));
+    let served =
+        all.filter(|it| it.field == Field::LoadBalancer && serves(snapshot, it.service, it.part()) != Ok(false));
+    served.map(|it| it.ip).collect()
+}
 
 /// Who owns a port. A proxy whose last sync is `lag_seconds` late is reported as behind.
 ///
@@ -41,6 +52,7 @@ pub fn owner(snapshot: &Snapshot, lag_seconds: i64, protocol: Protocol, port: u1
         endpoints: Endpoints::of(snapshot),
         interfaces,
         standings: standings(snapshot, services, listeners, protocol, port),
+        balanced: balanced(snapshot, services),
         protocol,
         is_left_out: cilium_range(snapshot).map(|range| range.contains(port)),
     };

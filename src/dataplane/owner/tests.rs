@@ -1,16 +1,16 @@
+mod cilium;
+
 use std::net::IpAddr;
 
 use super::{
     super::{claim::Claim, outcome::Outcome},
     *,
 };
-use crate::{
-    dataplane::cilium,
-    facts::{
-        CiliumConfig, Family, ForCilium, Mode, RangeClaim, Reading, Service, ServiceKind, Socket, Source, State,
-        Vantage, Why,
-        healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
-    },
+
+use crate::facts::{
+    CiliumConfig, Family, ForCilium, Mode, RangeClaim, Reading, Service, ServiceKind, Socket, Source, State, Vantage,
+    Why,
+    healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
 };
 
 fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Result<Outcome, Gap>, Option<Claim>, Option<Claim>) {
@@ -53,19 +53,6 @@ fn an_address_of_loopback_that_no_interface_has_is_listed_where_a_socket_is_boun
     assert_eq!(ask(&nftables, Vantage::Loopback, "127.0.0.53"), (Ok(Outcome::Listener), listener, None));
     let elsewhere = owner(&world, 60, Protocol::Tcp, 30081).expect("it is known");
     assert!(elsewhere.answers.iter().all(|it| it.to != ip("127.0.0.53")));
-}
-
-#[test]
-fn that_cilium_serves_one_address_of_each_device_is_said_where_no_list_says_which() {
-    let detail = |world: &Snapshot| {
-        let ownership = owner(world, 60, Protocol::Tcp, 30080).expect("it is known");
-        ownership.claimants.into_iter().find(|it| it.claim == Claim::NodePort).expect("a NodePort").detail
-    };
-    let says = |world: &Snapshot| detail(world).contains(cilium::ONE_ADDRESS);
-    let listed =
-        |world: Snapshot| world.with_config(|config| config.node_port_addresses = vec!["0.0.0.0/0".to_owned()]);
-    assert!(says(&web().with_mode(Mode::Cilium)));
-    assert!(!says(&listed(web().with_mode(Mode::Cilium))) && !says(&web()) && !says(&listed(web())));
 }
 
 #[test]
@@ -218,111 +205,6 @@ fn a_host_port_is_on_its_host_ip_and_on_no_ipv6_loopback() {
 }
 
 #[test]
-fn behind_cilium_a_host_port_is_where_node_ports_are_and_none_in_their_range() {
-    let at = |host_ip: Option<&str>, range: &str| {
-        let mut world = Snapshot::healthy().with_mode(Mode::Cilium).pod("edge", |pod| {
-            pod.host_port(80, 30080);
-            pod.ports[0].host_ip = host_ip.map(ip);
-        });
-        let ranges = Reading::Seen(vec![range.parse().expect("a range")]);
-        world.cluster.range_claims.push(RangeClaim {
-            by: crate::facts::Claimant::Cilium,
-            ranges,
-            place: String::new(),
-        });
-        world
-    };
-    let pod = (Ok(Outcome::Pod), Some(Claim::HostPort), None);
-    let none = (Ok(Outcome::Refused), None, None);
-    let beside = at(None, "31000-31999");
-    assert_eq!(ask(&beside, Vantage::Remote, PRIMARY[0]), pod);
-    assert_eq!(ask(&beside, Vantage::Remote, SECOND[0]), none, "one address of each device");
-    assert_eq!(ask(&beside, Vantage::Node, SECOND[0]), pod);
-    assert_eq!(ask(&at(Some(SECOND[0]), "31000-31999"), Vantage::Remote, SECOND[0]), pod);
-    for vantage in [Vantage::Remote, Vantage::Node] {
-        assert_eq!(ask(&at(None, "30000-32767"), vantage, PRIMARY[0]), none, "left out");
-    }
-    let mut unread = at(None, "30000-32767");
-    unread.cluster.range_claims[0].ranges = gap(Source::NodePortRange, Why::Malformed);
-    assert!(ask(&unread, Vantage::Remote, PRIMARY[0]).0.is_err());
-}
-
-#[test]
-fn behind_cilium_a_narrowed_service_may_be_served_or_not() {
-    let narrowed = |it: World| it.node_port(30080).with(|service| service.for_cilium.on_some_nodes = true);
-    let world = Snapshot::healthy().service("web", narrowed);
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod));
-    let gap = ask(&world.with_mode(Mode::Cilium), Vantage::Remote, PRIMARY[0]).0.expect_err("unknown");
-    assert!(gap.detail.contains("service.cilium.io/type"), "{gap:?}");
-    let mut left_out = world.listens("0.0.0.0:30080").with_mode(Mode::Cilium);
-    objects(&mut left_out.cluster.services)[0].for_cilium =
-        ForCilium { only: Some(ServiceKind::ClusterIp), ..ForCilium::default() };
-    assert_eq!(ask(&left_out, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
-}
-
-/// eth0 is Cilium's, and eth1 with 198.51.100.9 is not.
-fn two_devices(world: Snapshot, change: impl FnOnce(&mut CiliumConfig)) -> Snapshot {
-    let mut config = CiliumConfig { devices: vec!["eth0".to_owned()], ..CiliumConfig::default() };
-    change(&mut config);
-    let mut world = world.address("eth1", "198.51.100.9").with_mode(Mode::Cilium);
-    let interfaces = std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces));
-    interfaces.links.last_mut().expect("eth1").kind = None;
-    world.with_config(|it| it.cilium = Some(config))
-}
-
-#[test]
-fn behind_cilium_an_address_of_another_device_is_taken_where_cilium_sees_who_connects() {
-    let world = |field: fn(&mut Service, IpAddr)| {
-        let taker = |it: World| {
-            it.with(|service| {
-                service.ports[0].port = 30080;
-                field(service, ip("198.51.100.9"));
-            })
-        };
-        Snapshot::healthy().service("taker", taker).listens("0.0.0.0:30080")
-    };
-    let external = world(|service, ip| service.external_ips = vec![ip]);
-    let balanced = world(|service, ip| service.load_balancer_ips = vec![ip]);
-    let process = Ok(Outcome::Listener);
-    let asked = |world: &Snapshot, from| ask(world, from, "198.51.100.9").0;
-    for (name, world, inside) in [
-        ("external IP", two_devices(external.clone(), |_| ()), process.clone()),
-        ("anywhere", two_devices(external.clone(), |it| it.external_ips_anywhere = true), Ok(Outcome::Pod)),
-        ("load balancer", two_devices(balanced, |_| ()), Ok(Outcome::Pod)),
-    ] {
-        assert_eq!(asked(&world, Vantage::Node), inside, "{name}");
-        assert_eq!(asked(&world, Vantage::Pods), inside, "{name}");
-        let remote = asked(&world, Vantage::Remote).expect_err("by which device they come");
-        assert!(remote.detail.contains("device"), "{name}: {remote:?}");
-    }
-    let at_packets = two_devices(external.clone(), |it| it.host_namespace_only = true);
-    assert!(asked(&at_packets, Vantage::Pods).is_err() && asked(&at_packets, Vantage::Node) == process);
-    assert_eq!(asked(&external.address("eth1", "198.51.100.9"), Vantage::Remote), Ok(Outcome::Pod), "kube-proxy");
-}
-
-#[test]
-fn behind_cilium_an_external_ip_of_a_family_that_the_service_has_not_leads_nowhere() {
-    let taker = |it: World| {
-        it.external_ip(PRIMARY[1])
-            .with(|service| {
-                service.ports[0].port = 30080;
-                service.families = vec![Family::V4];
-            })
-            .each_slice(|slice| {
-                if slice.family == Family::V6 {
-                    slice.endpoints.clear();
-                }
-            })
-    };
-    let world = Snapshot::healthy().service("taker", taker).listens("[::]:30080");
-    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]).0, Ok(Outcome::Listener), "kube-proxy leaves it out");
-    let lost = (Some(Claim::ExternalIp), Some(Claim::Listener));
-    let behind = world.with_mode(Mode::Cilium);
-    assert_eq!(ask(&behind, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), lost.0, lost.1));
-    assert_eq!(ask(&behind, Vantage::Node, PRIMARY[1]), (Ok(Outcome::Unreachable), lost.0, lost.1));
-}
-
-#[test]
 fn a_host_port_is_of_the_families_of_its_pod() {
     let world = Snapshot::healthy().listens("[::]:30080").pod("edge", |pod| {
         pod.host_port(80, 30080);
@@ -332,30 +214,6 @@ fn a_host_port_is_of_the_families_of_its_pod() {
         assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).1, Some(Claim::HostPort));
         assert_eq!(ask(&world, Vantage::Loopback, "::1"), (Ok(Outcome::Listener), Some(Claim::Listener), None));
     }
-}
-
-#[test]
-fn behind_cilium_a_host_ip_of_every_address_is_unknown_and_one_of_loopback_is_all_of_it() {
-    let world = |host_ip: &str| {
-        let mut world = two_devices(Snapshot::healthy().listens("127.0.0.53:30080"), |_| ()).pod("edge", |pod| {
-            pod.host_port(80, 30080);
-            pod.ports[0].host_ip = Some(ip(host_ip));
-        });
-        let ranges = Reading::Seen(vec!["31000-31999".parse().expect("a range")]);
-        let by = crate::facts::Claimant::Cilium;
-        world.cluster.range_claims.push(RangeClaim { by, ranges, place: String::new() });
-        world
-    };
-    let every = world("0.0.0.0");
-    assert!(ask(&every, Vantage::Remote, PRIMARY[0]).0.expect_err("by version").detail.contains("hostIP 0.0.0.0"));
-    assert_eq!(ask(&every, Vantage::Remote, SECOND[0]).0, Ok(Outcome::Refused), "no version serves it there");
-    assert_eq!(ask(&every, Vantage::Remote, PRIMARY[1]).0, Ok(Outcome::Refused));
-    let loopback = world("127.0.0.1");
-    assert_eq!(ask(&loopback, Vantage::Loopback, "127.0.0.53").1, Some(Claim::HostPort));
-    assert_eq!(ask(&loopback, Vantage::Node, PRIMARY[0]).0, Ok(Outcome::Refused));
-    let other = world("198.51.100.9");
-    assert_eq!(ask(&other, Vantage::Node, "198.51.100.9").0, Ok(Outcome::Refused), "no device of Cilium has it");
-    assert!(ask(&other, Vantage::Remote, "198.51.100.9").0.is_err());
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn demanded(world: &Snapshot) -> u64 {
     let candidate = Proxy::of(world);
     let descriptors = Descriptors::of(world, &candidate).expect("a limit");
     let services = world.cluster.services.seen().expect("services");
-    let holding = Holding::of(world, &candidate, &node_ports(services));
+    let holding = Holding::of(world, &candidate, &node_ports(world, services));
     Demand::of(world, services, &descriptors, &holding).expect("a demand").sockets
 }
 

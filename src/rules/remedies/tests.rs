@@ -22,7 +22,7 @@ fn service(name: &str, namespace: &str) -> Service {
 }
 
 fn claims(service: &Service) -> Vec<ExternalAddress<'_>> {
-    ExternalAddress::of(service).collect()
+    ExternalAddress::of(&Snapshot::healthy(), service).collect()
 }
 
 fn commands(remedy: impl Into<Remedy>) -> Vec<String> {

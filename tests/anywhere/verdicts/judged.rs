@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 use portreeve::{
@@ -88,7 +88,7 @@ pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> 
     let mut wrong = Vec::new();
     for listener in listeners(recording, snapshot, &board) {
         for Cell { from, to, shown, told } in &listener.cells {
-            if shown != told && !(*told == '?' && is_unsure(recording, listener.row, *from)) {
+            if shown != told && !(*told == '?' && is_unsure(recording, listener.row, *from, *to)) {
                 wrong.push(format!("{listener}: {from} to {to}\n  packets: {shown}\n  owner:   {told}"));
             }
         }
@@ -118,14 +118,20 @@ fn is_open(recording: &Recording, row: &Row) -> bool {
     }
 }
 
+/// Load balancers' addresses on a device that is none of Cilium's.
+const BEYOND: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(10, 244, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 1))];
+
 /// Whether it may stay unknown: an older Cilium serves other addresses to pods whose sockets it leaves alone, and its settings
 /// do not show that it is older. So may, of Services of Cilium's own annotations, which nodes are meant, whether other clusters have
-/// endpoints, and which of two came first; and who takes what arrives for a device that is none of Cilium's.
-fn is_unsure(recording: &Recording, row: &Row, from: Vantage) -> bool {
+/// endpoints, and which of two came first; and what becomes of what arrives for a load balancer's address on a device that is none of Cilium's,
+/// at any port.
+fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> bool {
     let is_set = recording.settings.get("bpf-lb-sock-hostns-only").is_some_and(|it| it == "true");
     match row.shape.as_str() {
         "on-other-nodes" | "global" | "global-empty" | "rivals" => true,
-        "external-ip-beyond" | "balancer-beyond" => from == Vantage::Remote || is_set && from == Vantage::Pods,
+        "external-ip-beyond" | "balancer-beyond" if is_set && from == Vantage::Pods => true,
+        _ if recording.world == "cilium/world-apart" && BEYOND.contains(&to) => from == Vantage::Remote,
         _ => !recording.version.is_empty() && is_set && from == Vantage::Pods,
     }
 }
