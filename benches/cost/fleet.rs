@@ -18,8 +18,8 @@ use serde_json::json;
 use crate::{
     memory::processor_time,
     parts::{
-        Audit, ControlPlane, Namespace, Relay, Role, audit::Asked, directory::Directory, http_get, memory::Memory,
-        objects, process::Process, until_within,
+        Audit, ControlPlane, Namespace, Relay, Role, audit::Asked, directory::Directory, enter_alone, http_get,
+        memory::Memory, objects, process::Process, until_within,
     },
     row::{Promise, Row},
     world::{node_ports, run},
@@ -127,6 +127,7 @@ impl<'a> Fleet<'a> {
         }
         let directory = Directory::new();
         let apart = Namespace::new();
+        apart.run(enter_alone);
         let way = apart.run(|| TcpListener::bind(ControlPlane::SERVER).expect("a free port"));
         let way = Relay::between(way, ControlPlane::SERVER.into());
         let mut fleet = Self {
