@@ -23,8 +23,10 @@ pub struct Judged<'a> {
     pub row: &'a Row,
     /// Its cells.
     pub cells: Vec<Cell>,
-    /// What it loses, by packets.
+    /// What it loses, by packets, as far as Portreeve can know, and has to tell.
     pub shown: Loss,
+    /// What it loses by all of them.
+    pub most: Loss,
     /// The same by the rules.
     pub told: Loss,
 }
@@ -39,6 +41,8 @@ pub struct Cell {
     pub shown: char,
     /// Who is said to answer.
     pub told: char,
+    /// Whether that may stay unknown, and does.
+    is_unsure: bool,
 }
 
 /// How bad it is, and from where the listener is lost.
@@ -47,10 +51,14 @@ pub type Loss = Option<(Severity, BTreeSet<Vantage>)>;
 impl Judged<'_> {
     /// Whether the rules tell no more than packets showed.
     pub fn is_part(&self) -> bool {
-        match (&self.shown, &self.told) {
-            (Some((worst, all)), Some((severity, from))) => severity <= worst && from.is_subset(all),
-            (_, told) => told.is_none(),
-        }
+        is_part(&self.told, &self.most)
+    }
+}
+
+fn is_part(part: &Loss, whole: &Loss) -> bool {
+    match (part, whole) {
+        (Some((severity, from)), Some((worst, all))) => severity <= worst && from.is_subset(all),
+        (part, _) => part.is_none(),
     }
 }
 
@@ -70,11 +78,21 @@ pub fn listeners<'a>(
 ) -> impl Iterator<Item = Judged<'a>> {
     rows(recording).map(move |row| {
         let owned = owned(snapshot, row.protocol, row.port);
-        let cell = |(from, to, shown)| Cell { from, to, shown, told: answer(&owned, from, to) };
+        let cell = |(from, to, shown)| {
+            let told = answer(&owned, from, to);
+            Cell { from, to, shown, told, is_unsure: told == '?' && is_unsure(recording, row, from, to) }
+        };
         let cells: Vec<Cell> = recording.cells(row).map(cell).collect();
-        let (shown, told) = (shown(&cells), told(board, row.protocol, row.port));
-        Judged { row, cells, shown, told }
+        let matters = |cell: &&Cell| !cell.is_unsure && !is_meant(row);
+        let (most, shown) = (loss(cells.iter()), loss(cells.iter().filter(matters)));
+        Judged { row, cells, shown, most, told: told(board, row.protocol, row.port) }
     })
+}
+
+/// Whether nothing need be told of it: an address of a load balancer that is no Node's is on a link for its Service, and a process that
+/// listens on every address keeps the node's own.
+fn is_meant(row: &Row) -> bool {
+    row.shape.starts_with("balancer") && ["0.0.0.0", "::"].contains(&row.bind.as_str())
 }
 
 fn rows(recording: &Recording) -> impl Iterator<Item = &Row> {
@@ -87,14 +105,13 @@ pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> 
     let board = judge(snapshot, &Limits::default());
     let mut wrong = Vec::new();
     for listener in listeners(recording, snapshot, &board) {
-        for Cell { from, to, shown, told } in &listener.cells {
-            if shown != told && !(*told == '?' && is_unsure(recording, listener.row, *from, *to)) {
+        for Cell { from, to, shown, told, is_unsure } in &listener.cells {
+            if shown != told && !is_unsure {
                 wrong.push(format!("{listener}: {from} to {to}\n  packets: {shown}\n  owner:   {told}"));
             }
         }
-        let Judged { shown, told, cells, .. } = &listener;
-        let holds = if cells.iter().any(|cell| cell.told == '?') { listener.is_part() } else { shown == told };
-        if !holds {
+        let Judged { shown, told, .. } = &listener;
+        if !is_part(shown, told) || !listener.is_part() {
             wrong.push(format!("{listener}\n  packets: {shown:?}\n  rules:   {told:?}"));
         }
     }
@@ -160,8 +177,8 @@ fn answer(owned: &BTreeMap<(Vantage, IpAddr), char>, from: Vantage, to: IpAddr) 
 }
 
 /// What packets show.
-fn shown(cells: &[Cell]) -> Loss {
-    let lost: Vec<_> = cells.iter().filter(|cell| cell.shown != 'L').collect();
+fn loss<'a>(cells: impl Iterator<Item = &'a Cell>) -> Loss {
+    let lost: Vec<_> = cells.filter(|cell| cell.shown != 'L').collect();
     // What the node alone loses, and only to its own link-local address, is not worth a warning.
     let matters = lost.iter().any(|cell| cell.from != Vantage::Node || !is_link_local(cell.to));
     let from: BTreeSet<Vantage> = lost.iter().map(|cell| cell.from).collect();

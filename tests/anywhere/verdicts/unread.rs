@@ -144,7 +144,7 @@ fn compare(recording: &Recording, snapshot: &Snapshot) -> Compared {
     let board = judge(snapshot, &Limits::default());
     let mut compared = Compared::default();
     for listener in listeners(recording, snapshot, &board) {
-        for Cell { from, to, shown, told } in &listener.cells {
+        for Cell { from, to, shown, told, .. } in &listener.cells {
             match told {
                 '?' => compared.unknown += 1,
                 told if told == shown => compared.known += 1,
