@@ -16,6 +16,19 @@ const COLUMNS: [(&str, &str); 6] = [
     ("elsewhere", "Local, elsewhere only"),
 ];
 
+/// The same of Services that Cilium serves in part, or as another one's.
+const APART: [(&str, &str); 9] = [
+    ("type-cluster-ip", "`type: ClusterIP`"),
+    ("type-node-port", "`type: NodePort`"),
+    ("on-other-nodes", "`node: others`"),
+    ("global-empty", "`global`, no endpoints"),
+    ("of-another-proxy", "of another proxy name"),
+    ("local-of-no-node", "Local, endpoint of no node"),
+    ("balancer", "load balancer's address: second"),
+    ("balancer-beyond", "load balancer's: other device"),
+    ("external-ip-beyond", "external IP: other device"),
+];
+
 /// The version of recordings that name none.
 const NEWEST_CILIUM: &str = "1.20.2";
 
@@ -32,7 +45,7 @@ no way (`no route to host`): behind Cilium where a Service has no endpoint, else
 
 *primary* is the node's InternalIP, *second* another address of the same interface, *other device* one of an interface that the
 plane does not serve, *lo* one of loopback's interface that others reach. *Local* is `externalTrafficPolicy: Local`. TCP and
-UDP fare alike where a cell has one answer.
+UDP fare alike where a cell has one answer. `type`, `node` and `global` are annotations of Cilium, `service.cilium.io/…`.
 ";
 
 #[test]
@@ -82,7 +95,9 @@ fn the_behaviour_matrix_is_up_to_date() {
 }
 
 fn table(recording: &Recording) -> String {
-    let head: Vec<&str> = COLUMNS.iter().map(|(_, words)| *words).collect();
+    let is_apart = recording.listeners.iter().any(|row| row.shape == APART[0].0);
+    let columns = if is_apart { &APART[..] } else { &COLUMNS };
+    let head: Vec<&str> = columns.iter().map(|(_, words)| *words).collect();
     let mut text = format!("| from | to | {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len() + 2));
     // The answers of each column by place, TCP's and UDP's.
     let mut places: Vec<(&str, &str)> = Vec::new();
@@ -101,7 +116,7 @@ fn table(recording: &Recording) -> String {
     let order = |from: &str| Vantage::ALL.iter().position(|it| it.name() == from).unwrap_or(usize::MAX);
     places.sort_by_key(|(from, _)| order(from));
     for (from, place) in places {
-        let cells = COLUMNS.iter().map(|(shape, _)| {
+        let cells = columns.iter().map(|(shape, _)| {
             let letters = answers.get(&(from, place, *shape)).map_or(&[][..], Vec::as_slice);
             letters.iter().map(|letter| words(*letter)).collect::<Vec<_>>().join(" or ")
         });

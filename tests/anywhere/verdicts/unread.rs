@@ -224,11 +224,11 @@ fn in_nftables_mode_a_verdict_without_an_input_is_what_packets_showed_or_unknown
 #[test]
 fn behind_cilium_a_verdict_without_an_input_is_what_packets_showed_or_unknown() {
     insta::assert_snapshot!(known(Mode::Cilium), @"
-    386 of 3879 without the proxy's settings
-    386 of 3879 without Cilium's, but those that kube-proxy left
-    3298 of 3879 without Nodes
-    1155 of 3879 without EndpointSlices
-    3744 of 3879 without default routes
+    617 of 4995 without the proxy's settings
+    617 of 4995 without Cilium's, but those that kube-proxy left
+    4163 of 4995 without Nodes
+    1677 of 4995 without EndpointSlices
+    4711 of 4995 without default routes
     ");
 }
 
