@@ -160,6 +160,46 @@ fn the_numbers_of_the_document_are_those_of_the_simulation() {
     assert!(page.contains(&table), "docs/performance.md has another table than this:\n{table}");
 }
 
+/// The column *simulated* of the table beside 200 real agents: an incident on every node, which ends on all but five that have not told.
+#[test]
+fn what_the_document_compares_with_real_agents_is_simulated_here() {
+    const NODES: usize = 200;
+    let mut world = World::new(NODES, 1);
+    hit_everywhere(&mut world, INTERVAL);
+    world.run_until(MINUTE);
+    let (told, begin, most) = (world.told.len(), world.requests(), world.busiest());
+    let left: Vec<usize> = (0..NODES).rev().filter(|node| !world.told.contains(node)).take(5).collect();
+    for node in (0..NODES).filter(|node| !left.contains(node)) {
+        let at = MINUTE + world.chance(INTERVAL);
+        world.clear(at, node);
+    }
+    let mut next = MINUTE;
+    while !left.iter().any(|node| world.told.contains(node)) {
+        next += SECOND;
+        world.run_until(next);
+    }
+    assert!(next <= MINUTE + empty_place(NODES), "{world}");
+    for node in left {
+        world.clear(next, node);
+    }
+    world.run_until(next + HOUR);
+    let of_repair = world.seconds.iter().filter(|(second, _)| **second * SECOND >= MINUTE);
+    let of_repair = of_repair.map(|(_, requests)| requests).max().expect("some");
+    assert_eq!(world.ended, world.told, "{world}");
+    let rows = [
+        format!("| nodes that told, and Events | {told} |"),
+        format!("| requests about Events | {begin} |"),
+        format!("| in the busiest second | {most} |"),
+        format!("| repaired on all but five: one of these tells after | {} s |", (next - MINUTE) / SECOND),
+        format!("| in the busiest second of the repair | {of_repair} |"),
+        format!("| nodes that told until it was over, and ends | {} and {} |", world.told.len(), world.ended.len()),
+        format!("| ends that are told by nodes that are still affected | {} |", world.untrue),
+    ];
+    let page = include_str!("../../../../../docs/performance.md");
+    let missing: Vec<&String> = rows.iter().filter(|row| !page.contains(row.as_str())).collect();
+    assert!(missing.is_empty(), "docs/performance.md has other rows than these: {missing:#?}");
+}
+
 /// `UPDATE=1` draws it anew.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the picture of a document lies beside the document")]
