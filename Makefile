@@ -93,14 +93,14 @@ COUNT_CELLS := awk '{ cells += $$2; wrong += $$3; print } END { print "all", cel
 # Behind Cilium those settings that answer differently: `make cilium` asks in all.
 verdicts: tools lab guest agent ## Ask packets about every verdict, behind Cilium and in a guest with ipvs too, and count the cells; needs root
 	rm -rf target/tmp/verdicts
-	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs:: behind_cilium::often:: behind_cilium::live:: behind_cilium::host_port:: behind_cilium::masquerade::
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- verdicts:: ipvs:: behind_cilium::often:: behind_cilium::apart::by_default behind_cilium::live:: behind_cilium::host_port:: behind_cilium::masquerade::
 	@$(COUNT_CELLS)
 
 cilium: tools lab agent ## Ask packets about every verdict behind Cilium alone, in all its settings, and count the cells; needs root
 	@$(MAKE) --no-print-directory agent CILIUM_MODULE='$(CILIUM_BEFORE_MODULE)' CILIUM='$(CILIUM_BEFORE)' \
 	    CILIUM_PROGRAMS='$(CILIUM_BEFORE_PROGRAMS)'
 	rm -rf target/tmp/verdicts
-	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- behind_cilium::seldom:: behind_cilium::before::
+	$(LABELLED) $(CARGO) test --locked --test lab $(PRIVATE) -- behind_cilium::seldom:: behind_cilium::apart:: behind_cilium::before::
 	@$(COUNT_CELLS)
 
 # What Grafana's components are made of is heavy, and nothing that is shipped.
