@@ -124,8 +124,14 @@ impl Snapshot {
     /// Whether a Service is one of those that this node's proxy serves, by the label `service.kubernetes.io/service-proxy-name`:
     /// those without it, or those of the name that Cilium was told.
     pub fn proxy_serves(&self, service: &Service) -> bool {
-        let told = || self.proxy_config_of(Some(Mode::Cilium)).ok()?.cilium.as_ref()?.proxy_name.as_ref();
-        service.proxy_name.as_ref() == told().filter(|_| self.is_in(Mode::Cilium))
+        let configs = [self.kernel.proxy.config.seen(), self.cluster.proxy_config.seen()].into_iter().flatten();
+        let mut names = configs.filter_map(|config| config.cilium.as_ref()?.proxy_name.as_ref()).peekable();
+        // On nearly every node there is none, and this is asked of each Service.
+        if names.peek().is_none() || !self.is_in(Mode::Cilium) {
+            return service.proxy_name.is_none();
+        }
+        let config = self.proxy_config_of(Some(Mode::Cilium));
+        service.proxy_name.as_ref() == config.ok().and_then(|it| it.cilium.as_ref()?.proxy_name.as_ref())
     }
 
     /// The mode of a kube-proxy in whose place something else may be, and why that is not known.
