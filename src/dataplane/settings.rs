@@ -119,7 +119,8 @@ pub(super) struct Settings {
     pub(super) host_namespace_only: bool,
     /// Whether such pods are served on the same addresses as outsiders alone (Cilium before 1.20).
     pub(super) pods_by_list: bool,
-    /// Whether Cilium may drop what outsiders send to a load balancer's address at a port that no Service has (since 1.20).
+    /// Whether Cilium may drop what outsiders send to a load balancer's address at a port that no Service has: not with
+    /// `bpf-lb-enable-wildcard-entries: "false"`.
     pub(super) may_drop_other_ports: bool,
 }
 

@@ -132,7 +132,7 @@ pub struct Service {
     pub internal_local: bool,
     /// `spec.healthCheckNodePort`.
     pub health_check_node_port: Option<u16>,
-    /// The label `service.kubernetes.io/service-proxy-name`: another proxy serves it, kube-proxy does not. With the label of
+    /// The label `service.kubernetes.io/service-proxy-name`: kube-proxy does not serve it, and Cilium does where it was told this name. With the label of
     /// headless Services it is [`Self::OF_NO_PROXY`].
     pub proxy_name: Option<String>,
     /// What its annotations ask of Cilium.

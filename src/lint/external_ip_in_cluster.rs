@@ -25,7 +25,7 @@ use super::{
     rule::{LintRule, Needs},
 };
 use crate::{
-    facts::{Claimed, Node, Service},
+    facts::{Claimed, Node, Service, Snapshot},
     findings::{Evidence, PlacedFinding, Severity, Step},
 };
 
@@ -53,7 +53,9 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         let other = || services.get(&ip).filter(|it| is_other(it));
         let copies = by_name.get(&(&*manifest.namespace, &*manifest.name));
         let own = copies.and_then(|copies| copy_with(copies, claim));
-        if own.is_some_and(|own| !nodes.contains_key(&ip) && other().is_some_and(|it| share_a_port(own, it))) {
+        if own.is_some_and(|own| {
+            !nodes.contains_key(&ip) && other().is_some_and(|it| share_a_port(&linted.snapshot, own, it))
+        }) {
             continue;
         }
         let whose = match nodes.get(&ip) {
@@ -80,8 +82,8 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
 }
 
 /// Whether connections to an address of both would meet.
-fn share_a_port(one: &Service, other: &Service) -> bool {
+fn share_a_port(snapshot: &Snapshot, one: &Service, other: &Service) -> bool {
     let ports: HashSet<_> = one.ports.iter().map(|port| (port.port, port.protocol)).collect();
-    let is_served = [one, other].iter().all(|service| service.proxy_name.is_none());
+    let is_served = [one, other].iter().all(|service| snapshot.proxy_serves(service));
     is_served && other.ports.iter().any(|port| ports.contains(&(port.port, port.protocol)))
 }

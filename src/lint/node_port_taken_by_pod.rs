@@ -47,7 +47,7 @@ fn check(linted: &Linted) -> Vec<PlacedFinding> {
         let is_other = |(pod, port): &&(&Pod, &ContainerPort)| {
             !port.host_ip.is_some_and(|ip| ip.is_loopback()) && !is_made_for(pod, service)
         };
-        let mut others = there.iter().filter(|_| service.proxy_name.is_none()).filter(is_other).peekable();
+        let mut others = there.iter().filter(|_| linted.snapshot.proxy_serves(service)).filter(is_other).peekable();
         let Some((Pod { namespace, name, node, host_network, .. }, _)) = others.peek() else { continue };
         let node = node.as_deref().unwrap_or("a node");
         let how = if *host_network { "a port in the host's network" } else { "hostPort" };

@@ -87,7 +87,7 @@ fn check(view: View<'_>, _: &Limits) -> Judgements {
     for (number, claims) in by_number {
         for claim in &claims {
             let others = claims.iter().take(MOST_COMPARED);
-            let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(other)?)));
+            let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(snapshot, other)?)));
             // Nobody here serves the nodePort of another proxy's Service.
             let workloads = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
             let workloads = workloads.into_iter().flatten();
@@ -210,7 +210,7 @@ impl Claim<'_> {
     }
 
     /// What another claim to the same number means; nothing where it is this one, or both may stand.
-    fn clash(&self, other: &Self) -> Option<Clash> {
+    fn clash(&self, snapshot: &Snapshot, other: &Self) -> Option<Clash> {
         let same_protocol = self.protocol() == other.protocol();
         if std::ptr::eq(self.service, other.service) {
             let itself = match (self.port, other.port) {
@@ -223,7 +223,7 @@ impl Claim<'_> {
             }
         }
         let both = [self.service, other.service];
-        let served = both.iter().all(|service| service.proxy_name.is_none());
+        let served = both.iter().all(|service| snapshot.proxy_serves(service));
         Some(match both.iter().all(|service| service.uid.is_some()) {
             false => Clash::Refused,
             true if same_protocol && served => Clash::Lost,

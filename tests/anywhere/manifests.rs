@@ -4,7 +4,7 @@ use std::{fs, net::IpAddr, path::PathBuf};
 
 use portreeve::{
     cluster::{self, ClusterSource, Environment, Input, SourceOptions},
-    facts::{ClusterFacts, Family, NodeAddressKind, PortRange, Protocol, ServiceKind, Source, Why},
+    facts::{ClusterFacts, Family, NodeAddressKind, PortRange, Protocol, Service, ServiceKind, Source, Why},
 };
 use tempfile::TempDir;
 
@@ -203,10 +203,15 @@ metadata: {name: somebody-elses-kind}
 kind: Service
 metadata: {name: other-proxy, labels: {service.kubernetes.io/service-proxy-name: mine}}
 spec: {ports: [{port: 80}]}
+---
+kind: Service
+metadata: {name: nobodys, labels: {service.kubernetes.io/service-proxy-name: mine, service.kubernetes.io/headless: x}}
+spec: {ports: [{port: 80}]}
 "]);
     assert_eq!(facts.rejected, []);
     let services = facts.services.get().expect("services");
-    let [other] = services.as_slice() else { panic!("one Service, not {services:?}") };
+    let [other, nobodys] = services.as_slice() else { panic!("two Services, not {services:?}") };
+    assert_eq!(nobodys.proxy_name.as_deref(), Some(Service::OF_NO_PROXY), "headless comes first");
     assert_eq!(other.proxy_name.as_deref(), Some("mine"));
     assert_eq!(other.families, [Family::V4], "a manifest written by hand means IPv4");
     assert_eq!(other.namespace, "default");

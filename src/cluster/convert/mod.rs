@@ -76,10 +76,11 @@ pub(super) fn service(object: SlimObject, errors: &mut FieldErrors) -> Option<Se
         ),
         ports: service_ports(spec.ports, (spec.selector.seen().is_some(), metadata.managed_fields.seen()), errors),
         for_cilium: for_cilium(&metadata.annotations.take("metadata.annotations", errors).unwrap_or_default(), &labels),
-        proxy_name: labels.proxy_name.seen().cloned().or_else(|| {
-            // With this label no proxy serves it, whatever it has (kubernetes cmd/kube-proxy/app/server.go).
-            labels.headless.seen().map(|_| Service::OF_NO_PROXY.to_owned())
-        }),
+        // With the label of headless ones no proxy serves it, whatever it has (kubernetes cmd/kube-proxy/app/server.go).
+        proxy_name: match labels.headless.seen() {
+            Some(_) => Some(Service::OF_NO_PROXY.to_owned()),
+            None => labels.proxy_name.seen().cloned(),
+        },
         namespace: namespace(metadata.namespace, errors)?,
         name: label(metadata.name, errors)?,
         uid: metadata.uid.take("metadata.uid", errors),

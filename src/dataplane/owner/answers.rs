@@ -41,7 +41,7 @@ const UNDEFINED: &str = "kube-proxy's nftables chains and those of the hostPort 
 
 /// What becomes of what arrives for a load balancer's address that is of no device of Cilium (cilium `bpf/lib/nodeport.h`, `nodeport_svc_lb4`;
 /// `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
-const OTHER_PORTS: &str = "a Service has it as a load balancer's address, and it is on a device that Cilium does not serve: since 1.20 Cilium drops what \
+const OTHER_PORTS: &str = "a Service has it as a load balancer's address, and it is on a device that Cilium does not serve: Cilium drops what \
     arrives there at all other ports, where it assigns such addresses itself";
 
 /// An outcome and the claim that decides it.

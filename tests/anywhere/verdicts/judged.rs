@@ -42,7 +42,7 @@ pub struct Cell {
     /// Who is said to answer.
     pub told: char,
     /// Whether that may stay unknown, and does.
-    is_unsure: bool,
+    pub is_unsure: bool,
 }
 
 /// How bad it is, and from where the listener is lost.
@@ -83,7 +83,7 @@ pub fn listeners<'a>(
             Cell { from, to, shown, told, is_unsure: told == '?' && is_unsure(recording, row, from, to) }
         };
         let cells: Vec<Cell> = recording.cells(row).map(cell).collect();
-        let matters = |cell: &&Cell| !cell.is_unsure && !is_meant(row);
+        let matters = |cell: &&Cell| !cell.is_unsure && !is_meant(recording, row);
         let (most, shown) = (loss(cells.iter()), loss(cells.iter().filter(matters)));
         Judged { row, cells, shown, most, told: told(board, row.protocol, row.port) }
     })
@@ -91,8 +91,8 @@ pub fn listeners<'a>(
 
 /// Whether nothing need be told of it: an address of a load balancer that is no Node's is on a link for its Service, and a process that
 /// listens on every address keeps the node's own.
-fn is_meant(row: &Row) -> bool {
-    row.shape.starts_with("balancer") && ["0.0.0.0", "::"].contains(&row.bind.as_str())
+fn is_meant(recording: &Recording, row: &Row) -> bool {
+    recording.world == APART && row.shape.starts_with("balancer") && ["0.0.0.0", "::"].contains(&row.bind.as_str())
 }
 
 fn rows(recording: &Recording) -> impl Iterator<Item = &Row> {
@@ -135,6 +135,9 @@ fn is_open(recording: &Recording, row: &Row) -> bool {
     }
 }
 
+/// The node whose Services Cilium serves in part. Its load balancers have addresses of a second device too.
+const APART: &str = "cilium/world-apart";
+
 /// Load balancers' addresses on a device that is none of Cilium's.
 const BEYOND: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 244, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 1))];
@@ -148,7 +151,7 @@ fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> boo
     match row.shape.as_str() {
         "on-other-nodes" | "global" | "global-empty" | "rivals" => true,
         "external-ip-beyond" | "balancer-beyond" if is_set && from == Vantage::Pods => true,
-        _ if recording.world == "cilium/world-apart" && BEYOND.contains(&to) => from == Vantage::Remote,
+        _ if recording.world == APART && BEYOND.contains(&to) => from == Vantage::Remote,
         _ => !recording.version.is_empty() && is_set && from == Vantage::Pods,
     }
 }

@@ -45,7 +45,8 @@ no way (`no route to host`): behind Cilium where a Service has no endpoint, else
 
 *primary* is the node's InternalIP, *second* another address of the same interface, *other device* one of an interface that the
 plane does not serve, *lo* one of loopback's interface that others reach. *Local* is `externalTrafficPolicy: Local`. TCP and
-UDP fare alike where a cell has one answer. `type`, `node` and `global` are annotations of Cilium, `service.cilium.io/…`.
+UDP fare alike where a cell has one answer. `type`, `node` and `global` are annotations of Cilium, `service.cilium.io/…`. In the tables
+of `cilium-apart` some load balancer has the addresses of *other device*, and Cilium drops what outsiders send there at other ports.
 ";
 
 #[test]

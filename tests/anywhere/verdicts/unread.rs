@@ -92,8 +92,12 @@ const BINDS: [&str; 4] = ["0.0.0.0", "192.0.2.1", "2001:db8::2", "127.0.0.1"];
 
 /// The recordings of a plane. Of an older Cilium there is one in which it differs.
 fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
-    let is_of_cilium =
-        |name: &str| !name.starts_with("no-replacement") && (!name.ends_with("-before") || name.starts_with("host"));
+    // Where Cilium's settings were not read, it is taken to be told no name of a proxy.
+    let is_of_cilium = |name: &str| {
+        name != "apart-named"
+            && !name.starts_with("no-replacement")
+            && (!name.ends_with("-before") || name.starts_with("host"))
+    };
     match mode {
         Mode::Cilium => {
             let recordings = cilium::recordings().into_iter().filter(|(name, _)| is_of_cilium(name));

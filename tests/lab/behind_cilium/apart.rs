@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     BOUND, Told, ask_apart,
-    shapes::{Endpoint, HERE, Listener, PLAIN, Shape, without_node_port},
+    shapes::{Endpoint, HERE, Listener, PLAIN, PROXY_NAME, Shape, without_node_port},
 };
 
 /// The configuration that others of these Services are recorded by their difference from.
@@ -54,7 +54,7 @@ static SHAPES: [Shape; 16] = [
     Shape { name: "rivals", change: |it, _| it["spec"]["externalIPs"] = json!([NOWHERE]), ..PLAIN },
     Shape {
         name: "of-another-proxy",
-        change: |it, _| it["metadata"]["labels"]["service.kubernetes.io/service-proxy-name"] = json!("another"),
+        change: |it, _| it["metadata"]["labels"][PROXY_NAME] = json!("another"),
         ..PLAIN
     },
     Shape { name: "on-other-nodes", change: |it, _| annotate(it, "node", "others"), ..PLAIN },

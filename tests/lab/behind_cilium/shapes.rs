@@ -43,6 +43,8 @@ pub struct Endpoint {
     pub conditions: [bool; 3],
 }
 
+/// The label of Services, and of their EndpointSlices, that another proxy serves, or Cilium where it was told the name.
+pub const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 pub const HERE: Endpoint = Endpoint { here: true, named: true, conditions: [true, true, false] };
 const ELSEWHERE: Endpoint = Endpoint { here: false, ..HERE };
@@ -159,6 +161,10 @@ impl Shape {
                 Some(json!({"addresses": [address], "nodeName": node, "conditions": conditions}))
             });
             slice["endpoints"] = endpoints.collect();
+            // As the controller of EndpointSlices copies it.
+            if let Some(name) = service["metadata"]["labels"].get(PROXY_NAME) {
+                slice["metadata"]["labels"][PROXY_NAME] = name.clone();
+            }
             cluster.api().create(&slice);
         }
     }
@@ -170,9 +176,17 @@ impl Shape {
 pub fn settle(cluster: &ControlPlane, cilium: &mut Cilium, pod: &Namespace, families: usize) {
     let mut last = objects::service("settled", &[objects::port(80, None)]);
     last["spec"]["type"] = json!("ClusterIP");
+    let told = cilium.settings.get("k8s-service-proxy-name").cloned();
+    if let Some(name) = &told {
+        last["metadata"]["labels"][PROXY_NAME] = name.clone();
+    }
     let last: Value = cluster.api().create(&last);
     for (family, address) in FAMILIES.into_iter().zip(FAR) {
-        cluster.api().create(&objects::endpoint_slice(&last, Some((address, "n2")), family));
+        let mut slice = objects::endpoint_slice(&last, Some((address, "n2")), family);
+        if let Some(name) = &told {
+            slice["metadata"]["labels"][PROXY_NAME] = name.clone();
+        }
+        cluster.api().create(&slice);
     }
     for address in last["spec"]["clusterIPs"].as_array().expect("cluster IPs").iter().take(families) {
         let address: IpAddr = address.as_str().expect("an address").parse().expect("an address");

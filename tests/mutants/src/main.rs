@@ -30,8 +30,14 @@ fn main() -> io::Result<ExitCode> {
     };
     let (reasons, not_by_cells) = (read("reasons.txt")?, read("not_by_cells.txt")?);
 
+    // Of some files, to see what new tests notice: the page is about all.
+    let some = env::var("FILES").unwrap_or_default();
     let copy: PathBuf = root.join("target/mutants/copy");
     let mut mutants = copy::make(root, &copy)?;
+    for file in some.split_whitespace().filter(|file| !mutants.iter().any(|it| it.file == *file)) {
+        return Err(io::Error::other(format!("FILES: src/{file} has no condition; name files below src")));
+    }
+    mutants.retain(|it| some.is_empty() || some.split_whitespace().any(|file| file == it.file));
     println!("{} conditions; compiling", mutants.len());
     let runner = root.join("tests/in-private-namespaces");
     let programs = Programs { paths: copy::compile(root, &copy)?, runner, copy };
@@ -41,11 +47,6 @@ fn main() -> io::Result<ExitCode> {
         }
     }
     println!("compiled; inverting one at a time");
-    // Of some files, to see what new tests notice: the page is about all.
-    let some = env::var("FILES").unwrap_or_default();
-    if !some.is_empty() {
-        mutants.retain(|it| some.split_whitespace().any(|file| file == it.file));
-    }
     let noticed = programs.ask(&mutants)?;
 
     let report = Report { mutants: &mutants, noticed: &noticed, reasons: &reasons, not_by_cells: &not_by_cells };
