@@ -23,7 +23,8 @@ pub struct Told<'a> {
 impl Told<'_> {
     /// The templates that are told, as helm names them.
     pub fn templates(&mut self) -> BTreeSet<Arc<str>> {
-        self.places().filter_map(|place| place.template.as_ref()).map(|template| (&*template.name).into()).collect()
+        let all = self.places().filter_map(|place| place.template.as_ref());
+        all.filter(|it| it.name.path() == it.name.as_bytes()).map(|template| (&*template.name).into()).collect()
     }
 
     /// Notes where each is written, which `written` says of a template and a field of it, where that is known.
@@ -31,7 +32,7 @@ impl Told<'_> {
         let fields: HashMap<&Place, &Claim> = linted.fields().map(|claim| (&claim.place, claim)).collect();
         for place in self.places() {
             let claim = fields.get(place).copied();
-            if let Some(template) = &mut place.template {
+            if let Some(template) = place.template.as_mut().filter(|it| it.name.path() == it.name.as_bytes()) {
                 template.written = written(&template.name, claim);
             }
         }

@@ -1,7 +1,7 @@
 //! The charts below a folder, by the name that each gives itself. The folder of a chart may be called otherwise.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Component, Path, PathBuf},
 };
@@ -13,6 +13,8 @@ use crate::cluster::{
     yaml_options,
 };
 
+/// The folder of a chart that has the charts which are parts of it.
+const INNER: &str = "charts";
 /// The file that makes a folder a chart.
 const CHART: &str = "Chart.yaml";
 /// The most files and folders that are looked at.
@@ -23,14 +25,31 @@ const DEEPEST: usize = 32;
 const LONGEST: u64 = 1 << 20;
 const LONGEST_TOGETHER: u64 = 64 << 20;
 
-/// Folders of charts, by name and from the root on.
+/// The most charts of one name that are compared, and of charts whose name is not known.
+const MOST_OF_A_NAME: usize = 64;
+
+/// Folders of charts, from the root on.
 #[derive(Debug, Default)]
-pub(super) struct Charts(BTreeMap<String, Vec<PathBuf>>);
+pub(super) struct Charts {
+    by_name: BTreeMap<String, Vec<PathBuf>>,
+    all: BTreeSet<PathBuf>,
+    /// Those whose name is not known. Each may be any.
+    nameless: Vec<PathBuf>,
+    /// Those that lie packed beside others, or under another name, which helm decides.
+    mixed: BTreeSet<PathBuf>,
+}
 
 /// What of a `Chart.yaml` is read.
 #[derive(Deserialize)]
 struct Chart {
     name: String,
+    #[serde(default)]
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    alias: Option<String>,
 }
 
 impl Charts {
@@ -53,6 +72,10 @@ impl Charts {
                 }
                 let (name, path) = (entry.file_name(), folder.join(entry.file_name()));
                 let kind = entry.file_type().map_err(|error| unread(&path, &error))?;
+                // One that is packed, as `helm dependency update` leaves it, comes before a folder that was left there.
+                if !kind.is_dir() && folder.ends_with(INNER) && name.as_encoded_bytes().ends_with(b".tgz") {
+                    charts.mixed.insert(folder.clone());
+                }
                 if kind.is_file() && name == CHART {
                     charts.add(root, &path, &mut left)?;
                 } else if kind.is_dir() && !name.as_encoded_bytes().starts_with(b".") && name != "node_modules" {
@@ -69,7 +92,7 @@ impl Charts {
         Ok(charts)
     }
 
-    /// Notes a chart. One that helm cannot read is none.
+    /// Notes a chart.
     fn add(&mut self, root: &Path, path: &Path, left: &mut u64) -> Result<(), String> {
         let read = Input::File(root.join(path)).read(Accepted::RegularFiles, LONGEST.min(*left));
         let bytes = read.map_err(|error| unread(path, &error))?;
@@ -77,8 +100,16 @@ impl Charts {
         let chart = str::from_utf8(&bytes)
             .ok()
             .and_then(|text| serde_saphyr::from_str_with_options::<Chart>(text, yaml_options::embedded()).ok());
-        if let Some((Chart { name }, folder)) = chart.zip(path.parent()) {
-            self.0.entry(name).or_default().push(folder.to_owned());
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        self.all.insert(folder.clone());
+        match chart {
+            Some(Chart { name, dependencies }) => {
+                if dependencies.iter().any(|it| it.alias.is_some()) {
+                    self.mixed.insert(folder.join(INNER));
+                }
+                self.by_name.entry(name).or_default().push(folder);
+            }
+            None => self.nameless.push(folder),
         }
         Ok(())
     }
@@ -92,16 +123,35 @@ impl Charts {
             return None;
         }
         let (chart, mut rest) = parts.split_first()?;
-        let mut folders: Vec<&PathBuf> = self.0.get(*chart)?.iter().collect();
-        while let ["charts", inner, below @ ..] = rest {
-            let known = self.0.get(*inner)?;
-            let is_inside =
-                |it: &&PathBuf| it.parent().is_some_and(|at| folders.iter().any(|of| of.join("charts") == at));
-            folders = known.iter().filter(is_inside).collect();
+        let mut folders: Vec<&PathBuf> = self.named(chart)?.iter().collect();
+        // A part of another chart is rendered with it, and may be another version of what was rendered alone.
+        if folders.iter().all(|it| self.is_part(it)) {
+            return None;
+        }
+        while let [INNER, inner, below @ ..] = rest {
+            let parents: BTreeSet<PathBuf> = folders.iter().map(|of| of.join(INNER)).collect();
+            if !parents.is_disjoint(&self.mixed) {
+                return None;
+            }
+            let is_inside = |it: &&PathBuf| it.parent().is_some_and(|at| parents.contains(at));
+            folders = self.named(inner)?.iter().filter(is_inside).collect();
             rest = below;
         }
+        let nameless = self.nameless.iter().filter(|it| file(root, it, rest).is_some());
         let mut files = folders.into_iter().filter_map(|folder| file(root, folder, rest));
-        files.next().filter(|_| files.next().is_none())
+        files.next().filter(|_| files.next().is_none() && nameless.count() == 0)
+    }
+
+    /// Whether a chart lies in the folder of another one for its parts.
+    fn is_part(&self, folder: &Path) -> bool {
+        let whole = folder.parent().filter(|at| at.ends_with(INNER)).and_then(Path::parent);
+        whole.is_some_and(|whole| self.all.contains(whole))
+    }
+
+    /// The charts of a name; nothing where there are too many to be compared.
+    fn named(&self, name: &str) -> Option<&[PathBuf]> {
+        let few = |all: &&Vec<PathBuf>| all.len() <= MOST_OF_A_NAME && self.nameless.len() <= MOST_OF_A_NAME;
+        self.by_name.get(name).filter(few).map(Vec::as_slice)
     }
 }
 
@@ -189,13 +239,36 @@ mod tests {
             ("b/Chart.yaml", "name: shop"),
             ("b/templates/api.yaml", ""),
             ("c/Chart.yaml", "name: [\n"),
-            ("c/templates/web.yaml", ""),
+            ("c/templates/api.yaml", ""),
             ("node_modules/d/Chart.yaml", "name: shop"),
             ("node_modules/d/templates/web.yaml", ""),
             (".e/Chart.yaml", "name: shop"),
             (".e/templates/web.yaml", ""),
         ]);
         assert_eq!(only_file(files.path(), "shop/templates/web.yaml").as_deref(), Some("a/templates/web.yaml"));
+        assert_eq!(
+            only_file(files.path(), "shop/templates/api.yaml"),
+            None,
+            "the name of c is not known: it may be it"
+        );
+    }
+
+    #[test]
+    fn where_helm_may_have_taken_another_chart_none_is_meant() {
+        let umbrella = [("shop/Chart.yaml", "name: shop"), ("shop/charts/db/Chart.yaml", "name: db")];
+        let part = "shop/charts/db/templates/db.yaml";
+        let inner = [&umbrella[..], &[(part, "")]].concat();
+        assert_eq!(only_file(folder(&inner).path(), part).as_deref(), Some(part));
+        assert_eq!(
+            only_file(folder(&inner).path(), "db/templates/db.yaml"),
+            None,
+            "a chart of this name from elsewhere"
+        );
+        let packed = [&inner[..], &[("shop/charts/db-2.0.0.tgz", "")]].concat();
+        assert_eq!(only_file(folder(&packed).path(), part), None, "the packed one comes first");
+        let mut aliased = inner.clone();
+        aliased[0].1 = "name: shop\ndependencies: [{name: postgres, alias: db}]";
+        assert_eq!(only_file(folder(&aliased).path(), part), None, "another one under its name");
     }
 
     #[test]

@@ -1,35 +1,54 @@
-//! The line of a template that writes a field. Where another one may write it, or an action that writes whole fields, there is
-//! none: a line that is not the right one is worse than none.
-
-use std::collections::BTreeSet;
+//! The line of a template that writes a field. Where another one may write it, or an action whose text is not known to be harmless, there
+//! is none: a line that is not the right one is worse than none.
 
 use super::masked::{Action, MASK, masked};
 use crate::facts::Span;
+
+/// Keys below which charts write what their users give, and in none of which the field of a port is.
+const HARMLESS: [&str; 17] = [
+    "affinity",
+    "annotations",
+    "externalIPs",
+    "imagePullSecrets",
+    "labels",
+    "livenessProbe",
+    "loadBalancerSourceRanges",
+    "matchLabels",
+    "nodeSelector",
+    "podSecurityContext",
+    "readinessProbe",
+    "resources",
+    "securityContext",
+    "selector",
+    "startupProbe",
+    "tolerations",
+    "topologySpreadConstraints",
+];
+/// Keys whose value charts have a helper for, which writes one word.
+const NAMES: [&str; 8] = ["app", "chart", "component", "image", "name", "namespace", "release", "serviceAccountName"];
+/// Keys whose values have fields of ports in them.
+const OF_PORTS: [&str; 6] = ["containers", "initContainers", "items", "ports", "spec", "template"];
 
 /// What of a template is compared with fields.
 #[derive(Debug)]
 pub(super) struct TemplateText {
     /// Its lines without comments and texts of several lines, which have no keys.
     lines: Vec<String>,
-    /// The keys below which actions may write fields.
-    written_below: BTreeSet<String>,
-    /// Whether an action may write fields anywhere.
+    /// Whether an action may write fields of ports.
     is_open: bool,
 }
 
 /// A line without its comment.
 struct Line<'a> {
     text: &'a str,
-    /// How far it is indented.
-    indent: usize,
     /// How far its key is, behind the hyphens of items, and the key.
     key: Option<(usize, &'a str)>,
     /// Whether it is a comment and nothing else.
     is_comment: bool,
     /// Whether it is an item of a list.
     is_item: bool,
-    /// Whether it is a part of a text of several lines.
-    is_inside_text: bool,
+    /// How far the key is to which it belongs as a part of a text of several lines.
+    text_of: Option<usize>,
 }
 
 /// A place where the key of the field stands.
@@ -45,34 +64,28 @@ impl TemplateText {
     pub(super) fn new(template: &str) -> Self {
         let (text, actions) = masked(template);
         let lines = lines(&text);
-        let (mut written_below, mut is_open) = (BTreeSet::new(), false);
+        // What a tab stands for depends on where it is.
+        let mut is_open = text.contains('\t');
         let mut actions = actions.into_iter().peekable();
         // The keys above, each further than the one before.
         let mut above: Vec<(usize, &str)> = Vec::new();
         for (index, line) in lines.iter().enumerate() {
             while let Some(action) = actions.next_if(|action| action.line == index) {
-                match written_at(line, action, &above) {
-                    At::Value => {}
-                    At::Below(key) if !key.contains(MASK) => drop(written_below.insert(key.to_owned())),
-                    At::Below(_) | At::Anywhere => is_open = true,
-                }
+                is_open |= !is_harmless(line, action, &above);
             }
             if let Some((at, key)) = line.key {
                 above.truncate(above.partition_point(|(further, _)| *further < at));
                 above.push((at, key));
             }
         }
-        let text = |line: &Line<'_>| if line.is_inside_text { String::new() } else { line.text.to_owned() };
-        Self { lines: lines.iter().map(text).collect(), written_below, is_open }
+        let text = |line: &Line<'_>| if line.text_of.is_some() { String::new() } else { line.text.to_owned() };
+        Self { lines: lines.iter().map(text).collect(), is_open }
     }
 
     /// The one line that can have become the field at `path`, whose value is `number` and was rendered at `column`.
     pub(super) fn line_of(&self, path: &str, number: Option<u16>, column: u64) -> Option<Span> {
         let keys: Vec<&str> = path.split('.').map(|part| part.split('[').next().unwrap_or_default()).collect();
-        let (key, above) = keys.split_last().filter(|(key, _)| !key.is_empty())?;
-        if self.is_open || above.iter().any(|key| self.written_below.contains(*key)) {
-            return None;
-        }
+        let key = keys.last().filter(|key| !self.is_open && !key.is_empty())?;
         // The value of an item of a list need not stand beside the key of the list.
         let is_item = path.ends_with(']');
         let found = self.lines.iter().enumerate().flat_map(|(index, line)| occurrences(index, line, key));
@@ -95,7 +108,7 @@ fn lines(text: &str) -> Vec<Line<'_>> {
     for whole in text.split('\n') {
         let text = without_comment(whole).trim_end();
         let indent = text.len() - text.trim_start_matches(' ').len();
-        let is_inside_text = text_of.is_some_and(|of| text.is_empty() || indent > of);
+        let inside = text_of.filter(|of| text.is_empty() || indent > *of);
         let mut at = indent;
         while text[at..].starts_with("- ") {
             at += text[at..].len() - text[at + 1..].trim_start_matches(' ').len();
@@ -103,13 +116,13 @@ fn lines(text: &str) -> Vec<Line<'_>> {
         let rest = &text[at..];
         let end = rest.find(": ").or_else(|| rest.ends_with(':').then(|| rest.len() - 1));
         let key = end.map(|end| (at, rest[..end].trim_matches(['"', '\'', ' '])));
-        if !is_inside_text {
+        if inside.is_none() {
             let value = end.map_or("", |end| rest[end + 1..].trim_start_matches(' '));
             let style = value.trim_end_matches(|it: char| "+-".contains(it) || it.is_ascii_digit());
-            text_of = ["|", ">"].contains(&style).then_some(indent);
+            text_of = ["|", ">"].contains(&style).then_some(at);
         }
         let is_comment = text.is_empty() && !whole.trim().is_empty();
-        lines.push(Line { text, indent, key, is_comment, is_item: at > indent, is_inside_text });
+        lines.push(Line { text, key, is_comment, is_item: at > indent, text_of: inside });
     }
     lines
 }
@@ -122,30 +135,22 @@ fn without_comment(line: &str) -> &str {
     line.find(" #").filter(|at| !line[..*at].contains(['"', '\''])).map_or(line, |at| &line[..at])
 }
 
-/// Where an action writes.
-enum At<'a> {
-    /// A value, or a comment.
-    Value,
-    /// What stands below a key.
-    Below(&'a str),
-    Anywhere,
-}
-
-/// Where an action of a line writes, below these keys.
-fn written_at<'a>(line: &Line<'a>, Action { indent, .. }: Action, above: &[(usize, &'a str)]) -> At<'a> {
-    if line.is_comment && indent.is_none() {
-        return At::Value;
+/// Whether what an action writes is known to be no field of a port, nor anything above one.
+fn is_harmless(line: &Line<'_>, Action { indent, writes_fields, .. }: Action, above: &[(usize, &str)]) -> bool {
+    if let Some(of) = line.text_of {
+        return indent.is_none_or(|it| it > of);
     }
+    let is_further = |at: usize| indent.is_some_and(|it| it > at);
     match line.key {
-        Some((at, key)) if !key.contains(MASK) && indent.is_none_or(|it| it > at) => At::Below(key),
-        _ => {
-            // Items of a list may stand as far as its key does.
-            let most = match indent {
-                None if line.is_item => line.indent + 1,
-                other => other.unwrap_or(line.indent),
-            };
-            let nearer = above.partition_point(|(at, _)| *at < most);
-            nearer.checked_sub(1).map_or(At::Anywhere, |last| At::Below(above[last].1))
+        Some((_, key)) if key.contains(MASK) => false,
+        Some((_, key)) if !writes_fields => !OF_PORTS.contains(&key),
+        Some((at, key)) => NAMES.contains(&key) || key.contains('/') || HARMLESS.contains(&key) && is_further(at),
+        // An item that is one word, or a comment of one line.
+        None if !writes_fields => line.is_item || line.is_comment,
+        None => {
+            let is_alone = line.text.trim_matches([' ', MASK]).is_empty() && !line.is_comment;
+            let nearest = above.iter().rev().find(|(at, _)| is_further(*at));
+            is_alone && nearest.is_some_and(|(_, key)| HARMLESS.contains(key))
         }
     }
 }
@@ -216,6 +221,12 @@ mod tests {
     }
 
     #[test]
+    fn a_text_of_several_lines_in_an_item_ends_where_the_item_goes_on() {
+        let items = "    - name: >-\n        {{ .Values.name }}\n      nodePort: {{ .a }}\n    - name: admin\n      nodePort: {{ .b }}";
+        assert_eq!(line(items), None, "either may be it");
+    }
+
+    #[test]
     fn of_several_lines_the_one_that_writes_the_number_is_the_one_where_no_other_can() {
         let literal = "    - nodePort: 30080\n    - nodePort: 30081";
         assert_eq!(line(literal), Some(1));
@@ -247,6 +258,18 @@ mod tests {
             "  clusterIP:\n      {{- toYaml .Values.spec | nindent 2 }}",
             "  selector:\n    a: b\n    {{- toYaml .Values.spec | nindent $n }}",
             "  # {{- toYaml .Values.spec | nindent 2 }}",
+            "  ports:{{ toYaml .Values.ports | nindent 4 }}",
+            "  selector:\n    {{- include \"shop.ports\" . }}",
+            "  # {{ include \"shop.ports\" . }}",
+            "  type: {{ include \"shop.type\" . }}",
+            "  labels: {{ include \"shop.meta\" . }}",
+            "  selector:\n  {{ toYaml .Values.spec | nindent 4 | trim }}",
+            "  selector:\n    {{- include \"g\" (dict \"t\" \"}}\" \"c\" .) | nindent 2 }}",
+            "  {{ if .Values.ports }}ports:{{ end }}\n    {{- toYaml .Values.ports | nindent 4 }}",
+            "  ports:\t# all\n    {{- toYaml .Values.ports | nindent 4 }}",
+            "  type: NodePort, ports: {{ toJson .Values.ports }}",
+            "  ports: {{ .Values.ports }}",
+            "---\nkind: List\nitems:\n{{- toYaml .Values.items | nindent 2 }}",
         ] {
             assert_eq!(line(&format!("{port}\n{more}")), None, "{more}");
         }

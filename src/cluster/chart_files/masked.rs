@@ -2,6 +2,9 @@
 
 /// What stands in the place of every character of an action. YAML has no such character.
 pub(super) const MASK: char = '\u{1}';
+/// Words of actions that may write more than one word.
+const FIELDS: [&str; 10] =
+    ["include", "template", "tpl", "block", "toYaml", "toJson", "toPrettyJson", "toRawJson", "Files", "indent"];
 /// Actions that write nothing themselves.
 const QUIET: [&str; 9] = ["if", "else", "end", "with", "range", "define", "break", "continue", "fail"];
 
@@ -12,6 +15,8 @@ pub(super) struct Action {
     pub(super) line: usize,
     /// How far its lines are indented, where it says that; 0 where it says it in words that are not known here.
     pub(super) indent: Option<usize>,
+    /// Whether it may write more than one word.
+    pub(super) writes_fields: bool,
 }
 
 /// The text, in which lines and columns are where they were, and the actions that write something.
@@ -25,8 +30,13 @@ pub(super) fn masked(template: &str) -> (String, Vec<Action>) {
         line += before.matches('\n').count();
         let body = action.trim_start_matches("{{").trim_end_matches("}}");
         let body = body.strip_prefix('-').unwrap_or(body).trim_start();
-        if !is_quiet(body) {
-            actions.push(Action { line, indent: indent(body) });
+        // With a quotation mark left it ended in a text that has braces: nobody knows what it writes.
+        let is_torn = !body.starts_with("/*") && ['"', '`'].iter().any(|mark| body.matches(*mark).count() % 2 == 1);
+        if is_torn {
+            actions.push(Action { line, indent: Some(0), writes_fields: true });
+        } else if !is_quiet(body) {
+            let writes_fields = FIELDS.iter().any(|word| body.contains(word));
+            actions.push(Action { line, indent: indent(body), writes_fields });
         }
         text.extend(action.chars().map(|it| if it == '\n' { it } else { MASK }));
         line += action.matches('\n').count();
@@ -39,7 +49,7 @@ pub(super) fn masked(template: &str) -> (String, Vec<Action>) {
 /// Where an action ends. Braces in a comment end none; one without an end is no template of helm's.
 fn end(action: &str) -> usize {
     let body = action.trim_start_matches("{{").trim_start_matches('-').trim_start();
-    let comment = body.starts_with("/*").then(|| action.find("*/")).flatten().unwrap_or_default();
+    let comment = if body.starts_with("/*") { action.find("*/").unwrap_or(action.len()) } else { 0 };
     action[comment..].find("}}").map_or(action.len(), |at| comment + at + 2)
 }
 
@@ -53,8 +63,8 @@ fn is_quiet(body: &str) -> bool {
 
 fn indent(body: &str) -> Option<usize> {
     let (_, rest) = body.rsplit_once("indent")?;
-    let digits = rest.trim_start().split(|it: char| !it.is_ascii_digit()).next().unwrap_or_default();
-    Some(digits.parse().unwrap_or(0))
+    // What comes behind it may change it.
+    Some(rest.trim_end_matches('-').trim().parse().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -71,15 +81,19 @@ mod tests {
             shown,
             "a: ________ # ä\n_____________\nb: ____________1\n_________\n__________________\n_____________________"
         );
-        let at = |line, indent| Action { line, indent };
+        let at = |line, indent: Option<usize>| Action { line, indent, writes_fields: indent.is_some() };
         assert_eq!(actions, [at(0, None), at(3, Some(4)), at(5, None)]);
     }
 
     #[test]
     fn an_indentation_that_is_not_known_is_the_least() {
-        for (body, wanted) in
-            [("x | indent 2", Some(2)), ("x | nindent $n", Some(0)), ("x | nindent", Some(0)), ("x", None)]
-        {
+        for (body, wanted) in [
+            ("x | indent 2 -", Some(2)),
+            ("x | indent 2 | trim", Some(0)),
+            ("x | nindent $n", Some(0)),
+            ("x | nindent", Some(0)),
+            ("x", None),
+        ] {
             assert_eq!(indent(body), wanted, "{body}");
         }
         assert_eq!(masked("{{ open\nx").0.replace(MASK, "_"), "_______\n_");

@@ -5,6 +5,7 @@ mod lines;
 mod masked;
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Arc,
@@ -17,10 +18,16 @@ use crate::facts::{Claim, FileName, Written};
 /// The longest template in which a line is looked for, in bytes: once for each field that is told.
 const LONGEST: u64 = 64 << 10;
 
+/// The most templates whose files are looked for, and the most fields whose lines are.
+const MOST_TEMPLATES: usize = 1_000;
+const MOST_FIELDS: usize = 2_000;
+
 /// Files of templates, each the only one that can be it.
 #[derive(Debug)]
 pub struct ChartFiles {
     by_template: BTreeMap<Arc<str>, ChartFile>,
+    /// Of how many fields lines are still looked for.
+    left: Cell<usize>,
 }
 
 /// A file, and its text where that can be read.
@@ -37,19 +44,20 @@ impl ChartFiles {
     /// When not everything could be looked at: nobody knows then which file is the only one.
     pub fn below(root: &Path, templates: BTreeSet<Arc<str>>) -> Result<Self, String> {
         let charts = Charts::below(root)?;
-        let by_template = templates.into_iter().filter_map(|template| {
+        let by_template = templates.into_iter().take(MOST_TEMPLATES).filter_map(|template| {
             let path = charts.only_file(root, &template)?;
             let read = Input::File(root.join(&path)).read(Accepted::RegularFiles, LONGEST);
             let text = read.ok().and_then(|bytes| str::from_utf8(&bytes).ok().map(TemplateText::new));
             Some((template, ChartFile { name: name(path), text }))
         });
-        Ok(Self { by_template: by_template.collect() })
+        Ok(Self { by_template: by_template.collect(), left: MOST_FIELDS.into() })
     }
 
     /// Where a template is written, and in it the field, where one is meant and one line alone can write it.
     pub fn written(&self, template: &str, claim: Option<&Claim>) -> Option<Written> {
         let ChartFile { name, text } = self.by_template.get(template)?;
         let line = text.as_ref().zip(claim).and_then(|(text, claim)| {
+            self.left.set(self.left.get().checked_sub(1)?);
             text.line_of(&claim.path, claim.what.port().map(|(number, _)| number), claim.place.column)
         });
         Some(Written { file: name.clone(), line })

@@ -1,6 +1,6 @@
 //! The templates that helm rendered a stream from: it writes `# Source: shop/templates/web.yaml` before each document.
 
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, path::PathBuf};
 
 use crate::facts::{FileName, Template, text};
 
@@ -33,8 +33,11 @@ impl<'a> Templates<'a> {
             }
             self.next = self.ahead.next();
         }
-        let path = text::clean(String::from_utf8_lossy(found?).trim(), text::NAME);
-        (!path.is_empty()).then(|| Template { name: FileName::new(path.clone(), path.into()), written: None })
+        let raw = found?.trim_ascii();
+        let name = text::clean(&String::from_utf8_lossy(raw), text::NAME);
+        // What is no path as it stands is told, and looked for nowhere.
+        let path = if name.as_bytes() == raw { name.clone().into() } else { PathBuf::new() };
+        (!name.is_empty()).then(|| Template { name: FileName::new(name, path), written: None })
     }
 }
 
@@ -52,5 +55,11 @@ mod tests {
         assert_eq!(of(5..=8), None);
         assert_eq!(of(8..=9).as_deref(), Some("c"));
         assert_eq!(of(10..=12), None);
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_printed_is_no_path() {
+        let template = Templates::new("# Source: shop/a\u{a0}\u{202e}.yaml".as_bytes()).of(1..=1).expect("a template");
+        assert!(template.name.path().is_empty() && template.name.starts_with("shop/a"), "{:?}", template.name);
     }
 }

@@ -193,7 +193,7 @@ fn no_name_leads_elsewhere_or_ends_a_line() {
     let strange = "a,b:c\n::error::x";
     let chart = format!("{strange}/Chart.yaml");
     let file = format!("{strange}/templates/web.yaml");
-    let found = with(&[("charts/store/Chart.yaml", ""), (&chart, "name: shop"), (&file, WEB)]);
+    let found = with(&[("charts/store/Chart.yaml", "name: store"), (&chart, "name: shop"), (&file, WEB)]);
     let wanted = "::warning file=a%2Cb%3Ac%3A%3Aerror%3A%3Ax/templates/web.yaml,line=16,col=7,title=";
     assert!(found.iter().any(|line| line.starts_with(wanted)), "{found:?}");
     let charts = folder(&[("x/Chart.yaml", "name: x"), ("web.yaml", WEB), ("x/templates/web.yaml", WEB)]);
