@@ -11,7 +11,7 @@ fn documents(count: usize) -> String {
 }
 
 #[test]
-fn ten_times_the_documents_take_no_more_than_ten_times_as_long_and_a_half() {
+fn ten_times_the_documents_take_nothing_like_a_hundred_times_as_long() {
     let measure = |count| {
         let folder = folder(&[("a.yaml", &documents(count))]);
         // Processor time: other tests take as much of the clock as they like.
@@ -28,5 +28,6 @@ fn ten_times_the_documents_take_no_more_than_ten_times_as_long_and_a_half() {
     };
     // The smaller one is so long that starting the program is a small part of it.
     let (few, many) = (measure(250), measure(2_500));
-    assert!(few > 0.0 && many <= few * 15.0, "{few} s for 250 documents, {many} s for 2500");
+    // On a busy machine ten times as much took fifteen times as long: caches are shared too.
+    assert!(few > 0.0 && many <= few * 30.0, "{few} s for 250 documents, {many} s for 2500");
 }
