@@ -20,7 +20,7 @@ const LONGEST: u64 = 64 << 10;
 
 /// The most templates whose files are looked for, and the most fields whose lines are.
 const MOST_TEMPLATES: usize = 1_000;
-const MOST_FIELDS: usize = 2_000;
+const MOST_FIELDS: usize = 500;
 
 /// Files of templates, each the only one that can be it.
 #[derive(Debug)]
