@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     BOUND, Told, ask_apart,
-    shapes::{Endpoint, HERE, Listener, PLAIN, PROXY_NAME, Shape, without_node_port},
+    shapes::{Endpoint, HERE, Listener, PLAIN, PROXY_NAME, SECOND, Shape, balance, expose},
 };
 
 /// The configuration that others of these Services are recorded by their difference from.
@@ -15,7 +15,6 @@ pub const APART: &str = "apart";
 /// Of which addresses listeners are: all of a family, a second one of Cilium's device, and one of another device.
 const BINDS: [&str; 6] = ["0.0.0.0", "::", "192.0.2.2", "2001:db8::2", "10.244.0.1", "fd00:244::1"];
 
-const SECOND: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
 const BEYOND: [&str; 2] = ["10.244.0.1", "fd00:244::1"];
 /// It is no node's.
 const NOWHERE: &str = "198.51.100.99";
@@ -24,11 +23,11 @@ static SHAPES: [Shape; 16] = [
     Shape { name: "type-cluster-ip", change: |it, _| annotate(it, "type", "ClusterIP"), ..PLAIN },
     Shape { name: "type-node-port", change: |it, _| annotate(it, "type", "NodePort"), ..PLAIN },
     Shape { name: "type-load-balancer", change: |it, _| annotate(it, "type", "LoadBalancer"), ..PLAIN },
-    Shape { name: "balancer", change: |it, port| balance(it, port, &SECOND), ..PLAIN },
+    Shape { name: "balancer", change: |it, port| balance_at(it, port, &SECOND), ..PLAIN },
     Shape {
         name: "balancer-type-node-port",
         change: |it, port| {
-            balance(it, port, &SECOND);
+            balance_at(it, port, &SECOND);
             annotate(it, "type", "NodePort");
         },
         ..PLAIN
@@ -36,12 +35,12 @@ static SHAPES: [Shape; 16] = [
     Shape {
         name: "balancer-type-load-balancer",
         change: |it, port| {
-            balance(it, port, &SECOND);
+            balance_at(it, port, &SECOND);
             annotate(it, "type", "LoadBalancer");
         },
         ..PLAIN
     },
-    Shape { name: "balancer-beyond", change: |it, port| balance(it, port, &BEYOND), ..PLAIN },
+    Shape { name: "balancer-beyond", change: |it, port| balance_at(it, port, &BEYOND), ..PLAIN },
     Shape { name: "external-ip-beyond", change: |it, port| expose(it, port, &BEYOND), ..PLAIN },
     Shape {
         name: "external-ip-type-cluster-ip",
@@ -70,21 +69,11 @@ fn annotate(service: &mut Value, name: &str, value: &str) {
     service["metadata"]["annotations"][format!("service.cilium.io/{name}")] = json!(value);
 }
 
-/// Gives a Service these addresses, and the port to the Service itself.
-fn balance(service: &mut Value, port: u16, addresses: &[&str]) {
-    service["spec"]["type"] = json!("LoadBalancer");
-    service["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
-    without_node_port(service, port);
+/// Makes a Service one of a load balancer with these addresses.
+fn balance_at(service: &mut Value, port: u16, addresses: &[&str]) {
+    balance(service, port);
     let addresses: Vec<Value> = addresses.iter().map(|it| json!({"ip": it})).collect();
     service["status"]["loadBalancer"]["ingress"] = json!(addresses);
-}
-
-/// The same as external IPs.
-fn expose(service: &mut Value, port: u16, addresses: &[&str]) {
-    service["spec"]["type"] = json!("ClusterIP");
-    service["spec"]["externalIPs"] = json!(addresses);
-    service["spec"].as_object_mut().expect("a spec").remove("externalTrafficPolicy");
-    without_node_port(service, port);
 }
 
 pub fn listeners() -> Vec<Listener> {

@@ -13,6 +13,9 @@ use crate::{
 /// An endpoint on another node: the client has these addresses too.
 pub const FAR: [&str; 2] = ["10.244.20.5", "fd00:244:0:20::5"];
 
+/// Further addresses of Cilium's device.
+pub const SECOND: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
+
 /// A listener and the Service that has its port.
 pub struct Listener {
     pub bind: &'static Bind,
@@ -101,26 +104,36 @@ pub static SHAPES: [Shape; 16] = [
     Shape {
         name: "balancer-without-node-ports",
         change: |service, port| {
-            service["spec"]["type"] = json!("LoadBalancer");
-            service["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
-            without_node_port(service, port);
+            balance(service, port);
         },
         ..PLAIN
     },
     Shape {
         name: "external-ip",
         change: |service, port| {
-            service["spec"]["type"] = json!("ClusterIP");
-            service["spec"]["externalIPs"] = json!(["192.0.2.2", "2001:db8::2"]);
-            service["spec"].as_object_mut().expect("a spec").remove("externalTrafficPolicy");
-            without_node_port(service, port);
+            expose(service, port, &SECOND);
         },
         ..PLAIN
     },
 ];
 
+/// Makes it one of a load balancer, without NodePorts.
+pub fn balance(service: &mut Value, port: u16) {
+    service["spec"]["type"] = json!("LoadBalancer");
+    service["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
+    without_node_port(service, port);
+}
+
+/// Gives it these external IPs, and no NodePorts.
+pub fn expose(service: &mut Value, port: u16, addresses: &[&str]) {
+    service["spec"]["type"] = json!("ClusterIP");
+    service["spec"]["externalIPs"] = json!(addresses);
+    service["spec"].as_object_mut().expect("a spec").remove("externalTrafficPolicy");
+    without_node_port(service, port);
+}
+
 /// Gives the port to the Service itself.
-pub fn without_node_port(service: &mut Value, port: u16) {
+fn without_node_port(service: &mut Value, port: u16) {
     let entry = &mut service["spec"]["ports"][0];
     entry["port"] = json!(port);
     entry.as_object_mut().expect("a port").remove("nodePort");
@@ -152,7 +165,7 @@ impl Shape {
             cluster.api().send("PATCH", &path, "application/merge-patch+json", &patch).expect("it has a status");
         }
         for (index, family) in FAMILIES.iter().enumerate().filter(|(_, family)| self.families.contains(family)) {
-            let mut slice = objects::endpoint_slice(&service, None, family);
+            let mut slice = slice_of(&service, None, family);
             let endpoints = self.endpoints.iter().filter_map(|Endpoint { here, named, conditions }| {
                 let (address, node) = if *here { (own.get(index)?.as_str(), "n1") } else { (FAR[index], "n2") };
                 let [ready, serving, terminating] = conditions;
@@ -161,13 +174,18 @@ impl Shape {
                 Some(json!({"addresses": [address], "nodeName": node, "conditions": conditions}))
             });
             slice["endpoints"] = endpoints.collect();
-            // As the controller of EndpointSlices copies it.
-            if let Some(name) = service["metadata"]["labels"].get(PROXY_NAME) {
-                slice["metadata"]["labels"][PROXY_NAME] = name.clone();
-            }
             cluster.api().create(&slice);
         }
     }
+}
+
+/// An EndpointSlice with the label that its controller copies from the Service.
+fn slice_of(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Value {
+    let mut slice = objects::endpoint_slice(service, endpoint, family);
+    if let Some(name) = service["metadata"]["labels"].get(PROXY_NAME) {
+        slice["metadata"]["labels"][PROXY_NAME] = name.clone();
+    }
+    slice
 }
 
 /// Waits until the Services that were created before are in force: one that comes after them is, in as many families as
@@ -176,17 +194,12 @@ impl Shape {
 pub fn settle(cluster: &ControlPlane, cilium: &mut Cilium, pod: &Namespace, families: usize) {
     let mut last = objects::service("settled", &[objects::port(80, None)]);
     last["spec"]["type"] = json!("ClusterIP");
-    let told = cilium.settings.get("k8s-service-proxy-name").cloned();
-    if let Some(name) = &told {
+    if let Some(name) = cilium.settings.get("k8s-service-proxy-name") {
         last["metadata"]["labels"][PROXY_NAME] = name.clone();
     }
     let last: Value = cluster.api().create(&last);
     for (family, address) in FAMILIES.into_iter().zip(FAR) {
-        let mut slice = objects::endpoint_slice(&last, Some((address, "n2")), family);
-        if let Some(name) = &told {
-            slice["metadata"]["labels"][PROXY_NAME] = name.clone();
-        }
-        cluster.api().create(&slice);
+        cluster.api().create(&slice_of(&last, Some((address, "n2")), family));
     }
     for address in last["spec"]["clusterIPs"].as_array().expect("cluster IPs").iter().take(families) {
         let address: IpAddr = address.as_str().expect("an address").parse().expect("an address");
